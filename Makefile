@@ -1,0 +1,72 @@
+# groupwise: `make demo` and `make test` set themselves up from nothing in .venv; python3 and make are enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PYTEST ?=
+# Small matrices gain nothing from threads that wait for each other, and lose a factor of ten where something else runs.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+# uv takes seconds where pip takes minutes, but it does not read pip's configuration: hand over a folder of wheels where this
+# machine has one (nothing of it is kept), and leave it to pip where uv finds no way to an index.
+WHEELS  = $${UV_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null | tr -s ' \n' ',' || true)}
+define install
+	@echo "groupwise: installing $(1) into $(VENV) (once)"
+	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '$(1)' \
+	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; }
+	@touch $@
+endef
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs slow experiments fixture reference picture clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/uv:
+	@echo "groupwise: making $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -qq --disable-pip-version-check uv
+
+# One stamp a set of extras, so that a second call installs nothing.
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/uv
+	$(call install,.[$*])
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
+	$(call install,.)
+
+demo: $(VENV)/.installed  ## read the recorded TRL run and write groupwise-report.html
+	@$(BIN)/python -m groupwise report "$$($(BIN)/python -m groupwise.examples)" -o groupwise-report.html --force
+	@echo "The report is in $(CURDIR)/groupwise-report.html"
+
+test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included (PYTEST="-n 2": on two cores)
+	@$(BIN)/python -m pytest $(PYTEST)
+
+slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
+	@$(BIN)/python -m pytest -m slow -s
+
+check: $(VENV)/.installed-dev  ## lint, format, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev  ## speed, each beside a peer in the same run
+	@$(BIN)/python -m pytest benchmarks --benchmark-only -o addopts="--import-mode=importlib"
+	@$(BIN)/python benchmarks/report_time.py
+
+reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself
+	@$(BIN)/python scripts/make_reference.py
+
+docs: reference  ## the documentation as a site in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "The documentation is in $(CURDIR)/build/site/index.html"
+
+experiments: $(VENV)/.installed-dev  ## figures and tables of the papers, one script each
+	@for script in $$(ls experiments/*/*.py 2>/dev/null); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
+	@$(PYTHON) scripts/record_trl_run.py
+
+picture: demo  ## the picture of a report in the README (needs Chromium)
+	@$(BIN)/python scripts/take_picture.py groupwise-report.html
+
+clean:  ## remove what the other targets made
+	@rm -rf $(VENV) .venv-trl build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks groupwise-report.html

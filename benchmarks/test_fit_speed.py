@@ -1,0 +1,58 @@
+"""Speed of the oscillator's fit with intervals, beside lmfit's fit and `conf_interval` on the same data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lmfit
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from groupwise.dynamics.fit import fit
+from groupwise.dynamics.laws import law_by_name
+from groupwise.simulate.runs import Curve, simulated_curve
+
+CURVE = Curve(0.75, 0.2, 9.0, 0.7)
+
+
+def series(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """One curve with AR(1) .8 noise: the harder of the usual cases."""
+    value = simulated_curve(np.random.default_rng(n), CURVE, n, deviation=0.02, correlation=0.8)
+    return np.arange(float(n)), value
+
+
+@pytest.mark.parametrize("n", [500, 10_000])
+@pytest.mark.benchmark(group="oscillator with intervals")
+def test_groupwise(benchmark: BenchmarkFixture, n: int) -> None:
+    time, value = series(n)
+    result = benchmark(lambda: fit(time, value, law="oscillator", smoothing=1))
+    assert result.parameters["plateau"].covers(0.75)
+
+
+@pytest.mark.parametrize("n", [500, 10_000])
+@pytest.mark.benchmark(group="all six laws, ranked, with the verdict")
+def test_groupwise_all_laws(benchmark: BenchmarkFixture, n: int) -> None:
+    time, value = series(n)
+    assert benchmark(lambda: fit(time, value)).candidates
+
+
+@pytest.mark.parametrize("n", [500, 10_000])
+@pytest.mark.benchmark(group="oscillator with intervals")
+def test_lmfit(benchmark: BenchmarkFixture, n: int) -> None:
+    """The peer: least squares from a good start, then the profile intervals of all four parameters."""
+    time, value = series(n)
+    law = law_by_name("oscillator")
+    model = lmfit.Model(
+        lambda t, plateau, start, omega, zeta: law.curve(
+            t, plateau=plateau, start=start, natural_frequency=abs(omega) + 1e-12, damping_ratio=abs(zeta) + 1e-12
+        )
+    )
+
+    def run() -> Any:
+        found = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / n, zeta=0.8)
+        return lmfit.conf_interval(found, found, sigmas=[2])
+
+    intervals = benchmark.pedantic(run, rounds=5 if n == 500 else 2, iterations=1)  # type: ignore[no-untyped-call]
+    assert math.isfinite(intervals["plateau"][0][1])

@@ -1,0 +1,153 @@
+"""Where a law stops to hold: a jump in the level, a fall from the height once reached, or aimless wandering.
+
+Each finding names the time from which no single law describes the series. What to do about it is for diagnosis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.dynamics import profile
+from groupwise.dynamics.law_fit import LawFit, aicc_of, orthonormal
+from groupwise.dynamics.laws import Law, law_by_name
+from groupwise.dynamics.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
+from groupwise.dynamics.observations import Observations
+
+FloatArray = NDArray[np.float64]
+
+# A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height, place, and the search for it).
+MARGIN = 10.0
+PLACES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A jump on top of a law.
+
+    Args:
+        time: when, in the clock of the observations.
+        jump: height, reward units.
+        aicc: criterion of the law with the jump.
+    """
+
+    time: float
+    jump: float
+    aicc: float
+
+
+def find_break(observations: Observations) -> Break | None:
+    """The best single jump on top of a constant or of an exponential.
+
+    Args:
+        observations: the series.
+
+    Returns:
+        The jump, or None where the series is too short to place one.
+    """
+    n = observations.time_M.size
+    if n < 20:
+        return None
+    places = np.unique(np.linspace(0.04 * n, 0.96 * n, min(PLACES, n)).astype(int))
+    found = [_best_jump(observations, law_by_name(name), places) for name in ("constant", "exponential")]
+    best = min(found, key=lambda candidate: candidate[0].aicc)
+    law, place = (law_by_name("constant"), law_by_name("exponential"))[found.index(best)], best[1]
+    step = max(1, int(np.diff(places).max(initial=1)))
+    closer = np.arange(max(1, place - step), min(n - 1, place + step) + 1)
+    return min(best, _best_jump(observations, law, closer), key=lambda candidate: candidate[0].aicc)[0]
+
+
+def _best_jump(observations: Observations, law: Law, places: NDArray[np.intp]) -> tuple[Break, int]:
+    """The best place of a jump on top of one law, under the noise that is left once it is taken out."""
+    n = observations.time_M.size
+    centred = observations.value_M - observations.value_M.mean()
+    steps = (np.arange(n)[:, None] >= places[None, :]).astype(float)
+    shape, basis = noise_shapes(observations.gap)[0], observations.basis(law_by_name("exponential").nodes)
+    for attempt in range(2):
+        place, columns, residual = _scan(observations, law, centred, steps, shape, basis)
+        if attempt == 0:
+            shape = moment_shape(residual, gap=observations.gap)
+            if shape.share == 0:
+                break
+    independent = orthonormal(columns)
+    noise = noise_posterior(observations.time_M, observations.relative_variance_M, independent, residual, gap=observations.gap)
+    jump = float(np.linalg.lstsq(columns, centred, rcond=None)[0][-1])
+    k = int(places[place])
+    found = Break(float(observations.time_M[k]), jump, aicc_of(noise, n, len(law.parameters) + 3))
+    return found, k
+
+
+def _scan(
+    observations: Observations,
+    law: Law,
+    centred: FloatArray,
+    steps: FloatArray,
+    shape: NoiseShape,
+    basis: tuple[FloatArray, FloatArray],
+) -> tuple[int, FloatArray, FloatArray]:
+    """The place of least error, the regressors there, and the residual."""
+    products = profile.gram(observations, basis, centred, shape)
+    whitened = Whitener(observations.time_M, observations.relative_variance_M, shape).apply(steps)
+    others = np.column_stack([basis[1], np.ones(centred.size), centred])
+    cross, own = others.T @ whitened, np.einsum("ij,ij->j", steps, whitened)
+    grid = profile.Box.whole(law, observations.span).points((24,)) if law.shapes else ()
+    shapes = profile.Box.whole(law, observations.span).shapes(grid) if law.shapes else ()
+    best = (np.inf, 0, 0)
+    for j in range(steps.shape[1]):
+        swept = products.without(np.append(cross[:, j], own[j]))
+        if law.shapes:
+            errors = profile.surface(law, swept, *shapes).error_Q
+        else:
+            errors = np.array([swept.value_value - swept.one_value**2 / max(swept.one_one, 1e-300)])
+        best = min(best, (float(errors.min()), j, int(errors.argmin())))
+    columns = [np.ones(centred.size), steps[:, best[1]]]
+    if law.shapes:
+        columns.insert(1, basis[1] @ law.decay(products.nodes_K, *(float(s[best[2]]) for s in shapes)))
+    design = np.column_stack(columns)
+    return best[1], design, centred - design @ np.linalg.lstsq(design, centred, rcond=None)[0]
+
+
+def fall_from_height(observations: Observations, curve_M: FloatArray, noise_deviation: float) -> float:
+    """Time from which a curve that should rise has lost most of its height for good, or nan.
+
+    Args:
+        observations: the series.
+        curve_M: fitted mean of each block.
+        noise_deviation: standard deviation of one block about it.
+
+    Returns:
+        The last time at which the running mean of the rows stood at its height; nan where the curve holds its height.
+    """
+    top = int(curve_M.argmax())
+    height, end = float(curve_M[top]), float(curve_M[top:].min())
+    floor = min(float(observations.value_M.min()), 0.0) if height > 0 else float(observations.value_M.min())
+    lasting = float(curve_M[-1]) <= end + 0.25 * (height - end)
+    if top == curve_M.size - 1 or not lasting or height - end < 0.5 * (height - floor) or height - end < 2.5 * noise_deviation:
+        return float("nan")
+    return _last_time_high(observations, end)
+
+
+def _last_time_high(observations: Observations, end: float) -> float:
+    """The last time at which a running mean of the values is within a fifth of the fall from its top.
+
+    The values and not the fitted curve: a law that bridges rise and fall has its top in between.
+    """
+    value = observations.value_M
+    half = max(1, value.size // 40)
+    padded = np.pad(value, half, mode="edge")
+    smooth = np.convolve(padded, np.full(2 * half + 1, 1 / (2 * half + 1)), "valid")
+    # The height is what is typical near the top, not the single highest mean.
+    height = float(np.quantile(smooth, 0.9))
+    high = np.flatnonzero(smooth >= height - 0.2 * (height - min(end, height)))
+    return float(observations.time_M[int(high[-1])])
+
+
+def wanders(found: LawFit, observations: Observations) -> bool:
+    """Whether the noise about a curve is nearly as slow as the log is long, so that the curve means little."""
+    shape = found.noise.best_shape
+    if shape.share < 0.6 or observations.time_M.size < 20:
+        return False
+    correlation_time = -shape.gap / np.log(max(shape.correlation, 1e-12))
+    return bool(correlation_time > max(observations.span / 8, 8 * shape.gap))

@@ -1,0 +1,479 @@
+r"""Variable projection on a grid: the whole error surface of a law, and profile-likelihood intervals read from it.
+
+For given shape values a law is linear in plateau and start, so these are solved exactly and the weighted error $S^2$ is a
+function of at most two numbers. It is computed on a grid that closes in on the region of the interval
+$S^2 \le S^2_{min}(1 + q^2/\nu)$; the interval of any quantity is its range over that region. Nothing is iterated from a
+guess, so nothing converges to the wrong place, and a parameter that the data do not limit is seen to run into the edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.dynamics.laws import Law
+from groupwise.dynamics.noise import NoiseShape, Whitener
+from groupwise.dynamics.observations import Observations
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gram:
+    """Inner products, under one noise shape, of the basis, the constant and the values."""
+
+    nodes_K: FloatArray
+    basis_KK: FloatArray
+    basis_one_K: FloatArray
+    basis_value_K: FloatArray
+    one_one: float
+    one_value: float
+    value_value: float
+
+    def with_prior(self, level: float, weight: float) -> Gram:
+        """Add one pseudo-observation of the plateau at `level`, worth `weight` observations of unit noise."""
+        return replace(
+            self,
+            one_one=self.one_one + weight,
+            one_value=self.one_value + weight * level,
+            value_value=self.value_value + weight * level**2,
+        )
+
+    def without(self, column_MK: FloatArray) -> Gram:
+        """Sweep out one further regressor given by its inner products with (basis, one, value, itself)."""
+        k = self.nodes_K.size
+        cross, with_one, with_value, own = column_MK[:k], column_MK[k], column_MK[k + 1], column_MK[k + 2]
+        return Gram(
+            self.nodes_K,
+            self.basis_KK - np.outer(cross, cross) / own,
+            self.basis_one_K - cross * with_one / own,
+            self.basis_value_K - cross * with_value / own,
+            self.one_one - with_one**2 / own,
+            self.one_value - with_one * with_value / own,
+            self.value_value - with_value**2 / own,
+        )
+
+
+def gram(observations: Observations, basis: tuple[FloatArray, FloatArray], centred_M: FloatArray, shape: NoiseShape) -> Gram:
+    """Inner products of everything a law can need, for one noise shape.
+
+    Args:
+        observations: the series.
+        basis: nodes, and the matrix from values there to the observed means.
+        centred_M: its values less a constant, which saves digits.
+        shape: the noise.
+
+    Returns:
+        The inner products.
+    """
+    nodes, matrix = basis
+    columns = np.column_stack([matrix, np.ones(centred_M.size), centred_M])
+    product = Whitener(observations.time_M, observations.relative_variance_M, shape).gram(columns)
+    k = nodes.size
+    return Gram(
+        nodes,
+        product[:k, :k],
+        product[:k, k],
+        product[:k, k + 1],
+        float(product[k, k]),
+        float(product[k, k + 1]),
+        float(product[k + 1, k + 1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """The weighted error over shape values, the best linear parameters, their unit (co)variances, and the information's determinant."""
+
+    error_Q: FloatArray
+    plateau_Q: FloatArray
+    start_Q: FloatArray
+    plateau_variance_Q: FloatArray
+    start_variance_Q: FloatArray
+    covariance_Q: FloatArray
+    determinant_Q: FloatArray
+
+
+def surface(law: Law, products: Gram, *shapes_Q: FloatArray) -> Surface:
+    """Solve for plateau and start at each point of a grid of shape values.
+
+    Args:
+        law: a law with at least one shape.
+        products: inner products under the noise shape.
+        *shapes_Q: one array a shape parameter, all of length Q.
+
+    Returns:
+        Error, plateau, start and the variances of both for unit noise.
+    """
+    decay = law.decay(products.nodes_K, *(shape[:, None] for shape in shapes_Q))
+    a, b = decay @ products.basis_one_K, decay @ products.basis_value_K
+    c = np.einsum("qk,qk->q", decay @ products.basis_KK, decay)
+    s, y = max(products.one_one, 1e-300), products.one_value
+    determinant = s * c - a * a
+    # A decay that is over before the first row, or that is as good as constant, says nothing about both ends.
+    solvable = (determinant > 1e-9 * s * c) & (c > 1e-10 * s)
+    safe = np.where(solvable, determinant, 1.0)
+    plateau = np.where(solvable, (c * y - a * b) / safe, y / s)
+    drop = np.where(solvable, (s * b - a * y) / safe, 0.0)
+    error = products.value_value - plateau * y - drop * b
+    infinite = np.inf
+    return Surface(
+        # A perfect fit is perfect to rounding only.
+        np.maximum(error, 1e-14 * products.value_value + 1e-300),
+        plateau,
+        plateau + drop,
+        np.where(solvable, c / safe, infinite),
+        np.where(solvable, (c + s - 2 * a) / safe, infinite),
+        np.where(solvable, (c - a) / safe, 0.0),
+        np.where(solvable, determinant, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A parallelogram of axis values with its grid, in the scale of the search.
+
+    Args:
+        law: the law.
+        span: length of the log.
+        low: lower ends.
+        high: upper ends.
+        shear: by how much the first axis moves with the second, about `pivot`, so that the grid follows a valley.
+        pivot: value of the second axis that does not move.
+    """
+
+    law: Law
+    span: float
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    shear: float = 0.0
+    pivot: float = 0.0
+
+    @classmethod
+    def whole(cls, law: Law, span: float) -> Box:
+        """All that is searched."""
+        ends = [axis.ends(span) for axis in law.axes]
+        return cls(law, span, tuple(low for low, _ in ends), tuple(high for _, high in ends))
+
+    def points(self, counts: tuple[int, ...]) -> tuple[FloatArray, ...]:
+        """The grid in the scale of the search, one array an axis, each of shape `counts`."""
+        lines = [np.linspace(low, high, count) for low, high, count in zip(self.low, self.high, counts, strict=False)]
+        grid = list(np.meshgrid(*lines, indexing="ij"))
+        if self.shear:
+            whole = Box.whole(self.law, self.span)
+            # Beyond the edge of the search by one unit is far enough to be seen as outside.
+            grid[0] = np.clip(grid[0] + self.shear * (grid[1] - self.pivot), whole.low[0] - 1, whole.high[0] + 1)
+        return tuple(grid)
+
+    def shapes(self, points: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+        """Shape values at grid points, flattened."""
+        axes = [axis.from_search(p.ravel()) for p, axis in zip(points, self.law.axes, strict=True)]
+        return self.law.shapes_of(*axes)
+
+
+def minimum(law: Law, products: Gram, whole: Box, start: tuple[float, ...]) -> tuple[float, ...]:
+    """Find the point of least error by Gauss-Newton with the linear part projected out.
+
+    Args:
+        law: a law with at least one shape.
+        products: inner products under the noise shape.
+        whole: the whole search.
+        start: a point in the basin, as `coarse_minimum` finds it.
+
+    Returns:
+        The point in the scale of the search.
+    """
+    best, error = start, np.inf
+    for _ in range(25):
+        covariance, direction = linearised(law, products, whole, best)
+        before = error
+        best, error = _best_trial(law, products, whole, best, covariance[2:, 2:], direction, error)
+        if before - error <= 1e-6 * error:
+            break
+    return best
+
+
+def coarse_minimum(law: Law, products: Gram, whole: Box) -> tuple[float, ...]:
+    """The best point of a coarse grid whose first axis is then refined for each value of the second.
+
+    The error has long valleys along the second axis, with several bottoms: each deserves its own first coordinate.
+
+    Args:
+        law: a law with at least one shape.
+        products: inner products under a noise shape.
+        whole: the whole search.
+
+    Returns:
+        The point in the scale of the search.
+    """
+    counts = (22, 14) if len(law.axes) == 2 else (60,)
+    points = whole.points(counts)
+    error = surface(law, products, *whole.shapes(points)).error_Q.reshape(counts)
+    if len(counts) == 1:
+        return (float(points[0][error.argmin()]),)
+    first, second = points[0][error.argmin(0), 0], points[1][0]
+    offsets = np.linspace(-1, 1, 7) * (whole.high[0] - whole.low[0]) / (counts[0] - 1)
+    for shrink in (1.0, 0.25):
+        trial = (first + shrink * offsets[:, None]).clip(whole.low[0], whole.high[0])
+        error = surface(law, products, *whole.shapes((trial, np.broadcast_to(second, trial.shape)))).error_Q.reshape(trial.shape)
+        first = trial[error.argmin(0), np.arange(counts[1])]
+    row = int(error.min(0).argmin())
+    return float(first[row]), float(second[row])
+
+
+# Gauss-Newton at several lengths, then steps of a few linear standard errors along the valley and across it.
+_STEPS = np.array([0.0, 1.0, 0.5, 0.2, 0.05, 1.6])
+_AROUND = np.array([0.3, -0.3, 1.0, -1.0, 3.0, -3.0])
+
+
+def _best_trial(
+    law: Law, products: Gram, whole: Box, best: tuple[float, ...], covariance: FloatArray, direction: tuple[float, ...], error: float
+) -> tuple[tuple[float, ...], float]:
+    """The best of a handful of steps from a point, all tried in one evaluation."""
+    unit = np.sqrt(error / max(products.nodes_K.size, 1)) if np.isfinite(error) else 0.0
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    valley = covariance[:, -1] / max(deviation[-1], 1e-30)
+    moves = np.concatenate([_STEPS[:, None] * np.array(direction), unit * _AROUND[:, None] * valley, unit * _AROUND[:, None] * deviation])
+    # Where the data say nothing about a coordinate its step is endless: it ends at the edge of the search.
+    moves = np.nan_to_num(moves, nan=0.0, posinf=1e6, neginf=-1e6)
+    trial = tuple(np.clip(b + moves[:, i], low, high) for i, (b, low, high) in enumerate(zip(best, whole.low, whole.high, strict=True)))
+    errors = surface(law, products, *whole.shapes(trial)).error_Q
+    i = int(errors.argmin())
+    return tuple(float(t[i]) for t in trial), float(errors[i])
+
+
+def linearised(law: Law, products: Gram, whole: Box, point: tuple[float, ...]) -> tuple[FloatArray, tuple[float, ...]]:
+    """Unit covariance of (plateau, start, search coordinates) in the linear model at a point, and the Gauss-Newton step.
+
+    Args:
+        law: a law with at least one shape.
+        products: inner products under the noise shape.
+        whole: the whole search.
+        point: where, in the scale of the search.
+
+    Returns:
+        Covariance for unit noise, and the step of the search coordinates.
+    """
+    nodes = products.nodes_K
+    here = [float(shape[0]) for shape in whole.shapes(tuple(np.array([p]) for p in point))]
+    decay, slopes = law.decay(nodes, *here), law.slopes(nodes, *here)
+    one = np.ones(nodes.size)
+    linear = np.stack([one, decay])
+    with_basis = linear @ products.basis_KK
+    normal = with_basis @ linear.T + 1e-12 * products.one_one * np.eye(2)
+    level, drop = np.linalg.solve(normal, linear @ products.basis_value_K)
+    columns = np.concatenate([np.stack([1 - decay, decay]), drop * (shapes_by_search(whole, point).T @ slopes)])
+    information = columns @ products.basis_KK @ columns.T
+    size = np.sqrt(np.maximum(np.diag(information), 1e-300))
+    scaled = information / np.outer(size, size) + 1e-13 * np.eye(size.size)
+    covariance = np.linalg.inv(scaled) / np.outer(size, size)
+    gradient = columns @ (products.basis_value_K - np.array([level, drop]) @ with_basis)
+    return np.asarray(covariance), tuple(float(d) for d in (covariance @ gradient)[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The part of a law's parameter space that the data allow, on a grid fitted around it."""
+
+    box: Box
+    counts: tuple[int, ...]
+    points: tuple[FloatArray, ...]
+    shapes: tuple[FloatArray, ...]
+    surface: Surface
+
+
+def shapes_by_search(whole: Box, point: tuple[float, ...]) -> FloatArray:
+    """Derivatives of the shape values by the coordinates of the search, shape (shapes, coordinates)."""
+    h = 1e-6
+    moved = [np.array([p] + [p + h * (i == j) for j in range(len(point))]) for i, p in enumerate(point)]
+    return np.array([(shape[1:] - shape[0]) / h for shape in whole.shapes(tuple(moved))])
+
+
+def region(
+    law: Law,
+    products: Gram,
+    span: float,
+    best: tuple[float, ...],
+    largest_error: float,
+    reach: float,
+    *,
+    counts: tuple[int, int] = (24, 16),
+) -> Region:
+    """Close in on the region where the error stays below `largest_error`.
+
+    Args:
+        law: a law with at least one shape.
+        products: inner products under the noise shape.
+        span: length of the log.
+        best: the point of least error, in the scale of the search.
+        largest_error: the error at the edge of the widest interval.
+        reach: half-width of the widest interval in unit standard errors of the linear model.
+        counts: points of the final grid along each axis.
+
+    Returns:
+        A grid that just contains the region.
+    """
+    whole = Box.whole(law, span)
+    coarse, fine = ((14, 10), counts) if len(law.axes) == 2 else ((60,), (4 * counts[0],))
+    box = _ellipse_box(law, products, whole, best, reach)
+    points, inside = _inside(law, products, box, coarse, largest_error)
+    for grid in ((40, 28)[: len(best)], coarse):
+        if not _leaks(box, points, inside):
+            break
+        # Far from an ellipse: look everywhere, then closer.
+        box = Box(law, span, whole.low, whole.high) if grid != coarse else _shrunk(box, inside, best)
+        points, inside = _inside(law, products, box, grid, largest_error)
+    box = _shrunk(box, inside, best)
+    points = box.points(fine)
+    shapes = box.shapes(points)
+    return Region(box, fine, points, shapes, surface(law, products, *shapes))
+
+
+def _ellipse_box(law: Law, products: Gram, whole: Box, best: tuple[float, ...], reach: float) -> Box:
+    """A generous parallelogram about the ellipse that a linear model would have."""
+    covariance = linearised(law, products, whole, best)[0][2:, 2:]
+    if len(best) == 1:
+        half, shear = [reach * np.sqrt(max(covariance[0, 0], 0.0))], 0.0
+    else:
+        shear = covariance[0, 1] / covariance[1, 1] if covariance[1, 1] > 0 else 0.0
+        rest = covariance[0, 0] - shear * covariance[0, 1]
+        half = [reach * np.sqrt(max(rest, 0.0)), reach * np.sqrt(max(covariance[1, 1], 0.0))]
+    wide = [max(2.0 * h, 1e-6) for h in half]
+    low = [max(b - h, w) for b, h, w in zip(best, wide, whole.low, strict=True)]
+    high = [min(b + h, w) for b, h, w in zip(best, wide, whole.high, strict=True)]
+    return Box(law, whole.span, tuple(low), tuple(high), float(shear), best[-1])
+
+
+def _inside(
+    law: Law, products: Gram, box: Box, counts: tuple[int, ...], largest_error: float
+) -> tuple[tuple[FloatArray, ...], NDArray[np.bool_]]:
+    """A grid over a box, and which of its points lie in the region."""
+    points = box.points(counts)
+    errors = surface(law, products, *box.shapes(points)).error_Q
+    return points, (errors <= largest_error).reshape(counts)
+
+
+def _leaks(box: Box, points: tuple[FloatArray, ...], inside: NDArray[np.bool_]) -> bool:
+    """Whether the region reaches a side of the box that is not an edge of the whole search."""
+    edge = _on_searched_edge(box, points)
+    for i in range(inside.ndim):
+        for side in (0, -1):
+            if (np.take(inside, side, axis=i) & ~np.take(edge, side, axis=i)).any():
+                return True
+    return False
+
+
+def _shrunk(box: Box, inside: NDArray[np.bool_], best: tuple[float, ...]) -> Box:
+    """The smallest box of grid lines around the points inside and the best point, one cell wider."""
+    low, high = [], []
+    for i, centre in enumerate(best):
+        line = np.linspace(box.low[i], box.high[i], inside.shape[i])
+        cell = line[1] - line[0]
+        within = line[inside.any(axis=tuple(j for j in range(inside.ndim) if j != i))]
+        low.append(max(min(float(within.min(initial=centre)), centre) - cell, box.low[i]))
+        high.append(min(max(float(within.max(initial=centre)), centre) + cell, box.high[i]))
+    return Box(box.law, box.span, tuple(low), tuple(high), box.shear, box.pivot)
+
+
+def range_of(found: Region, quantity_Q: FloatArray, error_at_best: float, largest_error: float) -> tuple[float, float, bool, bool]:
+    """Range of a function of the shapes over {error <= largest_error}, and whether it runs into the edge below and above.
+
+    Between a point inside and its neighbour outside the root of the excess error is close to linear: the crossing is
+    interpolated in it.
+
+    Args:
+        found: the region.
+        quantity_Q: the function at each point of its grid.
+        error_at_best: the least error.
+        largest_error: the error at the edge of the interval.
+
+    Returns:
+        Both ends, and whether the region runs into the edge of the search at each.
+    """
+    error = found.surface.error_Q.reshape(found.counts)
+    quantity = quantity_Q.reshape(found.counts)
+    inside = error <= largest_error
+    if not inside.any():
+        return np.inf, -np.inf, False, False
+    root = np.sqrt(np.maximum(error - error_at_best, 0.0))
+    limit = np.sqrt(max(largest_error - error_at_best, 0.0))
+    values = [quantity[inside]]
+    for axis in range(error.ndim):
+        values.extend(_crossings(np.moveaxis(root, axis, 0), np.moveaxis(quantity, axis, 0), limit))
+    low, high = min(float(v.min()) for v in values if v.size), max(float(v.max()) for v in values if v.size)
+    edge = _on_searched_edge(found.box, found.points) & inside
+    slack = 1e-6 * (1 + abs(high - low)) if np.isfinite(high - low) else 0.0
+    at_edge = quantity[edge]
+    below = bool(at_edge.size and at_edge.min() <= low + slack)
+    above = bool(at_edge.size and at_edge.max() >= high - slack)
+    return low, high, below, above
+
+
+def _crossings(root: FloatArray, quantity: FloatArray, limit: float) -> list[FloatArray]:
+    """Values of the quantity where the contour crosses the grid lines along the first axis."""
+    near, far = root[:-1], root[1:]
+    crossing = (near <= limit) != (far <= limit)
+    crossing &= np.isfinite(quantity[:-1]) & np.isfinite(quantity[1:])
+    share = (limit - near[crossing]) / (far[crossing] - near[crossing])
+    return [quantity[:-1][crossing] * (1 - share) + quantity[1:][crossing] * share]
+
+
+def _on_searched_edge(box: Box, points: tuple[FloatArray, ...]) -> NDArray[np.bool_]:
+    """Grid points that lie on the edge of the whole search, or beyond it."""
+    whole = Box.whole(box.law, box.span)
+    edge = np.zeros(points[0].shape, dtype=bool)
+    for i, values in enumerate(points):
+        slack = 1e-9 * (whole.high[i] - whole.low[i])
+        edge |= (values <= whole.low[i] + slack) | (values >= whole.high[i] - slack)
+    return edge
+
+
+def linear_range(found: Region, products: Gram, *, start: bool, best: float, largest_error: float) -> tuple[float, float]:
+    """Range of plateau or start over the region, its own uncertainty at each point included.
+
+    Args:
+        found: the region.
+        products: inner products under the noise shape.
+        start: whether the start is meant, not the plateau.
+        best: its value at the best point.
+        largest_error: the error at the edge of the interval.
+
+    Returns:
+        Both ends; infinite where the linear parameter has no limit at some shape.
+    """
+    low, low_at = _furthest(found.surface, start=start, sign=-1, largest_error=largest_error)
+    high, high_at = _furthest(found.surface, start=start, sign=1, largest_error=largest_error)
+    for sign, at in ((-1, low_at), (1, high_at)):
+        if at < 0:
+            continue
+        # Bent valleys end in corners between grid points: look closer about the extreme.
+        closer = _neighbourhood(found, at)
+        end, _ = _furthest(surface(found.box.law, products, *found.box.shapes(closer)), start=start, sign=sign, largest_error=largest_error)
+        low, high = (min(low, end), high) if sign < 0 else (low, max(high, end))
+    return min(low, best), max(high, best)
+
+
+def _furthest(values: Surface, *, start: bool, sign: int, largest_error: float) -> tuple[float, int]:
+    """The end of the interval on one side over some grid, and the index of the point that sets it (-1: none inside)."""
+    slack = largest_error - values.error_Q
+    level, variance = (values.start_Q, values.start_variance_Q) if start else (values.plateau_Q, values.plateau_variance_Q)
+    reach = np.full(slack.shape, -np.inf)
+    inside = slack >= 0
+    reach[inside] = sign * level[inside] + np.sqrt(slack[inside] * variance[inside])
+    i = int(reach.argmax())
+    return (sign * float(reach[i]), i) if inside.any() else (-sign * np.inf, -1)
+
+
+def _neighbourhood(found: Region, index: int) -> tuple[FloatArray, ...]:
+    """A small grid of one cell to each side of a point of the region's grid."""
+    lines = []
+    for points, count, low, high in zip(found.points, found.counts, found.box.low, found.box.high, strict=True):
+        cell = (high - low) / (count - 1)
+        lines.append(points.ravel()[index] + cell * np.linspace(-1, 1, 7))
+    grid = list(np.meshgrid(*lines, indexing="ij"))
+    whole = Box.whole(found.box.law, found.box.span)
+    if len(grid) == 2:
+        grid[0] = grid[0] + found.box.shear * (grid[1] - found.points[1].ravel()[index])
+    return tuple(np.clip(g, low, high) for g, low, high in zip(grid, whole.low, whole.high, strict=True))

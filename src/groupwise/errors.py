@@ -1,0 +1,32 @@
+"""Every error and warning of the package: one sentence each, for the person who typed the command.
+
+A message says what was expected, what came, and what to do. It raises nothing by itself.
+"""
+
+
+class GroupwiseError(ValueError):
+    """The input or the arguments cannot be used; the command line turns it into one line and exit code 2."""
+
+
+class UnreadableRunError(GroupwiseError):
+    """No reader can make a run of this path."""
+
+
+class MissingMetricError(GroupwiseError):
+    """The metric asked for is not in the log; the message lists those that are."""
+
+
+class InvalidArgumentError(GroupwiseError):
+    """An argument is outside its domain."""
+
+
+class InsufficientDataError(GroupwiseError):
+    """Too few usable observations for anything to be said."""
+
+
+class OverwriteError(GroupwiseError):
+    """The output exists already and `--force` was not given."""
+
+
+class GroupwiseWarning(UserWarning):
+    """The result stands, but something about the input deserves a look."""

@@ -1,0 +1,8 @@
+"""`python -m groupwise.examples` prints the folder of the embedded run, so that a shell can use or copy it.
+
+It does nothing else.
+"""
+
+from groupwise.examples import trl_run
+
+print(trl_run())

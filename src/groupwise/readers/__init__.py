@@ -1,0 +1,212 @@
+"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by content and not by name.
+
+Each format has its own module; nothing is fitted or judged here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.readers.assemble import Request
+from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
+from groupwise.readers.console import read_console, sniff_console
+from groupwise.readers.notebook import read_notebook, sniff_notebook
+from groupwise.readers.source import peek, shown
+from groupwise.readers.tables import (
+    read_csv,
+    read_json,
+    read_jsonl,
+    read_parquet_table,
+    sniff_csv,
+    sniff_json,
+    sniff_jsonl,
+    sniff_parquet,
+)
+from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
+from groupwise.record import RunConfig, RunRecord, is_record
+
+__all__ = ["READERS", "Reader", "Request", "open_run"]
+
+_LEAST_CONFIDENCE = 0.3
+_LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md")
+_NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
+_MOST_FILES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One format of a log.
+
+    Args:
+        name: of the format.
+        description: one sentence for the docs.
+        sniff: path -> confidence in [0, 1], from content.
+        read: path, request -> record.
+        folder: whether it reads a folder rather than a file.
+    """
+
+    name: str
+    description: str
+    sniff: Callable[[Path], float]
+    read: Callable[[Path, Request], RunRecord]
+    folder: bool = False
+
+
+def _sniff_record(path: Path) -> float:
+    """Return the confidence that the folder is a saved record."""
+    return 1.0 if is_record(path) else 0.0
+
+
+def _read_record(path: Path, request: Request) -> RunRecord:
+    """Read a saved record; the user's settings win over the saved ones."""
+    record = RunRecord.load(path)
+    if not len(record.steps):
+        raise UnreadableRunError(f"expected a record with steps, got none in {shown(path)}: nothing has been appended yet")
+    return dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("groupwise", "a record saved by groupwise, or the journal of one being written", _sniff_record, _read_record, folder=True),
+    Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
+    Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
+    Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
+    Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table),
+    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl),
+    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv),
+    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console),
+    Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
+)
+
+
+def open_run(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> RunRecord:
+    r"""Read a run from whatever its trainer left.
+
+    Args:
+        path: a log file, a run folder, or `FILE#NAME` for one run of a file that holds several.
+        columns: canonical name, or "step" -> the log's own column, where the guess is wrong.
+        settings: name -> value, as with `--set`; they win over everything.
+        config: a JSON or YAML file with settings; they win over what is found beside the log.
+
+    Returns:
+        The record, validated.
+
+    Raises:
+        UnreadableRunError: the path holds no log that can be read; the message says why and what to do.
+        InvalidArgumentError: a setting is unknown or outside its domain.
+        MissingMetricError: a column named by the user is not in the log.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     _ = Path(home, "run.csv").write_text("step,reward\n1,0.25\n2,0.5\n")
+        ...     open_run(Path(home, "run.csv")).metrics()
+        ('reward',)
+    """
+    place, chosen = _split(path)
+    given = _given(settings, config)
+    request = Request(columns or {}, given, chosen)
+    try:
+        if place.is_dir():
+            return _open_folder(place, request)
+        return _open_file(place, request)
+    except RecursionError:
+        raise UnreadableRunError(f"expected a log, got {shown(place)}, which is nested too deeply: flatten it") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnreadableRunError(f"expected a log that can be read, got {reason} for {shown(place)}: check the path") from None
+
+
+def _split(path: str | Path) -> tuple[Path, str]:
+    """Return the path and the run chosen behind "#"."""
+    text = os.fspath(path)
+    if "\0" in text or not text:
+        raise UnreadableRunError("expected the path of a log, got one that no system allows: check it")
+    place = Path(text)
+    if "#" in text and not os.path.lexists(place):
+        before, _, chosen = text.rpartition("#")
+        if before and os.path.lexists(before):
+            return Path(before), chosen
+    return place, ""
+
+
+def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig:
+    """Return the settings that the user gave."""
+    given = RunConfig()
+    if config is not None:
+        found = read_settings(Path(config))
+        if not found:
+            raise InvalidArgumentError(f"expected settings in {shown(Path(config))}, got none that is known: write group_size: 8")
+        given = with_found(given, found, f"--config {Path(config).name}")
+    return given.with_settings(settings or {}, "--set")
+
+
+def _around(request: Request, config: RunConfig) -> Request:
+    """Return the request with what was found around the log under what the user gave."""
+    return dataclasses.replace(request, config=dataclasses.replace(config, **request.config.known()))
+
+
+def _best(path: Path) -> tuple[float, Reader | None]:
+    """Return the reader that is most confident of a path, and how much."""
+    folder = path.is_dir()
+    ranked = [(reader.sniff(path), reader) for reader in READERS if reader.folder == folder]
+    return max(ranked, key=lambda entry: entry[0], default=(0.0, None))
+
+
+def _open_file(path: Path, request: Request) -> RunRecord:
+    """Read a file with the reader that its content chooses."""
+    seen = peek(path)
+    confidence, reader = _best(path)
+    if seen.binary and (reader is None or reader.name != "parquet"):
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
+    if reader is None or confidence < _LEAST_CONFIDENCE:
+        if path.suffix.lower() in (".yaml", ".yml") or len(parse_yaml(seen.text)) > 3:
+            raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
+        formats = ", ".join(entry.name for entry in READERS if not entry.folder)
+        raise UnreadableRunError(f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run as CSV")
+    if path.suffix.lower() in (".yaml", ".yml") and confidence < 0.6:
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
+    return reader.read(path, request if reader.name == "trl" else _around(request, recover(path)))
+
+
+def _open_folder(path: Path, request: Request) -> RunRecord:
+    """Read a folder: a record, a TRL run, one run folder inside it, or the one log inside it."""
+    confidence, reader = _best(path)
+    if reader is not None and confidence >= _LEAST_CONFIDENCE:
+        return reader.read(path, request)
+    try:
+        inside = sorted(path.iterdir())[:_MOST_FILES]
+    except OSError as error:
+        raise UnreadableRunError(f"expected a folder that can be listed, got {error.strerror} for {shown(path)}: change its mode") from None
+    runs = [folder for folder in inside if folder.is_dir() and _best(folder)[0] >= _LEAST_CONFIDENCE]
+    logs = [file for file in inside if file.is_file() and _may_be_log(file)]
+    found = runs or logs
+    if not found:
+        raise UnreadableRunError(f"expected a run folder, got {shown(path)}, which holds no log: give one with a trainer_state.json")
+    if len(found) > 1:
+        some = ", ".join(file.name for file in found[:4]) + (", ..." if len(found) > 4 else "")
+        raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(found)} ({some}): give the path of one")
+    if runs:
+        return _open_folder(runs[0], request)
+    return _open_file(logs[0], _around(request, recover(logs[0], path)))
+
+
+def _may_be_log(file: Path) -> bool:
+    """Return whether a file of a folder may be its log: by ending first, then by content."""
+    name = file.name.lower()
+    if not name.endswith(_LOG_ENDINGS) or any(word in name for word in _NO_LOGS):
+        return False
+    try:
+        return _best(file)[0] >= 0.4
+    except GroupwiseError:
+        return False

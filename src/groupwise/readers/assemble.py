@@ -1,0 +1,289 @@
+"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings, the notes.
+
+It opens no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.readers.merge import Merged, merge_rows
+from groupwise.readers.rows import LARGEST_WIDTH, RowStore
+from groupwise.readers.semantics import looks_like_trl, meanings_of, plain
+from groupwise.readers.source import shown
+from groupwise.record import Meaning, RunConfig, RunRecord, Source
+from groupwise.tables import BASE_COLUMNS, steps_table
+
+Array = NDArray[np.float64]
+
+STEP_KEYS = (
+    "step", "global_step", "_step", "training_step", "train_step", "grpo_step", "trainer/global_step", "train/global_step",
+    "training/global_step", "rollout/step", "train/step", "progress/step", "global_step/max_steps", "steps", "iteration", "iter",
+    "update", "optimizer_step",
+)  # fmt: skip
+_UPDATE_KEYS = ("optimizer_step", "optimizer_steps", "optimizer_updates", "num_updates", "gradient_step")
+_TOKEN_KEYS = ("num_tokens", "tokens", "total_tokens", "num_input_tokens_seen", "progress/total_tokens", "progress/tokens")
+_SECOND_KEYS = (
+    "seconds", "elapsed_s", "elapsed", "elapsed_seconds", "wall_clock_sec", "time/wall_clock_sec", "wall_time", "_runtime",
+    "relative time (process)",
+)  # fmt: skip
+_STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
+_DURATION_KEYS = ("step_time", "step_seconds", "time_per_step", "perf/time_per_step", "timing_s/step", "perf/step_s")
+_CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
+_SETTING_KEYS = {
+    "group_size": "group_size", "num_generations": "group_size", "num_questions": "prompts_per_step", "num_groups": "prompts_per_step",
+    "num_prompts": "prompts_per_step", "kl_coef": "kl_weight",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for besides the path.
+
+    Args:
+        columns: canonical name, or "step" -> the log's column.
+        config: settings recovered so far; the user's own are in it last.
+        chosen: which run of a file that holds several, "" for the only one.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    config: RunConfig = field(default_factory=RunConfig)
+    chosen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Rows with what their reader knows about them.
+
+    Args:
+        store: the rows.
+        path: the file.
+        reader: its name.
+        size: of the file, bytes.
+        config: the settings.
+        notes: what the reader had to decide.
+        framework: "trl", or "" to judge by the keys.
+        complete: whether a TRL log holds all keys (a notebook's table hides some).
+        step: the step of each row where the reader knows it, else None.
+        name: of the run, or "" for the file's name.
+    """
+
+    store: RowStore
+    path: Path
+    reader: str
+    size: int
+    config: RunConfig
+    notes: tuple[str, ...] = ()
+    framework: str = ""
+    complete: bool = True
+    step: Array | None = None
+    name: str = ""
+
+
+def assemble(log: Log, request: Request) -> RunRecord:
+    """Return the record of collected rows.
+
+    Args:
+        log: rows and what the reader knows.
+        request: columns that the user named.
+
+    Returns:
+        A validated record.
+
+    Raises:
+        UnreadableRunError: no steps, no numbers, or several runs in one.
+        MissingMetricError: a column that the user named is not in the log.
+    """
+    store = log.store
+    if store.count == 0 or not store.names():
+        raise UnreadableRunError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
+    chosen = _chosen_columns(store, request.columns)
+    step_key, step_R, notes = _steps(log, chosen)
+    hidden = {step_key} if step_key else set()
+    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
+    merged = merge_rows(store, step_R, hidden=hidden, cumulative=cumulative, chosen="" if log.name else request.chosen)
+    columns = dict(merged.columns)
+    if not columns:
+        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}: give the log of a run")
+    framework = log.framework or ("trl" if looks_like_trl(columns) else "")
+    config, spacing = _with_spacing(_with_logged(log.config, columns), merged, framework)
+    config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
+    clock = _clock(merged, columns, config, framework, spacing)
+    if not step_key and log.step is None and not chosen and not _known(columns, config, framework):
+        raise UnreadableRunError(
+            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
+        )
+    renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
+    meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
+    record = RunRecord(
+        name=log.name or log.path.name,
+        steps=steps_table(merged.step.tolist(), columns, **clock),
+        config=config,
+        meanings=_with_chosen(meanings, chosen, renamed),
+        sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
+        notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
+    )
+    try:
+        record.validate()
+    except InvalidArgumentError as error:
+        raise UnreadableRunError(f"expected a log that makes a sound record, got {shown(log.path)}: {error}") from None
+    return record
+
+
+def _chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that the user named, spelled as in the log."""
+    keys = store.names()
+    chosen: dict[str, str] = {}
+    for name, column in columns.items():
+        found = [key for key in keys if key == column] or [key for key in keys if plain(key) == plain(column)]
+        if not found:
+            listed = ", ".join(keys[:40])
+            raise MissingMetricError(f"expected a column of the log for {name[:60]}, got {column[:80]!r}: the log has {listed}")
+        chosen[name] = found[0]
+    return chosen
+
+
+def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, list[str]]:
+    """Return the step column ("" for none), the step of each row, and notes."""
+    store = log.store
+    if "step" in chosen:
+        return chosen["step"], store.dense(chosen["step"]), []
+    if log.step is not None:
+        return "", log.step, []
+    spelled: dict[str, str] = {}
+    for key in store.names():
+        spelled.setdefault(plain(key), key)
+    best, most = "", 0
+    for name in STEP_KEYS:
+        if name not in spelled:
+            continue
+        values = store.sparse(spelled[name])[1]
+        good = int((np.isfinite(values) & (values == np.floor(values))).sum())
+        if good > most:
+            best, most = spelled[name], good
+    if best and most * 2 >= store.count:
+        return best, store.dense(best), []
+    rows = np.arange(1, store.count + 1, dtype=np.float64)
+    return "", rows, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
+
+
+def _with_logged(config: RunConfig, columns: Mapping[str, Array]) -> RunConfig:
+    """Return the settings with those that the log repeats in every row."""
+    found: dict[str, float] = {}
+    for key, values in columns.items():
+        name = _SETTING_KEYS.get(plain(key).split("/")[-1])
+        finite = values[np.isfinite(values)]
+        if name and not getattr(config, name).known and len(finite) and (finite == finite[0]).all():
+            found.setdefault(name, float(finite[0]))
+    for name, value in found.items():
+        try:
+            config = config.with_settings({name: value}, "a column of the log")
+        except InvalidArgumentError:
+            continue
+    return config
+
+
+def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:
+    """Return the settings with logging_steps where it can be told, and the steps that a row averages over."""
+    known = config.value("logging_steps")
+    if known is not None:
+        return config, float(known)
+    gaps = np.diff(merged.step[merged.trained])
+    if framework != "trl" or not len(gaps):
+        return config, 1.0
+    usual = int(np.bincount(np.clip(gaps, 0, 100_000)).argmax())
+    return config.with_settings({"logging_steps": usual}, "the spacing of the rows"), float(usual)
+
+
+def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, framework: str, spacing: float) -> dict[str, Array | None]:
+    """Return the base columns: optimiser updates, windows, tokens and seconds."""
+    step = merged.step.astype(np.float64)
+    per_step = float(config.value("updates_per_step") or 1.0)
+    window = np.ones(len(step))
+    if framework == "trl" or config.logging_steps.known:
+        trained = np.flatnonzero(merged.trained)
+        gaps = np.diff(step[trained], prepend=step[trained[0]] - min(spacing, max(step[trained[0]], 1.0)))
+        window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework != "trl" else 1.0)
+    spelled = {plain(key): values for key, values in columns.items()}
+    updates = _rising(spelled, _UPDATE_KEYS, step)
+    durations = next((spelled[key] for key in _DURATION_KEYS if key in spelled), None)
+    seconds = _rising(spelled, _SECOND_KEYS, None)
+    if seconds is None:
+        stamps = _rising(spelled, _STAMP_KEYS, None)
+        seconds = None if stamps is None else stamps - np.nanmin(stamps)
+    if seconds is None and durations is not None and bool((durations[np.isfinite(durations)] >= 0).all()):
+        steps_done = np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
+        seconds = np.cumsum(np.nan_to_num(durations, nan=0.0, posinf=0.0) * (np.clip(steps_done, 0, spacing)))
+    return {
+        "optimizer_updates": step * per_step if updates is None else updates,
+        "window": window,
+        "tokens": _rising(spelled, _TOKEN_KEYS, None),
+        "seconds": seconds,
+    }
+
+
+def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None) -> Array | None:
+    """Return the first of the named columns that never falls, or None; gaps are interpolated over `fill_at`."""
+    for name in names:
+        values = spelled.get(name)
+        if values is None:
+            continue
+        finite = np.isfinite(values) & (np.abs(values) < 2.0**62)
+        if not finite.any() or (np.diff(values[finite]) < 0).any() or values[finite][0] < 0:
+            continue
+        if fill_at is not None:
+            return np.interp(fill_at, fill_at[finite], values[finite])
+        if not (np.isnan(values) | finite).all():
+            continue
+        return values
+    return None
+
+
+def _with_chosen(meanings: tuple[Meaning, ...], chosen: Mapping[str, str], columns: Mapping[str, Array]) -> tuple[Meaning, ...]:
+    """Return the meanings with those that the user named in their place."""
+    named = {column: name for name, column in chosen.items() if name != "step"}
+    renamed = {f"log/{column}" if column in BASE_COLUMNS else column: name for column, name in named.items()}
+    kept = tuple(meaning for meaning in meanings if meaning.column not in renamed and meaning.quantity not in renamed.values())
+    given = tuple(Meaning(column, name, f"{name}, as given with --column") for column, name in renamed.items() if column in columns)
+    return given + kept
+
+
+def _store_notes(store: RowStore) -> list[str]:
+    """Return notes on cells that could not be used."""
+    notes = []
+    mixed = {key: count for key, count in store.texts.items() if key in set(store.names())}
+    if mixed:
+        some = ", ".join(f"{key} ({count})" for key, count in list(mixed.items())[:3])
+        notes.append(f"{sum(mixed.values())} cells that hold a text count as missing: {some}{', ...' if len(mixed) > 3 else ''}")
+    if store.too_wide:
+        notes.append(f"the log has more than {LARGEST_WIDTH} keys: {store.too_wide} cells of the later ones left out")
+    return notes
+
+
+def _known(columns: Mapping[str, Array], config: RunConfig, framework: str) -> bool:
+    """Return whether any column is a metric that we know."""
+    return any(meaning.quantity for meaning in meanings_of(columns, config, framework=framework, complete=False, window=1.0))
+
+
+def with_rollouts(record: RunRecord, rollouts: pl.DataFrame | None, notes: tuple[str, ...], sources: tuple[Source, ...]) -> RunRecord:
+    """Return the record with its rollouts.
+
+    Args:
+        record: of the steps.
+        rollouts: of the same run, or None.
+        notes: what was decided while reading them.
+        sources: the files they came from.
+
+    Returns:
+        A new record.
+    """
+    return RunRecord(
+        record.name, record.steps, rollouts, record.config, record.meanings, (*record.sources, *sources), (*record.notes, *notes)
+    )

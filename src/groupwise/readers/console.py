@@ -1,0 +1,170 @@
+"""What a trainer printed: TRL's rows as Python dicts amid progress bars, with the step taken from the bars.
+
+Only literals are read (`ast.literal_eval`); nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Array, Log, Request, assemble
+from groupwise.readers.configs import with_found
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import open_text, peek, shown
+from groupwise.readers.tables import keep_row
+from groupwise.record import RunRecord
+from groupwise.run_config import RunConfig
+
+_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
+_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
+_TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,15})")
+_BATCH = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})")
+_VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
+_VERL = re.compile(r"\bstep:\d+ - [\w/]+:")
+_LONGEST_LINE = 1 << 22
+
+
+def sniff_console(path: Path) -> float:
+    """Return the confidence that the file is a trainer's printed output."""
+    seen = peek(path)
+    if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
+        return 0.0
+    if _ROW.search(seen.text) and ("'loss'" in seen.text or "'reward'" in seen.text):
+        return 0.7
+    return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+
+
+def _rows(path: Path, encoding: str) -> Iterator[tuple[dict[Any, Any] | None, int, int, str]]:
+    """Yield each printed row, or None for a line of no row, with the last bar's position and length, and the line."""
+    done = total = 0
+    with open_text(path, encoding) as file:
+        while line := file.readline(_LONGEST_LINE):
+            position = 0
+            for match in _ROW.finditer(line):
+                done, total = _last_bar(line[position : match.start()], done, total)
+                position = match.end()
+                yield _parse(match[0]), done, total, ""
+            done, total = _last_bar(line[position:], done, total)
+            if not position:
+                yield None, done, total, line
+
+
+def _last_bar(text: str, done: int, total: int) -> tuple[int, int]:
+    """Return the position and length of the last progress bar in a text."""
+    found = _BAR.findall(text)
+    return (int(found[-1][0]), int(found[-1][1])) if found else (done, total)
+
+
+def _parse(text: str) -> dict[Any, Any] | None:
+    """Return the row that a Python literal holds, or None."""
+    try:
+        row = ast.literal_eval(_NAN.sub("None", _ESCAPE.sub("", text)))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def read_console(path: Path, request: Request) -> RunRecord:
+    """Read the rows that TRL printed; the step of a row is the position of the progress bar before it.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: no row was printed.
+    """
+    seen = peek(path)
+    if seen.binary:
+        raise UnreadableRunError(f"expected a text log, got {shown(path)}, {seen.binary}")
+    store = RowStore()
+    bars: list[tuple[int, int]] = []
+    damaged = summaries = 0
+    stated: dict[str, Any] = {}
+    for row, done, total, line in _rows(path, seen.encoding):
+        if line:
+            _read_statement(line, stated)
+        elif row is None:
+            damaged += 1
+        elif not keep_row(row):
+            summaries += 1
+        elif {"loss", "reward"} & set(row) or any(str(key).startswith("eval_") for key in row):
+            store.add(row)
+            bars.append((done, total))
+    if not store.count and "verl" in stated:
+        raise UnreadableRunError(
+            f"expected TRL's printed rows, got verl's in {shown(path)}, which are not read yet: log to a file (trainer.logger), or to CSV"
+        )
+    if not store.count:
+        raise UnreadableRunError(
+            f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: give the log of the training itself"
+        )
+    notes = [f"{damaged} printed rows are damaged and were left out"] if damaged else []
+    if summaries:
+        notes.append("the summary row at the end is left out" if summaries == 1 else f"{summaries} summary rows left out")
+    step, found = _steps_of(store, bars, stated)
+    notes += found
+    return assemble(Log(store, path, "trl_console", seen.size, _config(request.config, stated), tuple(notes), step=step), request)
+
+
+def _read_statement(line: str, stated: dict[str, Any]) -> None:
+    """Note what the trainer says of itself at its start."""
+    for name, pattern in (("total", _TOTAL), ("batch", _BATCH)):
+        match = pattern.search(line)
+        if match:
+            stated[name] = int(match[1].replace(",", "") or 0)
+    if "verl" not in stated and _VERL.search(line):
+        stated["verl"] = True
+    match = _VERSION.search(line) if "framework_version" not in stated else None
+    if match:
+        stated["framework_version"] = match[1]
+
+
+def _config(config: RunConfig, stated: dict[str, Any]) -> RunConfig:
+    """Return the settings with those that the output states."""
+    found = {}
+    group = config.value("group_size")
+    if group and stated.get("batch") and stated["batch"] % group == 0 and not config.prompts_per_step.known:
+        found["prompts_per_step"] = stated["batch"] // group
+    if "framework_version" in stated and not config.framework_version.known:
+        found["framework_version"] = stated["framework_version"]
+    return with_found(config, found, "the printed output")
+
+
+def _steps_of(store: RowStore, bars: list[tuple[int, int]], stated: dict[str, Any]) -> tuple[Array | None, list[str]]:
+    """Return the step of each row where the log has no step key, and a note on where it comes from.
+
+    A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing
+    of the rows up to the last step is taken.
+    """
+    if any(key in ("step", "global_step") for key in store.names()):
+        return None, []
+    done = np.array([bar[0] for bar in bars], dtype=np.float64)
+    main = np.zeros(store.count, dtype=bool)
+    for key in ("loss", "reward"):
+        if key in store.names():
+            main[store.sparse(key)[0]] = True
+    if not main.any():
+        main[:] = True
+    trained = done[main]
+    if len(trained) and trained[0] > 0 and (np.diff(trained) > 0).all():
+        return done, ["the step of a row is the position of the progress bar printed before it"]
+    total = stated.get("total") or max((bar[1] for bar in bars), default=0)
+    count = int(main.sum())
+    spacing = round(total / count) if total else 0
+    order = np.maximum(np.cumsum(main), 1).astype(np.float64)
+    if spacing >= 1 and spacing * count <= total < spacing * (count + 1):
+        return order * spacing, [f"the steps are counted: {count} rows over the {total} steps that the log states, one every {spacing}"]
+    return order, ["the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"]

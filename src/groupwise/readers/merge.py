@@ -1,0 +1,265 @@
+"""Rows of a log to one row a step: restarts superseded, event types joined, several rows of one step averaged.
+
+Every decision leaves a note. It knows no framework; what a key means is in `semantics.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore
+
+_EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test"})
+_EITHER = frozenset({"step", "epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
+_MOST_KINDS = 12
+_UNORDERED_SHARE = 0.2
+_AVERAGED_SHARE = 0.5
+_LARGEST_STEP = 2.0**53
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One row a step.
+
+    Args:
+        step: T steps, strictly increasing.
+        columns: key -> T values, NaN where missing.
+        trained: T flags, whether the step has a row that is not an evaluation alone.
+        rows: rows that went in.
+        notes: what was decided.
+    """
+
+    step: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.float64]]
+    trained: NDArray[np.bool_]
+    rows: int
+    notes: tuple[str, ...]
+
+
+def is_evaluation(key: str) -> bool:
+    """Return whether a key belongs to an evaluation rather than to training.
+
+    Example:
+        >>> is_evaluation("eval_reward"), is_evaluation("val-core/gsm8k/mean@1"), is_evaluation("value_loss")
+        (True, True, False)
+    """
+    return key.lower().startswith(("eval_", "eval/", "eval ", "val/", "val_", "val-", "validation/", "test/", "test_"))
+
+
+def merge_rows(
+    store: RowStore, step_R: NDArray[np.float64], *, hidden: Iterable[str] = (), cumulative: Iterable[str] = (), chosen: str = ""
+) -> Merged:
+    """Return one row a step.
+
+    Args:
+        store: the rows.
+        step_R: the step of each row; a row without a whole number is left out.
+        hidden: keys that are not carried over.
+        cumulative: keys of which a step keeps the largest value.
+        chosen: the run to keep, by the value of a column such as seed or run; "" where the log is of one run.
+
+    Returns:
+        The merged table with notes.
+
+    Raises:
+        UnreadableRunError: no row has a step, or the rows belong to several runs.
+    """
+    notes: list[str] = []
+    mine = _rows_of(store, chosen)
+    usable = np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
+    usable &= np.where(usable, step_R, 0.5) == np.floor(np.where(usable, step_R, 0.5))
+    if not usable[mine].any():
+        raise UnreadableRunError("expected whole numbers as steps, got none in any row: name the column with --column step=NAME")
+    if not usable[mine].all():
+        notes.append(f"{_count(int((~usable[mine]).sum()), 'row')} without a whole-numbered step left out")
+    if not mine.all():
+        notes.append(f"{_count(int((~mine).sum()), 'row')} of other runs left out")
+    usable &= mine
+    kinds = _kinds(store)
+    main = usable & _main_rows(store, kinds)
+    if not main.any():
+        main = usable
+    kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
+    step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
+    columns = _reduced(store, kinds, kept, index, len(step), set(hidden), set(cumulative), notes)
+    trained = np.zeros(len(step), dtype=bool)
+    trained[index[main[kept]]] = True
+    return Merged(step, columns, trained, int(kept.sum()), tuple(notes))
+
+
+def _count(number: int, noun: str) -> str:
+    """Return "1 row" or "12 rows"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _rows_of(store: RowStore, chosen: str) -> NDArray[np.bool_]:
+    """Return which rows are of the run chosen; raise where there is none, or where none was chosen of several."""
+    if not chosen:
+        _refuse_several_runs(store)
+        return np.ones(store.count, dtype=bool)
+    mine = np.zeros(store.count, dtype=bool)
+    for key in RUN_KEYS:
+        mine[[row for row, name in store.labels.get(key, {}).items() if name == chosen]] = True
+        if key in store.names():
+            rows, values = store.sparse(key)
+            mine[rows[[f"{value:g}" == chosen for value in values]]] = True
+    if not mine.any():
+        raise UnreadableRunError(f"expected a run {chosen[:60]!r}, got none in the columns {', '.join(RUN_KEYS)}: leave out #{chosen[:60]}")
+    return mine
+
+
+def _refuse_several_runs(store: RowStore) -> None:
+    """Raise where a column says that the rows belong to several runs."""
+    for key in RUN_KEYS:
+        names = sorted(set(store.labels.get(key, {}).values()))
+        if key in store.names() and key not in store.labels:
+            values = store.sparse(key)[1]
+            names = [f"{value:g}" for value in np.unique(values[np.isfinite(values)])]
+            if len(names) > 1 and key != "seed":
+                continue
+        if 1 < len(names) <= 1000 and len(names) * 2 <= store.count:
+            some = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            raise UnreadableRunError(f"expected one run, got {len(names)} ({key} is {some}): add #{names[0]} to the path to choose one")
+
+
+def _kinds(store: RowStore) -> NDArray[np.object_] | None:
+    """Return the event type of each row, or None where the log has one type only."""
+    for key in KIND_KEYS:
+        names = set(store.labels.get(key, {}).values())
+        if 1 < len(names) <= _MOST_KINDS and len(store.labels[key]) == store.count:
+            kinds = np.empty(store.count, dtype=object)
+            for row, name in store.labels[key].items():
+                kinds[row] = name
+            return kinds
+    return None
+
+
+def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> NDArray[np.bool_]:
+    """Return which rows are of training: an evaluation may be logged late without a restart."""
+    if kinds is not None:
+        return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
+    main = np.zeros(store.count, dtype=bool)
+    for key in store.names():
+        if not is_evaluation(key) and key.lower() not in _EITHER:
+            main[store.sparse(key)[0]] = True
+    return main
+
+
+def _standing(step: NDArray[np.int64], usable: NDArray[np.bool_], main: NDArray[np.bool_], notes: list[str]) -> NDArray[np.bool_]:
+    """Return which rows count: those that a restart did not write again."""
+    position = np.flatnonzero(main)
+    falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
+    if not len(falls):
+        return usable
+    if len(falls) > max(2, _UNORDERED_SHARE * len(position)):
+        notes.append("the rows were not in the order of their steps and have been sorted")
+        return usable
+    restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
+    restarts[position[falls]] = step[position[falls]]
+    kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
+    restart = int(step[position[falls[-1]]])
+    lost = int((usable & ~kept).sum())
+    if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
+        notes.append(
+            f"the step starts again at {restart} after {_count(int(position[falls[-1]]), 'row')}: that looks like a second run in the "
+            f"same log, so the last run is read and {_count(lost, 'row')} before it set aside"
+        )
+    else:
+        times = _count(len(falls), "time")
+        notes.append(f"the run was restarted {times} (the step drops back): {_count(lost, 'row')} superseded by what came after")
+    return kept
+
+
+def _reduced(
+    store: RowStore,
+    kinds: NDArray[np.object_] | None,
+    kept: NDArray[np.bool_],
+    index: NDArray[np.int64],
+    length: int,
+    hidden: set[str],
+    cumulative: set[str],
+    notes: list[str],
+) -> dict[str, NDArray[np.float64]]:
+    """Return each key, one value a step; rows of one step are averaged, joined, or the last is taken."""
+    place = np.full(store.count, -1, dtype=np.int64)
+    place[kept] = index
+    columns: dict[str, NDArray[np.float64]] = {}
+    averaged: dict[str, int] = {}
+    repeated: set[int] = set()
+    for name, rows, values in _named(store, kinds, hidden, cumulative):
+        inside = place[rows] >= 0
+        where, value = place[rows][inside], values[inside]
+        good = ~np.isnan(value)
+        where, value = where[good], value[good]
+        filled = np.full(length, np.nan)
+        if len(where) == 0 or (np.diff(where) > 0).all():
+            filled[where] = value
+        elif name in cumulative:
+            filled[where] = -np.inf
+            np.maximum.at(filled, where, value)
+        else:
+            _several(name, where, value, filled, averaged, repeated)
+        columns[name] = filled
+    if averaged:
+        most, some = max(averaged.values()), ", ".join(list(averaged)[:3])
+        notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some}{', ...' if len(averaged) > 3 else ''})")
+    if repeated:
+        notes.append(f"{_count(len(repeated), 'step')} logged more than once: the last values are kept")
+    return columns
+
+
+def _several(
+    name: str,
+    where: NDArray[np.int64],
+    value: NDArray[np.float64],
+    filled: NDArray[np.float64],
+    averaged: dict[str, int],
+    repeated: set[int],
+) -> None:
+    """Fill one key that some steps hold several times: the mean where most do, else the last."""
+    counts = np.bincount(where, minlength=len(filled))
+    low, high = np.full(len(filled), np.inf), np.full(len(filled), -np.inf)
+    np.minimum.at(low, where, value)
+    np.maximum.at(high, where, value)
+    differs = (counts > 1) & (low < high)
+    if differs.sum() >= _AVERAGED_SHARE * (counts > 0).sum() or (counts > 1).sum() >= 0.9 * (counts > 0).sum():
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = np.bincount(where, weights=value, minlength=len(filled))
+            filled[counts > 0] = total[counts > 0] / counts[counts > 0]
+        if differs.any():
+            averaged[name] = int(counts.max())
+        return
+    filled[where] = value
+    repeated.update(np.flatnonzero(differs).tolist())
+
+
+def _named(
+    store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
+) -> Iterable[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+    """Yield each key with its rows and values; a key of several event types becomes one key a type."""
+    for key in store.names():
+        if key in hidden:
+            continue
+        rows, values = store.sparse(key)
+        if kinds is None:
+            yield key, rows, values
+            continue
+        here = kinds[rows]
+        types = list(dict.fromkeys(here.tolist()))
+        training = [kind for kind in types if str(kind).lower() not in _EVALUATION]
+        for kind in types:
+            chosen = here == kind
+            if str(kind).lower() in _EVALUATION:
+                yield (key if is_evaluation(key) else f"eval/{key}"), rows[chosen], values[chosen]
+            elif len(training) == 1:
+                yield key, rows[chosen], values[chosen]
+            elif key not in cumulative:
+                yield f"{kind}/{key}", rows[chosen], values[chosen]
+        if key in cumulative and len(training) > 1:
+            chosen = np.isin(here, training)
+            yield key, rows[chosen], values[chosen]

@@ -1,0 +1,136 @@
+"""The progress table that a training cell leaves in a Jupyter notebook (Transformers' notebook callback, Unsloth).
+
+Only the cells' stored output is read; no cell is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.configs import settings_in, with_found
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import JsonReader, peek, read_whole, shown
+from groupwise.record import RunRecord
+
+_ARGUMENT = re.compile(r"^\s*(\w{2,60})\s*=\s*(-?[\d.]+(?:e-?\d+)?|\"[^\"\n]{1,100}\"|'[^'\n]{1,100}')\s*,", re.MULTILINE)
+
+
+class _Table(HTMLParser):
+    """Collects the cells of the tables of an HTML text, row by row."""
+
+    def __init__(self) -> None:
+        """Start outside any cell."""
+        super().__init__(convert_charrefs=True)
+        self.tables: list[list[list[str]]] = []
+        self._cell: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        """Open a table, a row or a cell."""
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self._cell = []
+
+    def handle_data(self, data: str) -> None:
+        """Collect the text of a cell."""
+        if self._cell is not None:
+            self._cell.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close a cell."""
+        if tag in ("td", "th") and self._cell is not None:
+            if self.tables and self.tables[-1]:
+                self.tables[-1][-1].append("".join(self._cell).strip())
+            self._cell = None
+
+
+def sniff_notebook(path: Path) -> float:
+    """Return the confidence that the file is a Jupyter notebook."""
+    seen = peek(path)
+    text = seen.text[:4096]
+    marked = '"cells"' in text or '"nbformat"' in text or path.suffix == ".ipynb"
+    return 0.95 if marked and not seen.binary and text.startswith("{") else 0.0
+
+
+def read_notebook(path: Path, request: Request) -> RunRecord:
+    """Read the longest progress table among the notebook's stored outputs.
+
+    Args:
+        path: of the .ipynb file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: the notebook is damaged or holds no progress table.
+    """
+    seen = peek(path)
+    try:
+        notebook = JsonReader().loads(read_whole(path, seen))
+    except ValueError:
+        raise UnreadableRunError(f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it again") from None
+    tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
+    if not tables:
+        raise UnreadableRunError(f"expected a notebook with a training's progress table, got none in {shown(path)}: run its cells")
+    longest = max(tables, key=len)
+    notes = ["the table of a notebook rounds its values to six decimals and hides some of the log's keys"]
+    if len(tables) > 1:
+        notes.append(f"the notebook has {len(tables)} progress tables: the longest is read")
+    store = RowStore()
+    names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
+    store.add_cells(names, [row for row in longest[1:] if row])
+    source = "\n".join(_texts(notebook, "source"))
+    config = request.config
+    found = {name: value for name, value in settings_in(_arguments(source)).items() if name == "assumed" or not getattr(config, name).known}
+    if "unsloth" in source and not config.framework.known:
+        found["framework"] = "unsloth"
+    config = with_found(config, found, "the notebook's code")
+    return assemble(Log(store, path, "notebook", seen.size, config, tuple(notes), complete=False), request)
+
+
+def _parse(html: str) -> list[list[list[str]]]:
+    """Return the tables of an HTML text that look like a training's: a header with "Step" and rows below."""
+    parser = _Table()
+    parser.feed(html)
+    return [table for table in parser.tables if len(table) > 1 and table[0] and table[0][0].strip().lower() == "step"]
+
+
+def _texts(notebook: Any, what: str) -> Iterator[str]:
+    """Yield the HTML outputs or the code of the cells; whatever has another shape is passed over."""
+    cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
+    for cell in cells if isinstance(cells, list) else []:
+        if not isinstance(cell, Mapping):
+            continue
+        if what == "source":
+            yield _joined(cell.get("source"))
+            continue
+        outputs = cell.get("outputs")
+        for output in outputs if isinstance(outputs, list) else []:
+            data = output.get("data") if isinstance(output, Mapping) else None
+            if isinstance(data, Mapping) and "text/html" in data:
+                yield _joined(data["text/html"])
+
+
+def _joined(text: Any) -> str:
+    """Return a notebook's text, which is a string or a list of strings."""
+    return text if isinstance(text, str) else "".join(part for part in text if isinstance(part, str)) if isinstance(text, list) else ""
+
+
+def _arguments(code: str) -> dict[str, Any]:
+    """Return the literal keyword arguments that stand on lines of their own in the code."""
+    found: dict[str, Any] = {}
+    for name, value in _ARGUMENT.findall(code[: 1 << 20]):
+        try:
+            found.setdefault(name, value.strip("\"'") if value[0] in "\"'" else float(value))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,216 @@
+"""Rows of a log, collected column by column as they stream past: numbers are kept, texts are counted.
+
+It neither orders nor merges rows: `merge.py` does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_WIDTH = 2000
+_DEPTH = 6
+_MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
+KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
+RUN_KEYS = ("run", "run_id", "run_name", "tag", "experiment", "trial", "seed")
+_LABELS = frozenset(KIND_KEYS + RUN_KEYS)
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number that a cell holds, NaN for an empty one, None for a text.
+
+    Args:
+        text: of the cell.
+
+    Returns:
+        A float, NaN, or None.
+
+    Example:
+        >>> parse_number(" 1e-3 "), parse_number("No log"), parse_number("dapo")
+        (0.001, nan, None)
+    """
+    cell = text.strip()
+    if cell.lower() in _MISSING:
+        return float("nan")
+    if len(cell) > 64 or "_" in cell:
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(cell.lower())
+
+
+def clean_key(key: Any) -> str:
+    r"""Return a key as a text without control characters, at most 200 long.
+
+    Example:
+        >>> clean_key("a\x1bb")
+        'ab'
+    """
+    text = str(key)
+    if not text.isprintable():
+        text = "".join(character for character in text if character.isprintable())
+    return text.strip()[:200] or "unnamed"
+
+
+class _Column:
+    """Values of one key; row numbers are kept only once a row lacks it."""
+
+    __slots__ = ("rows", "values")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.values = array("d")
+        self.rows: array[int] | None = None
+
+    def add(self, row: int, value: float) -> None:
+        """Append the value of one row."""
+        if self.rows is None and row != len(self.values):
+            self.rows = array("q", range(len(self.values)))
+        if self.rows is not None:
+            self.rows.append(row)
+        self.values.append(value)
+
+    def extend(self, start: int, values: array[float]) -> None:
+        """Append the values of consecutive rows."""
+        if self.rows is None and start != len(self.values):
+            self.rows = array("q", range(len(self.values)))
+        if self.rows is not None:
+            self.rows.extend(range(start, start + len(values)))
+        self.values.extend(values)
+
+
+class RowStore:
+    """The numbers of a log, by key.
+
+    Attributes:
+        count: rows so far.
+        texts: key -> cells that hold a text.
+        labels: key -> {row: text} for the few keys that tell rows of different kinds or runs apart.
+        too_wide: cells left out because the log has more than 2,000 keys.
+
+    Example:
+        >>> store = RowStore()
+        >>> store.add({"step": 1, "rewards": {"f": "0.5"}, "loss_type": "dapo"})
+        >>> store.names(), store.texts
+        (['step', 'rewards/f'], {'loss_type': 1})
+    """
+
+    def __init__(self) -> None:
+        """Start with no rows."""
+        self.count = 0
+        self.texts: dict[str, int] = {}
+        self.labels: dict[str, dict[int, str]] = {}
+        self.too_wide = 0
+        self._columns: dict[str, _Column] = {}
+        self._clean: dict[Any, str] = {}
+
+    def add(self, row: Mapping[Any, Any]) -> None:
+        """Append one row; nested mappings are flattened with "/"."""
+        self._flat(row, "", 0)
+        self.count += 1
+
+    def _flat(self, row: Mapping[Any, Any], prefix: str, depth: int) -> None:
+        """Append the cells of a mapping."""
+        for key, value in row.items():
+            if type(value) is float:
+                self._number(self._name(key, prefix), value)
+            elif isinstance(value, Mapping):
+                if depth < _DEPTH:
+                    self._flat(value, f"{self._name(key, prefix)}/", depth + 1)
+            elif value is not None:
+                self._other(self._name(key, prefix), value)
+
+    def _name(self, key: Any, prefix: str) -> str:
+        """Return the clean name of a key."""
+        name = self._clean.get(key) if type(key) is str else clean_key(key)
+        if name is None:
+            name = clean_key(key)
+            if len(self._clean) < 10 * LARGEST_WIDTH:
+                self._clean[key] = name
+        return prefix + name if prefix else name
+
+    def _number(self, name: str, value: float) -> None:
+        """Append one number."""
+        column = self._columns.get(name)
+        if column is None:
+            if len(self._columns) >= LARGEST_WIDTH:
+                self.too_wide += 1
+                return
+            column = self._columns[name] = _Column()
+        column.add(self.count, value)
+
+    def _other(self, name: str, value: Any) -> None:
+        """Append a cell that is not a float."""
+        if isinstance(value, bool | int | np.number):
+            try:
+                self._number(name, float(value))
+            except OverflowError:
+                self._number(name, float("inf") if value > 0 else float("-inf"))
+        elif isinstance(value, str):
+            self._text(name, value)
+
+    def _text(self, name: str, value: str) -> None:
+        """Append a cell that holds a text: perhaps a number, perhaps a label."""
+        number = parse_number(value)
+        if number is not None:
+            if number == number:
+                self._number(name, number)
+            return
+        if "step" in name and "/" in value:
+            done = parse_number(value.partition("/")[0])
+            if done is not None and done == done:
+                self._number(name, done)
+                return
+        if len(self.texts) < LARGEST_WIDTH or name in self.texts:
+            self.texts[name] = self.texts.get(name, 0) + 1
+        if name in _LABELS:
+            self.labels.setdefault(name, {})[self.count] = clean_key(value)[:80]
+
+    def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
+        width = len(names)
+        if any(len(row) != width for row in rows):
+            rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
+        start = self.count
+        for name, cells in zip(map(clean_key, names), zip(*rows, strict=True), strict=True):
+            try:
+                numbers = array("d", map(float, cells))
+            except ValueError:
+                for offset, cell in enumerate(cells):
+                    self.count = start + offset
+                    self._text(name, cell)
+            else:
+                self.count = start
+                self._numbers(name, numbers)
+        self.count = start + len(rows)
+
+    def _numbers(self, name: str, numbers: array[float]) -> None:
+        """Append one number a row, from the current row on."""
+        column = self._columns.setdefault(name, _Column()) if len(self._columns) < LARGEST_WIDTH else self._columns.get(name)
+        if column is None:
+            self.too_wide += len(numbers)
+        else:
+            column.extend(self.count, numbers)
+
+    def names(self) -> list[str]:
+        """Return the keys that hold a number somewhere, in the order of their first appearance."""
+        return list(self._columns)
+
+    def sparse(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the rows that hold the key, and their values."""
+        column = self._columns[key]
+        values = np.frombuffer(column.values, dtype=np.float64) if len(column.values) else np.zeros(0)
+        rows = np.arange(len(values), dtype=np.int64) if column.rows is None else np.frombuffer(column.rows, dtype=np.int64)
+        return rows, values
+
+    def dense(self, key: str) -> NDArray[np.float64]:
+        """Return the value of every row, NaN where the key is missing."""
+        filled = np.full(self.count, np.nan)
+        rows, values = self.sparse(key)
+        filled[rows] = values
+        return filled

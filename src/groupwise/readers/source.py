@@ -1,0 +1,273 @@
+"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one sentence.
+
+Nothing here knows what a step or a metric is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from groupwise.errors import UnreadableRunError
+
+HEAD_BYTES = 1 << 16
+_CHUNK = 1 << 20
+_LARGEST_ROW = 1 << 23
+_LARGEST_WHOLE = 1 << 28
+
+_MAGIC = (
+    (b"PAR1", "a Parquet file"),
+    (b"\x1f\x8b", "a gzip archive: decompress it first"),
+    (b"PK\x03\x04", "a zip archive or a PyTorch file: give the log itself"),
+    (b"SQLite format 3", "an SQLite database (trackio or MLflow keep one): export the run as CSV"),
+    (b":W&B", "a binary W&B file: export the run as CSV"),
+    (b"\x80\x02", "a pickle, which is never opened: give the log itself"),
+    (b"\x80\x03", "a pickle, which is never opened: give the log itself"),
+    (b"\x80\x04", "a pickle, which is never opened: give the log itself"),
+    (b"\x80\x05", "a pickle, which is never opened: give the log itself"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """The first bytes of a file, and what they say.
+
+    Args:
+        size: of the file, bytes.
+        head: its first bytes.
+        encoding: of its text.
+        text: the head decoded, without byte-order mark and leading blanks.
+        binary: what it is if it is no text, else "".
+    """
+
+    size: int
+    head: bytes
+    encoding: str
+    text: str
+    binary: str
+
+
+def peek(path: Path) -> Peek:
+    """Return what the first bytes of a file say.
+
+    Args:
+        path: a regular file.
+
+    Returns:
+        Size, head, encoding, decoded head, and whether it is binary.
+
+    Raises:
+        UnreadableRunError: it is missing, empty, not a regular file, or may not be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     _ = Path(home, "run.csv").write_text("step,reward")
+        ...     peek(Path(home, "run.csv")).text
+        'step,reward'
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableRunError(f"expected a log file or a run folder, got {shown(path)}, which is neither: give the path of one")
+        if not os.access(path, os.R_OK):
+            raise UnreadableRunError(f"expected a file that can be read, got no permission for {shown(path)}: change its mode or its owner")
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnreadableRunError):
+            raise
+        raise UnreadableRunError(_why_not(path, error)) from None
+    encoding = _encoding(head)
+    text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
+    if not text:
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
+    return Peek(status.st_size, head, encoding, text, _binary(path, head, text, encoding))
+
+
+def shown(path: Path) -> str:
+    """Return the path for a message: its last parts, without control characters.
+
+    Example:
+        >>> shown(Path("/a/b/c/run.csv"))
+        'c/run.csv'
+    """
+    short = "/".join(path.parts[-2:]) if len(path.parts) > 2 else str(path)
+    return "".join(character if character.isprintable() else "?" for character in short)[:160]
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    """Return the sentence for a file that the system does not hand over."""
+    if isinstance(error, FileNotFoundError):
+        return f"expected a log file or a run folder, got {shown(path)}, which does not exist: check the path"
+    if isinstance(error, PermissionError):
+        return f"expected a file that can be read, got no permission for {shown(path)}: change its mode or its owner"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"expected a file that can be read, got {reason} for {shown(path)}: check the path"
+
+
+def _encoding(head: bytes) -> str:
+    """Return the encoding of a text from its first bytes."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    for cut in range(min(4, len(head))):
+        try:
+            head[: len(head) - cut].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return "utf-8-sig" if head.startswith(b"\xef\xbb\xbf") else "utf-8"
+    return "latin-1"
+
+
+def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
+    """Return what a binary file is, or "" for a text."""
+    if "tfevents" in path.name:
+        return "a TensorBoard event file: export its scalars as CSV"
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            return name
+    control = sum(1 for character in text[:4096] if ord(character) < 32 and character not in "\t\n\r\x1b\x08\x0c")
+    if (encoding != "utf-16" and b"\0" in head) or control * 20 > len(text[:4096]):
+        return "a binary file: give a text log, a Parquet table or a run folder"
+    return ""
+
+
+def open_text(path: Path, encoding: str) -> TextIO:
+    """Open a text file for reading; bytes that are no text become U+FFFD.
+
+    Raises:
+        UnreadableRunError: it cannot be opened.
+    """
+    try:
+        return path.open("r", encoding=encoding, errors="replace", newline=None)
+    except OSError as error:
+        raise UnreadableRunError(_why_not(path, error)) from None
+
+
+class JsonReader:
+    """A JSON decoder for logs: NaN allowed, integers as floats, keys given twice counted.
+
+    Attributes:
+        duplicates: objects so far that gave one key twice; the last value counts.
+
+    Example:
+        >>> reader = JsonReader()
+        >>> reader.loads('{"a": 1, "a": NaN}'), reader.duplicates
+        ({'a': nan}, 1)
+    """
+
+    def __init__(self) -> None:
+        """Start with no duplicates seen."""
+        self.duplicates = 0
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_int=float)
+        self.raw_decode: Callable[[str, int], tuple[Any, int]] = self._decoder.raw_decode
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Build one object and count keys given twice."""
+        built = dict(pairs)
+        self.duplicates += len(built) != len(pairs)
+        return built
+
+    def loads(self, text: str) -> Any:
+        """Return the value of a whole JSON text.
+
+        Raises:
+            ValueError: it is not JSON, or nested too deeply.
+        """
+        try:
+            return self._decoder.decode(text)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
+class ArrayStream:
+    """The elements of a JSON array, one at a time, from a text that may be cut off or damaged.
+
+    Args:
+        file: open at the text that follows `buffer`.
+        buffer: text whose start is the one after the opening bracket.
+        reader: the decoder.
+
+    Attributes:
+        complete: whether the closing bracket was met.
+        rest: the text after the closing bracket, as far as it was read into the buffer.
+
+    Example:
+        >>> import io
+        >>> stream = ArrayStream(io.StringIO('}, {"step": 2}, {"st'), '{"step": 1', JsonReader())
+        >>> [row["step"] for row in stream], stream.complete
+        ([1.0, 2.0], False)
+    """
+
+    def __init__(self, file: TextIO, buffer: str, reader: JsonReader) -> None:
+        """Stand before the first element."""
+        self._file, self._buffer, self._reader = file, buffer, reader
+        self.complete, self.rest = False, ""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield whole elements until the array ends or breaks."""
+        position = 0
+        while True:
+            position = self._skip(position)
+            if position >= len(self._buffer):
+                position, more = self._more(position)
+                if not more:
+                    return
+                continue
+            if self._buffer[position] == "]":
+                self.complete, self.rest = True, self._buffer[position + 1 :]
+                return
+            found, position = self._element(position)
+            if position < 0:
+                return
+            yield found
+
+    def _skip(self, position: int) -> int:
+        """Return the position after blanks and commas."""
+        buffer, end = self._buffer, len(self._buffer)
+        while position < end and buffer[position] in " \t\r\n,":
+            position += 1
+        return position
+
+    def _more(self, position: int) -> tuple[int, bool]:
+        """Drop what was used and read on; return the new position and whether there was more."""
+        chunk = self._file.read(max(_CHUNK, len(self._buffer) - position))
+        self._buffer = self._buffer[position:] + chunk
+        return 0, bool(chunk)
+
+    def _element(self, position: int) -> tuple[Any, int]:
+        """Return the element at `position` and where it ends; -1 where the text breaks before its end."""
+        while True:
+            try:
+                found, end = self._reader.raw_decode(self._buffer, position)
+                if end < len(self._buffer):
+                    return found, end
+            except (ValueError, RecursionError):
+                pass
+            if len(self._buffer) - position > _LARGEST_ROW:
+                return None, -1
+            position, more = self._more(position)
+            if not more:
+                return None, -1
+
+    def remainder(self) -> str:
+        """Return the text after the array, up to a megabyte."""
+        return self.rest + self._file.read(_CHUNK)
+
+
+def read_whole(path: Path, seen: Peek) -> str:
+    """Return the whole text of a file that cannot be streamed.
+
+    Raises:
+        UnreadableRunError: it is larger than 256 MB.
+    """
+    if seen.size > _LARGEST_WHOLE:
+        size = f"{seen.size / 1e6:.0f} MB"
+        raise UnreadableRunError(f"expected one JSON object of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")
+    with open_text(path, seen.encoding) as file:
+        return file.read().lstrip("\ufeff")

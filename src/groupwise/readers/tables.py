@@ -1,0 +1,399 @@
+"""Generic logs: CSV, JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
+
+The columns' meaning is judged by their names; a framework's own log has its own reader.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import polars as pl
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.configs import flatten, settings_in
+from groupwise.readers.rows import RowStore, clean_key, parse_number
+from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
+from groupwise.record import RunRecord
+from groupwise.run_config import RunConfig
+from groupwise.tables import read_parquet
+
+_BATCH = 4096
+_LONGEST_CELL = 1 << 20
+_NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_STATE_KEYS = ("log_history", "global_step", "max_steps")
+
+
+def sniff_csv(path: Path) -> float:
+    """Return the confidence that the file is a table of comma-, semicolon- or tab-separated cells."""
+    seen = peek(path)
+    if seen.binary or seen.text[:1] in "[{":
+        return 0.0
+    lines = [line for line in seen.text.splitlines()[:20] if line.strip()]
+    delimiter = _delimiter(lines[0])
+    if not delimiter:
+        return 0.6 if path.suffix.lower() in (".csv", ".tsv") and len(lines) > 1 else 0.0
+    names = lines[0].split(delimiter)
+    rows = [line.split(delimiter) for line in lines[1:]]
+    cells = [parse_number(cell.strip().strip('"')) for row in rows for cell in row[: len(names)]]
+    wide = sum(len(row) >= len(names) for row in rows[:-1] or rows) * 2 >= len(rows[:-1] or rows)
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return 0.8
+    return 0.8 if wide and cells and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200 else 0.1
+
+
+def _delimiter(line: str) -> str:
+    """Return the separator of a header line, "" for none."""
+    counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else ""
+
+
+def read_csv(path: Path, request: Request) -> RunRecord:
+    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: no rows, or no numbers in them.
+    """
+    seen = peek(path)
+    store, notes = RowStore(), list(_encoding_notes(seen))
+    delimiter = _delimiter(seen.text.splitlines()[0]) or ","
+    broken = 0
+    with open_text(path, seen.encoding) as file:
+        rows = _csv_rows(file, delimiter)
+        names = _unique([name.lstrip("\ufeff") for name in next(rows, [])], notes)
+        batch: list[list[str]] = []
+        for row in rows:
+            if not any(row):
+                continue
+            broken += len(row) != len(names)
+            if not _repeats_header(row, names):
+                batch.append(_decimal_points(row) if delimiter == ";" else row)
+            if len(batch) >= _BATCH:
+                store.add_cells(names, batch)
+                batch = []
+        if batch:
+            store.add_cells(names, batch)
+    if broken:
+        notes.append(f"{broken} rows have more or fewer cells than the header: missing cells are empty, further ones left out")
+    return assemble(Log(store, path, "csv", seen.size, request.config, tuple(notes)), request)
+
+
+def _csv_rows(file: TextIO, delimiter: str) -> Iterator[list[str]]:
+    """Yield the rows of a CSV file; a row that breaks the format ends the table."""
+    csv.field_size_limit(_LONGEST_CELL)
+    rows = csv.reader((line.replace("\0", "") for line in file), delimiter=delimiter, skipinitialspace=True)
+    try:
+        yield from (row for row in rows if row)
+    except csv.Error:
+        return
+
+
+def _unique(names: list[str], notes: list[str]) -> list[str]:
+    """Return the header with a number behind a name that comes again."""
+    unique: list[str] = []
+    for name in names:
+        base, number = clean_key(name), 2
+        final = base
+        while final in unique:
+            final, number = f"{base} ({number})", number + 1
+        unique.append(final)
+    again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
+    if again:
+        notes.append(f"{len(again)} column names come more than once: the later ones carry a number")
+    return unique
+
+
+def _repeats_header(row: list[str], names: list[str]) -> bool:
+    """Return whether a row is the header again, as in files that were appended to."""
+    return len(row) == len(names) and row[0].strip() == names[0] and [cell.strip() for cell in row] == names
+
+
+def _decimal_points(row: list[str]) -> list[str]:
+    """Return cells whose decimal commas are points."""
+    return [cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row]
+
+
+def _encoding_notes(seen: Peek) -> Iterator[str]:
+    """Yield the note on an encoding that was guessed."""
+    if seen.encoding == "latin-1":
+        yield "the file is not UTF-8 and was read as Latin-1"
+
+
+def sniff_jsonl(path: Path) -> float:
+    """Return the confidence that the file holds one JSON object a line."""
+    seen = peek(path)
+    if seen.binary or not seen.text.startswith("{"):
+        return 0.0
+    lines = seen.text.splitlines()
+    if len(lines) == 1:
+        return 0.6 if _is_object(lines[0]) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+    return 0.85 if any(_is_object(line) for line in lines[:5] if len(line) > 2) else 0.0
+
+
+def _is_object(line: str) -> bool:
+    """Return whether a line is a whole JSON object."""
+    try:
+        return isinstance(JsonReader().loads(line), dict)
+    except ValueError:
+        return False
+
+
+def read_jsonl(path: Path, request: Request) -> RunRecord:
+    """Read one JSON object a line; events of several types that share a step become one row.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: no rows, or no numbers in them.
+    """
+    seen = peek(path)
+    store, reader = RowStore(), JsonReader()
+    damaged = skipped = 0
+    with open_text(path, seen.encoding) as file:
+        for line in file:
+            text = line.strip().lstrip("\ufeff")
+            if not text:
+                continue
+            try:
+                row = reader.loads(text)
+            except ValueError:
+                damaged += 1
+                continue
+            if not isinstance(row, dict):
+                damaged += 1
+            elif not keep_row(row):
+                skipped += 1
+            else:
+                store.add(row["data"] | {"step": row["step"]} if set(row) == {"step", "data"} and isinstance(row["data"], dict) else row)
+    notes = list(_encoding_notes(seen)) + _json_notes(reader, skipped)
+    if damaged:
+        notes.append(f"{damaged} lines are not whole JSON objects and were left out")
+    if damaged > store.count:
+        raise UnreadableRunError(f"expected one JSON object a line, got {damaged} damaged lines in {shown(path)}: repair it")
+    return assemble(Log(store, path, "jsonl", seen.size, request.config, tuple(notes)), request)
+
+
+def keep_row(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is one of steps, and no summary of a whole training."""
+    return not ("train_runtime" in row and "reward" not in row and "loss" not in row)
+
+
+def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
+    """Return notes on what the JSON held besides rows of the run."""
+    notes = []
+    if reader.duplicates:
+        notes.append(f"{reader.duplicates} rows give a key twice: the last value counts")
+    if skipped:
+        notes.append("the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out")
+    return notes
+
+
+def sniff_json(path: Path) -> float:
+    """Return the confidence that the file is one JSON list or object."""
+    seen = peek(path)
+    return 0.5 if not seen.binary and re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+
+
+def read_json(path: Path, request: Request) -> RunRecord:
+    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: the JSON is damaged before its first row, or holds no log.
+    """
+    seen = peek(path)
+    if seen.text.startswith("["):
+        return _read_list(path, seen, request)
+    reader = JsonReader()
+    try:
+        whole = reader.loads(read_whole(path, seen))
+    except ValueError:
+        raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again") from None
+    return _read_object(path, seen, request, whole)
+
+
+def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
+    """Read a JSON list of rows, as far as it is whole."""
+    store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
+    runs: list[dict[str, Any]] = []
+    with open_text(path, seen.encoding) as file:
+        file.read(_after_bracket(file))
+        stream = ArrayStream(file, "", reader)
+        for row in stream:
+            if not isinstance(row, dict):
+                strange += 1
+            elif _inner_logs(row):
+                runs.append(row)
+            elif keep_row(row):
+                store.add(row)
+            else:
+                skipped += 1
+        whole = stream.complete
+    if runs:
+        return _read_run(path, seen, request, _named_runs(runs, {}))
+    notes = list(_encoding_notes(seen)) + _json_notes(reader, skipped)
+    if not whole:
+        if not store.count:
+            raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
+        notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
+    if strange:
+        notes.append(f"{strange} elements of the list are not rows and were left out")
+    return assemble(Log(store, path, "json", seen.size, request.config, tuple(notes)), request)
+
+
+def _after_bracket(file: TextIO) -> int:
+    """Return how many characters come up to and with the opening bracket, standing at the start again."""
+    head = file.read(1 << 16)
+    file.seek(0)
+    return head.index("[") + 1
+
+
+def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
+    """Read the log that a JSON object holds."""
+    runs = [(key, value) for key, value in whole.items() if _is_list_of_runs(value)]
+    if runs:
+        return _read_run(path, seen, request, _named_runs([run for _, value in runs for run in value], whole))
+    rows = _rows_in(whole)
+    if rows is None:
+        found = settings_in(dict(flatten(whole)))
+        what = f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
+        hint = "give the log, and this file with --config" if found else "give the log"
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}")
+    return _record_of(path, seen, request, rows, whole)
+
+
+def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
+    """Return the record of rows and the settings beside them."""
+    store = RowStore()
+    kept = [row for row in rows if keep_row(row)]
+    for row in kept:
+        store.add(row)
+    beside = settings_in(dict(flatten({key: value for key, value in about.items() if not isinstance(value, list)})))
+    config = request.config
+    missing = {key: value for key, value in beside.items() if key in RunConfig.__slots__ and not getattr(config, key).known}
+    config = config.with_settings(missing, f"{path.name}, beside the rows")
+    notes = (*_encoding_notes(seen), *_json_notes(JsonReader(), len(rows) - len(kept)))
+    return assemble(Log(store, path, "json", seen.size, config, notes, name=name), request)
+
+
+def _is_rows(value: Any) -> bool:
+    """Return whether a value is a list of rows."""
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
+
+
+def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of an object: its longest list of rows, its columns, or its entries numbered by step."""
+    lists = [value for value in whole.values() if _is_rows(value)]
+    if lists:
+        longest: list[dict[str, Any]] = max(lists, key=len)
+        return longest
+    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
+    if columns:
+        length = max(len(value) for value in columns.values())
+        full = {key: value for key, value in columns.items() if len(value) == length}
+        return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+    numbered = {key: value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
+    if len(numbered) > 1 and len(numbered) * 2 > len(whole):
+        return [{"step": float(key), **value} for key, value in sorted(numbered.items(), key=lambda item: int(item[0]))]
+    inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _rows_in_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of an inner object of columns or rows, one level down."""
+    if any(isinstance(inner, list) and len(inner) > 1 for inner in value.values()):
+        return _rows_in({key: inner for key, inner in value.items() if isinstance(inner, list)})
+    return None
+
+
+def _numbers(values: list[Any]) -> bool:
+    """Return whether a list holds numbers, perhaps with gaps."""
+    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+
+
+def _inner_logs(run: Mapping[str, Any]) -> bool:
+    """Return whether an object holds the log of a run of its own."""
+    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1]
+    return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
+
+
+def _is_list_of_runs(value: Any) -> bool:
+    """Return whether a value is a list of runs, each with its own log."""
+    return _is_rows(value) and sum(_inner_logs(run) for run in value) * 2 > len(value)
+
+
+def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return runs by name; a run listed twice counts once."""
+    named: dict[str, dict[str, Any]] = {}
+    shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
+    for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
+        name = next((str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)), str(number))
+        named.setdefault("".join(character for character in name if character.isprintable())[:80], {**shared, **run})
+    return named
+
+
+def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]]) -> RunRecord:
+    """Read the chosen run of several."""
+    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
+    if name not in runs:
+        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
+        got = f"got {shown(path)}, which holds {len(runs)} runs"
+        got = got if not name else f"got no {name[:60]!r} among the {len(runs)} of {shown(path)}"
+        raise UnreadableRunError(f"expected one run, {got}: add one of #{listed} to the path")
+    run = runs[name]
+    rows = _rows_in(run)
+    if rows is None:
+        raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
+    return _record_of(path, seen, request, rows, run, name)
+
+
+def sniff_parquet(path: Path) -> float:
+    """Return the confidence that the file is a Parquet table."""
+    return 0.9 if peek(path).head.startswith(b"PAR1") else 0.0
+
+
+def read_parquet_table(path: Path, request: Request) -> RunRecord:
+    """Read a Parquet table with one row a step.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: it is damaged, or holds completions rather than steps.
+    """
+    seen = peek(path)
+    table = read_parquet(path)
+    if {"prompt", "completion"} <= set(table.columns):
+        raise UnreadableRunError(f"expected a log of steps, got completions in {shown(path)}: give the run's folder, which holds both")
+    store = RowStore()
+    wanted = [name for name, kind in table.schema.items() if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)]
+    for row in table.select(wanted).iter_rows(named=True):
+        store.add(row)
+    return assemble(Log(store, path, "parquet", seen.size, request.config), request)

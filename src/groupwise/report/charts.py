@@ -1,0 +1,272 @@
+"""Charts as plain data: lines with roles, decimated so that their size does not grow with the run.
+
+A chart says what is to be seen; `figures` draws it, the page's script reads its values, `--json` prints it. Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Role = Literal[
+    "observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem", "plateau"
+]
+POINTS = 600
+_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series of a chart, decimated.
+
+    Args:
+        name: what it is, for legend and read-out.
+        role: what it is to the reader; decides colour, dash and marker.
+        x: abscissae, in the unit of the chart's x-axis.
+        y: ordinates; None where missing. Empty for a line that is only a band.
+        low: lower ends of its band, or empty.
+        high: upper ends.
+        band: what the band is, for legend and read-out.
+    """
+
+    name: str
+    role: Role
+    x: tuple[float, ...]
+    y: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    band: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an absent band is left out."""
+        plain: dict[str, Any] = {"name": self.name, "role": self.role, "x": list(self.x), "y": list(self.y)}
+        if self.low:
+            plain |= {"low": list(self.low), "high": list(self.high), "band": self.band}
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A vertical rule across a chart.
+
+    Args:
+        x: where.
+        label: what happens there, two or three words.
+    """
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart, or the sentence that says why there is none.
+
+    Args:
+        key: unique on the page of its run.
+        title: a few words.
+        x_label: with unit.
+        y_label: with unit.
+        lines: back to front.
+        marks: vertical rules.
+        caption: what to see, and how it was made.
+        wide: whether it takes the full width.
+        unavailable: why there is nothing to draw and what to log to get it; "" where there is.
+        subject: the log's own key that is shown, "" where the title says it.
+        y_range: ordinates at the bottom and the top edge, or None to show everything.
+    """
+
+    key: str
+    title: str
+    x_label: str = ""
+    y_label: str = ""
+    lines: tuple[Line, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    caption: str = ""
+    wide: bool = False
+    unavailable: str = ""
+    subject: str = ""
+    y_range: tuple[float, float] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "subject": self.subject,
+            "x_label": self.x_label,
+            "y_label": self.y_label,
+            "caption": self.caption,
+            "unavailable": self.unavailable,
+            "lines": [line.as_dict() for line in self.lines],
+            "marks": [{"x": mark.x, "label": mark.label} for mark in self.marks],
+        }
+
+
+def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
+    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no spike is lost.
+
+    Args:
+        y_T: ordinates, finite.
+        points: largest number of rows chosen, at least 2.
+
+    Returns:
+        Their indices in order, first and last row included; all rows where there are no more than `points`.
+
+    Example:
+        >>> kept_rows([0.0] * 500 + [9.0] + [0.0] * 499, points=6).tolist()
+        [0, 500, 501, 999]
+    """
+    y = np.asarray(y_T, dtype=float)
+    if y.size <= points:
+        return np.arange(y.size)
+    edges = np.linspace(0, y.size, max(1, (points - 2) // 2) + 1).astype(int)
+    kept = {0, y.size - 1}
+    for start, stop in pairwise(edges):
+        kept |= {int(start + y[start:stop].argmin()), int(start + y[start:stop].argmax())}
+    return np.array(sorted(kept))
+
+
+def averages(x_T: ArrayLike, y_T: ArrayLike, *, groups: int = 30) -> tuple[FloatArray, FloatArray, int]:
+    """Means of neighbouring rows that do not overlap: what the eye needs, without the correlation of a moving average.
+
+    Args:
+        x_T: abscissae.
+        y_T: ordinates, finite.
+        groups: about how many means.
+
+    Returns:
+        Mean abscissae, mean ordinates, and how many rows each averages; few rows left over at the end join the last mean.
+
+    Example:
+        >>> averages([0.0, 1.0, 2.0, 3.0], [1.0, 3.0, 5.0, 7.0], groups=2)
+        (array([0.5, 2.5]), array([2., 6.]), 2)
+    """
+    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    size = max(1, round(x.size / groups))
+    starts = np.arange(0, x.size, size)
+    if starts.size > 1 and x.size - starts[-1] <= size / 2:
+        starts = starts[:-1]
+    counts = np.diff(np.append(starts, x.size))
+    return np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts, size
+
+
+def rounded(values: ArrayLike) -> tuple[float | None, ...]:
+    """Round to five significant digits of the largest value, so that embedded data stay small; missing values become None."""
+    array = np.asarray(values, dtype=float)
+    finite = array[np.isfinite(array)]
+    largest = float(np.abs(finite).max()) if finite.size else 0.0
+    decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
+    return tuple(_short(round(float(value), decimals)) if math.isfinite(value) else None for value in array)
+
+
+def _short(value: float) -> float:
+    """Return whole numbers as int, which is one character less in JSON."""
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+
+def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS) -> Line:
+    """Make a line of raw rows: finite ones only, decimated without losing a spike.
+
+    Args:
+        name: of the line.
+        x_T: abscissae.
+        y_T: ordinates; missing ones are dropped.
+        role: see `Line`.
+        points: largest number of points.
+
+    Returns:
+        The line.
+
+    Example:
+        >>> observed_line("reward", [1, 2, 3], [0.5, float("nan"), 0.75]).x
+        (1, 3)
+    """
+    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    usable = np.isfinite(x) & np.isfinite(y)
+    x, y = x[usable], y[usable]
+    kept = kept_rows(y, points=points)
+    return Line(name, role, abscissae(x[kept]), rounded(y[kept]))
+
+
+def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
+    """Round abscissae like `rounded`, none of them missing, to a tenth of their usual spacing."""
+    x = np.asarray(x_T, dtype=float)
+    if x.size < 2 or np.all(x == np.round(x)):
+        return tuple(_short(float(value)) for value in x)
+    spacing = float(np.ptp(x)) / (x.size - 1)
+    decimals = max(0, 1 - math.floor(math.log10(spacing))) if spacing > 0 else 3
+    return tuple(_short(round(float(value), decimals)) for value in x)
+
+
+def smooth_line(
+    name: str,
+    role: Role,
+    x_T: ArrayLike,
+    y_T: ArrayLike,
+    *,
+    low_T: ArrayLike | None = None,
+    high_T: ArrayLike | None = None,
+    band: str = "",
+    points: int = 200,
+) -> Line:
+    """Make a line of a smooth curve, with its band where given.
+
+    Args:
+        name: of the line.
+        role: see `Line`.
+        x_T: abscissae.
+        y_T: ordinates.
+        low_T: lower ends of the band.
+        high_T: upper ends.
+        band: what the band is.
+        points: largest number of points.
+
+    Returns:
+        The line.
+
+    Example:
+        >>> smooth_line("law", "law", [0.0, 1.0], [0.1, 0.2]).y
+        (0.1, 0.2)
+    """
+    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    kept = kept_rows(y, points=points)
+    ends = [np.asarray(end, dtype=float)[kept] for end in (low_T, high_T) if end is not None]
+    low, high = (rounded(ends[0]), rounded(ends[1])) if len(ends) == 2 else ((), ())
+    return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band if low else "")
+
+
+def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -> tuple[float, float] | None:
+    """Choose ordinates that show the data whole and the rest as far as it does not crush them.
+
+    Args:
+        parts: ordinates that may be cut: bands and forecasts.
+        shown: ordinates that must be seen.
+        reach: how far beyond what must be seen the rest may stretch the axis, in spans of it.
+
+    Returns:
+        Bottom and top, or None where nothing is to be shown.
+
+    Example:
+        >>> useful_range([0.0, 50.0], shown=[0.0, 1.0], reach=0.25)
+        (-0.05, 1.3)
+    """
+    must = np.asarray(shown, dtype=float)
+    must = must[np.isfinite(must)]
+    if not must.size:
+        return None
+    low, high = float(must.min()), float(must.max())
+    span = (high - low) or max(abs(high), 1.0) * 0.1
+    rest = np.concatenate([np.asarray(part, dtype=float).ravel() for part in parts]) if parts else must
+    rest = rest[np.isfinite(rest)]
+    if rest.size:
+        low, high = max(min(low, float(rest.min())), low - reach * span), min(max(high, float(rest.max())), high + reach * span)
+    pad = 0.04 * (high - low) if high > low else 0.05 * span
+    return low - pad, high + pad

@@ -1,0 +1,395 @@
+"""The evidence of a report: every chart of a run as plain data, or the sentence that says what to log to get it.
+
+It arranges what the record and the fits hold; drawing is in `figures`, words of judgement in `verdict`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.intervals import finite_or_none
+from groupwise.record import Meaning, RunRecord
+from groupwise.report.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
+from groupwise.report.fitted import Fitted, Outlook
+from groupwise.report.groups import GroupEvidence, Track
+from groupwise.report.verdict import before_and_after, law_name, subject, verdict
+from groupwise.report.wording import capital, clean, count, number, sentence, share
+
+FloatArray = NDArray[np.float64]
+FEW_ROWS = 60
+MOST_LAGS = 40
+STEP = "step"
+_RIVAL_ROLES: tuple[Role, ...] = ("rival", "second_rival")
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """A quantity that is worth a small chart beside the reward.
+
+    Args:
+        quantity: its canonical name.
+        title: a few words.
+        unit: for the axis.
+        advice: how to get it logged.
+    """
+
+    quantity: str
+    title: str
+    unit: str
+    advice: str
+
+
+BEHAVIOURS = (
+    Behaviour("completion_length", "Completion length", "tokens", "every trainer logs it under its own key"),
+    Behaviour("truncated_share", "Truncated completions", "share of completions", "TRL 0.15 and later log completions/clipped_ratio"),
+    Behaviour("entropy", "Entropy", "nats a token", "TRL 0.20 and later log entropy"),
+    Behaviour("kl", "KL to the reference", "nats a token", "TRL logs kl where beta > 0"),
+    Behaviour("gradient_norm", "Gradient norm", "before clipping", "TRL logs grad_norm where max_grad_norm is set"),
+    Behaviour("learning_rate", "Learning rate", "per update", "TRL logs learning_rate"),
+)
+
+
+def reward_chart(fitted: Fitted, *, key: str = "metric", wide: bool = True, points: int = POINTS) -> Chart:
+    """Chart a metric with its law, the laws that rival it and its forecast.
+
+    Args:
+        fitted: the metric.
+        key: of the chart.
+        wide: whether it takes the full width.
+        points: largest number of points of a line.
+
+    Returns:
+        The chart.
+    """
+    series, fit, outlook = fitted.series, fitted.fit, fitted.outlook
+    step, name = fitted.clock.step_T, subject(fitted.metric, fitted.quantity)
+    lines = [observed_line("logged", step, series.value_T, points=points)]
+    caption = ""
+    if len(step) > FEW_ROWS:
+        line, size = _averaged(step, series.value_T)
+        lines.append(line)
+        caption = f"Dots are means of {size} rows that do not overlap."
+    marks: list[Mark] = []
+    curve = 200 if wide else 90
+    if fit is not None:
+        rivals = zip(fitted.rivals, _RIVAL_ROLES, strict=False)
+        if fit.status == "non_stationary":
+            lines += _levels(fitted)
+        else:
+            lines += [smooth_line(law_name(r.law), role, fitted.clock.steps(r.time_T), r.curve_T, points=curve) for r, role in rivals]
+            lines.append(_law_line(fitted, points=curve))
+        if math.isfinite(fit.change_time) and fit.change_time > fit.time_T[0]:
+            marks.append(Mark(fitted.clock.step(fit.change_time), "no law from here"))
+    if outlook is not None and fit is not None and fit.status != "non_stationary":
+        caption += " The forecast averages all laws, so it need not go on from the best one."
+        lines += _forecast_lines(outlook, settled=fit is not None and fit.status == "converged")
+        marks.append(Mark(outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"))
+    if fitted.held_out_step.size:
+        lines.append(observed_line("held out", fitted.held_out_step, fitted.held_out_value, role="held_out", points=points))
+    if not wide:
+        caption = verdict(fitted).headline
+    title = capital(name) if wide else clean(fitted.quantity.removeprefix("reward/") or fitted.metric, longest=60)
+    unit = "reward" if fitted.quantity.startswith("reward") else "value"
+    shown = np.concatenate([series.value_T, fitted.held_out_value])
+    bands = [np.array([v for v in (*line.y, *line.low, *line.high) if v is not None], dtype=float) for line in lines]
+    return Chart(
+        key,
+        title,
+        STEP,
+        unit,
+        tuple(lines),
+        tuple(marks),
+        caption,
+        wide,
+        subject=clean(fitted.metric, longest=80),
+        y_range=useful_range(*bands, shown=shown),
+    )
+
+
+def _law_line(fitted: Fitted, *, points: int) -> Line:
+    """Return the fitted law with the band of its mean."""
+    fit = fitted.fit
+    assert fit is not None
+    percent = next((f"{100 * interval.level:.0f} %" for interval in fit.parameters.values()), "95 %")
+    return smooth_line(
+        law_name(fit.law),
+        "law",
+        fitted.clock.steps(fit.time_T),
+        fit.curve_T,
+        low_T=fit.low_T,
+        high_T=fit.high_T,
+        band=f"{percent} band",
+        points=points,
+    )
+
+
+def _levels(fitted: Fitted) -> list[Line]:
+    """Return the means before and after the step from which no law holds, where there is one."""
+    fit = fitted.fit
+    if fit is None or before_and_after(fitted) is None:
+        return []
+    step, changed = fitted.clock.steps(fit.time_T), fit.time_T >= fit.change_time
+    parts = [(step[part], fit.value_T[part].mean()) for part in (~changed, changed)]
+    names = ("mean before", "mean after")
+    return [smooth_line(name, "law", [x[0], x[-1]], [mean, mean]) for name, (x, mean) in zip(names, parts, strict=True)]
+
+
+def _forecast_lines(outlook: Outlook, *, settled: bool) -> list[Line]:
+    """Return the forecast of the next rows and of the mean, widest first."""
+    step = [row.step for row in outlook.grid]
+    percent = f"{100 * outlook.result.level:.0f} %"
+    columns = {name: [getattr(row, name) for row in outlook.grid] for name in ("mean", "mean_low", "mean_high", "low", "high")}
+    following = smooth_line(
+        "next rows", "forecast", step, [math.nan] * len(step), low_T=columns["low"], high_T=columns["high"], band=percent
+    )
+    mean = smooth_line(
+        "forecast", "forecast", step, columns["mean"], low_T=columns["mean_low"], high_T=columns["mean_high"], band=f"{percent} band"
+    )
+    plateau = outlook.result.plateau
+    ends = {end: (finite_or_none(getattr(plateau, end)),) for end in ("low", "high")}
+    value = finite_or_none(plateau.value)
+    if value is None or not settled:
+        return [following, mean]
+    return [
+        following,
+        mean,
+        Line("plateau", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{100 * plateau.level:.0f} % interval"),
+    ]
+
+
+def _averaged(x: FloatArray, y: FloatArray, *, name: str = "mean") -> tuple[Line, int]:
+    """Return means of neighbouring rows as a line, and how many rows each averages."""
+    usable = np.isfinite(y)
+    means_x, means_y, size = averages(x[usable], y[usable])
+    return Line(f"{name} of {size} rows", "averaged", _places(means_x), rounded(means_y)), size
+
+
+def _places(x: FloatArray) -> tuple[float, ...]:
+    """Return abscissae that are means of steps, to a tenth."""
+    return tuple(round(float(value), 1) for value in x)
+
+
+def evaluation_chart(record: RunRecord, fitted: Fitted, *, points: int = POINTS) -> Chart:
+    """Chart the evaluation beside the training reward.
+
+    Args:
+        record: the run.
+        fitted: the training metric.
+        points: largest number of points of a line.
+
+    Returns:
+        The chart, or why there is none.
+    """
+    title = "Evaluation beside training"
+    found = [m for m in record.meanings if m.quantity == "eval/reward" and record.steps[m.column].count() >= 2]
+    if not found:
+        return Chart(
+            "evaluation",
+            title,
+            unavailable="No evaluation reward in this log, so a rise of the training reward cannot be told from an exploited one. "
+            'Evaluate as you train (TRL: eval_strategy="steps" with an eval_dataset).',
+        )
+    rows = record.steps.select("step", found[0].column).drop_nulls()
+    step, value = rows["step"].cast(pl.Float64).to_numpy(), rows[found[0].column].to_numpy()
+    series = fitted.series
+    lines = [observed_line("training", fitted.clock.step_T, series.value_T, points=points)]
+    if len(series.value_T) > FEW_ROWS:
+        lines.append(_averaged(fitted.clock.step_T, series.value_T, name="training, mean")[0])
+    lines.append(observed_line("evaluation", step, value, role="evaluation", points=points))
+    change, train = value[-1] - value[0], _at(fitted, step[-1]) - _at(fitted, step[0])
+    caption = f"From step {step[0]:,.0f} to {step[-1]:,.0f} evaluation moved by {_signed(change)} and training by {_signed(train)}."
+    return Chart("evaluation", title, STEP, "reward", tuple(lines), (), caption, subject=clean(found[0].column))
+
+
+def _at(fitted: Fitted, step: float) -> float:
+    """Return the fitted mean at a step, or the nearest row without a fit."""
+    curve = fitted.series.value_T if fitted.fit is None else fitted.fit.curve_T
+    known = fitted.clock.step_T if fitted.fit is None else fitted.clock.steps(fitted.fit.time_T)
+    return float(np.interp(step, known, curve))
+
+
+def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
+    """Chart what the law leaves over, and its correlation with itself.
+
+    Args:
+        fitted: the metric.
+        points: largest number of points of a line.
+
+    Returns:
+        Two charts, or none where there is no fit.
+    """
+    fit = fitted.fit
+    if fit is None or fit.n < 4:
+        return []
+    step = fitted.clock.steps(fit.time_T)
+    residual = np.asarray(fit.residual_T, dtype=float)
+    lines = [observed_line("residual", step, residual, points=points)]
+    if residual.size > FEW_ROWS:
+        lines.append(_averaged(step, residual)[0])
+    spread = float(np.std(residual))
+    scatter = Chart("residuals", "Residuals", STEP, "logged − law", tuple(lines), (), f"Standard deviation {number(spread)}.")
+    lag, correlation, limit = autocorrelation(residual)
+    band = Line("independent rows", "limit", (0.5, float(lag[-1]) + 0.5), (None, None), (-limit, -limit), (limit, limit), "95 %")
+    stems = Line("correlation", "stem", tuple(int(k) for k in lag), rounded(correlation))
+    noise = fit.noise
+    most = max(0.3, 1.1 * float(np.abs(correlation).max()))
+    reach = (-most if correlation.min() < -limit else -0.3, most)
+    smoothed = f" The series looks averaged over {noise.smoothing} rows." if noise.smoothing > 1 else ""
+    inside = "inside" if abs(correlation[0]) <= limit else "outside"
+    caption = f"Neighbouring rows correlate by {number(float(correlation[0]), digits=2)}, {inside} the band of independent rows.{smoothed}"
+    return [
+        scatter,
+        Chart("autocorrelation", "Correlation of residuals", "lag, rows", "correlation", (band, stems), (), caption, y_range=reach),
+    ]
+
+
+def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    r"""Sample autocorrelation and the half-width within which 95 % of those of independent rows lie.
+
+    $\hat\rho_k = \sum_t e_t e_{t+k} / \sum_t e_t^2$, $\pm 1.96/\sqrt{T}$
+
+    Args:
+        residual_T: residuals, at least 4, finite.
+
+    Returns:
+        Lags in rows, correlations, half-width.
+
+    Example:
+        >>> lag, correlation, limit = autocorrelation(np.array([1.0, -1.0] * 8))
+        >>> float(correlation[0]) < -limit
+        True
+    """
+    e = residual_T - residual_T.mean()
+    most = max(1, min(MOST_LAGS, e.size // 4))
+    total = float(e @ e)
+    values = [float(e[:-k] @ e[k:]) / total if total > 0 else 0.0 for k in range(1, most + 1)]
+    return np.arange(1.0, most + 1), np.array(values), 1.96 / math.sqrt(e.size)
+
+
+def group_charts(evidence: GroupEvidence, *, points: int = POINTS) -> list[Chart]:
+    """Chart the spread within groups, and the share of dead groups beside its expectation.
+
+    Args:
+        evidence: of the groups.
+        points: largest number of points of a line.
+
+    Returns:
+        Two charts, each possibly unavailable.
+    """
+    return [_spread_chart(evidence, points), _dead_chart(evidence, points)]
+
+
+def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
+    """Chart the within-group standard deviation."""
+    title, spread = "Spread within groups", evidence.spread
+    if not spread.known:
+        return Chart("spread", title, unavailable=sentence(spread.source))
+    caption = sentence(spread.source)
+    if evidence.spread_gap:
+        title = "Spread over the batch"
+        caption += f" The spread within groups is unavailable: {evidence.spread_gap}."
+    lines = _with_means("standard deviation", spread.step_T, spread.value_T, points)
+    return Chart("spread", title, STEP, "standard deviation, reward", lines, (), caption)
+
+
+def _dead_chart(evidence: GroupEvidence, points: int) -> Chart:
+    """Chart the share of dead groups and its expectation."""
+    title, dead, expected = "Dead groups", evidence.dead, evidence.expected
+    if not dead.known:
+        return Chart("dead_groups", title, unavailable=sentence(dead.source))
+    lines = list(_with_means("dead groups", dead.step_T, dead.value_T, points))
+    recent = f"In the last quarter {share(_last_quarter(dead))} of the groups had equal rewards and gave no gradient"
+    if expected.known:
+        usable = np.isfinite(expected.value_T)
+        x, y, size = averages(expected.step_T[usable], expected.value_T[usable])
+        lines.append(Line("expected" if size == 1 else f"expected, mean of {size} rows", "expected", _places(x), rounded(y)))
+        expectation = f"{share(_last_quarter(expected))} are expected of independent rollouts ({expected.source})"
+        caption = f"{recent}; {expectation}. {sentence(dead.source)}"
+    else:
+        caption = f"{recent}. {sentence(dead.source)} Expectation {expected.source}."
+    shown = [0.0, 0.1, *(value for line in lines for value in line.y if value is not None)]
+    return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=useful_range(shown=shown))
+
+
+def _last_quarter(track: Track) -> float:
+    """Return the mean over the last quarter of the rows."""
+    return _mean(track.value_T[-max(1, track.value_T.size // 4) :])
+
+
+def _mean(values: FloatArray) -> float:
+    """Return the mean of the finite values."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else math.nan
+
+
+def _with_means(name: str, x: FloatArray, y: FloatArray, points: int) -> tuple[Line, ...]:
+    """Return raw rows and, where there are many, their means."""
+    raw = observed_line(name, x, y, points=points)
+    return (raw,) if np.isfinite(y).sum() <= FEW_ROWS else (raw, _averaged(x, y)[0])
+
+
+def _spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
+    """Choose an axis that a few spikes do not crush, and say what lies beyond it."""
+    known = y[np.isfinite(y)]
+    low, high = np.quantile(known, [0.01, 0.99])
+    reach = 3 * (high - low)
+    beyond = known[(known > high + reach) | (known < low - reach)]
+    if not beyond.size or reach == 0:
+        return None, ""
+    furthest = float(beyond[np.abs(beyond - (low + high) / 2).argmax()])
+    inside = known[(known <= high + reach) & (known >= low - reach)]
+    lie = "lies" if beyond.size == 1 else "lie"
+    return useful_range(shown=inside), f" {count(beyond.size, 'row')} {lie} beyond the axis, the furthest at {number(furthest)}."
+
+
+def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[Chart], list[str]]:
+    """Chart the quantities beside the reward that were logged.
+
+    Args:
+        record: the run.
+        points: largest number of points of a line.
+
+    Returns:
+        The charts, and a sentence for each quantity that was not logged.
+    """
+    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    charts, missing = [], []
+    for behaviour in BEHAVIOURS:
+        meaning = _meaning_of(record, behaviour.quantity)
+        if meaning is None:
+            missing.append(f"{behaviour.title}: {behaviour.advice}.")
+            continue
+        value = record.steps[meaning.column].fill_null(float("nan")).to_numpy().astype(float)
+        lines = _with_means(behaviour.title.lower(), step, value, points)
+        y_range, beyond = _spikes(value)
+        doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
+        charts.append(
+            Chart(
+                behaviour.quantity,
+                behaviour.title,
+                STEP,
+                behaviour.unit,
+                lines,
+                (),
+                sentence(clean(meaning.definition, longest=300)) + doubt + beyond,
+                subject=clean(meaning.column, longest=80),
+                y_range=y_range,
+            )
+        )
+    return charts, missing
+
+
+def _meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
+    """Return the fullest usable column of a quantity."""
+    found = [m for m in record.meanings if m.quantity == quantity and not m.unavailable and record.steps[m.column].count() >= 2]
+    return max(found, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None)
+
+
+def _signed(value: float) -> str:
+    """Write a change with its sign."""
+    return ("+" if value >= 0 else "") + number(value)

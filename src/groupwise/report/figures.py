@@ -1,0 +1,285 @@
+"""Draw charts as inline SVG with matplotlib: one chart, one figure, colours that survive grey and dark.
+
+matplotlib is imported when the first figure is drawn, without pyplot. No text of a log is ever given to it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from groupwise.report.charts import Chart, Line
+from groupwise.report.svg import StyleSheet, compact
+from groupwise.report.wording import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Light-theme colours, each standing for the CSS variable of the page; matplotlib's own output keeps them apart.
+COLOURS = {
+    "ink": "#22262b",
+    "muted": "#6a7079",
+    "rule": "#d9dce1",
+    "observed": "#a3a9b3",
+    "law": "#0b5cad",
+    "rival": "#7d5a9e",
+    "forecast": "#0b5cae",
+    "evaluation": "#c2500a",
+    "expected": "#22262c",
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "groupwise",
+    "font.size": 11,
+    "axes.edgecolor": COLOURS["muted"],
+    "axes.labelcolor": COLOURS["muted"],
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "xtick.color": COLOURS["muted"],
+    "ytick.color": COLOURS["muted"],
+    "ytick.major.size": 0,
+    "xtick.major.size": 3,
+    "text.color": COLOURS["ink"],
+    "path.simplify": False,
+}
+WIDE, HALF = (860, 350), (416, 250)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart as SVG, with what the page's script needs to find values on it.
+
+    Args:
+        svg: content of the `<svg>` element.
+        width: of its view box.
+        height: of its view box.
+        box: left, top, right, bottom of the axes in the view box.
+        x_range: abscissae at the left and the right edge.
+        y_range: ordinates at the bottom and the top edge.
+    """
+
+    svg: str
+    width: int
+    height: int
+    box: tuple[float, float, float, float]
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+
+def new_sheet() -> StyleSheet:
+    """Return an empty style sheet that knows the palette."""
+    return StyleSheet({colour: name for name, colour in COLOURS.items()})
+
+
+def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] | None = None) -> Drawing:
+    """Draw a chart.
+
+    Args:
+        chart: with at least one line.
+        prefix: of identifiers, unique on the page.
+        sheet: takes the styles.
+        size: width and height in CSS pixels; by the chart's own width where None.
+
+    Returns:
+        The drawing.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    width, height = size or (WIDE if chart.wide else HALF)
+    with mpl.rc_context():
+        mpl.rcdefaults()  # whatever the user's matplotlibrc says
+        mpl.rcParams.update(_STYLE)
+        figure = Figure(figsize=(width / 72, height / 72))
+        axes = _axes(figure, chart, width, height)
+        for line in chart.lines:
+            if line.role != "plateau":
+                _PAINTERS[line.role](axes, line)
+        _limits(axes, chart)
+        for line in chart.lines:
+            if line.role == "plateau":
+                _plateau(axes, line)  # beside the axes, so their limits must be known
+        _marks(axes, chart)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    place = axes.get_position()
+    box = (place.x0 * width, (1 - place.y1) * height, place.x1 * width, (1 - place.y0) * height)
+    return Drawing(compact(buffer.getvalue(), prefix=prefix, sheet=sheet), width, height, box, axes.get_xlim(), axes.get_ylim())
+
+
+def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:
+    """Return axes with room for their labels, thin rules and plain numbers."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    plateau = any(line.role == "plateau" for line in chart.lines)
+    right = 1 - (78 if plateau else 14) / width
+    axes = figure.add_axes((50 / width, 40 / height, right - 50 / width, 1 - 66 / height))
+    figure.patch.set_visible(False)
+    axes.patch.set_visible(False)
+    axes.grid(axis="y", color=COLOURS["rule"], linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(chart.x_label, labelpad=3)
+    axes.annotate(chart.y_label, (0, 1), xytext=(-44, 9), xycoords="axes fraction", textcoords="offset points", color=COLOURS["muted"])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7 if width > 600 else 5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(_tick))
+    return axes
+
+
+def _tick(value: float, _position: int | None = None) -> str:
+    """Write a tick: 12k for twelve thousand, no rounding noise."""
+    if abs(value) >= 10_000:
+        scale, unit = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
+        return f"{number(value / scale, digits=4)}{unit}"
+    if 0 < abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{number(float(mantissa))}e{int(exponent)}".replace("-", "−")
+    return number(value, digits=4)
+
+
+def _values(line: Line, name: str = "y") -> Any:
+    """Return a column of a line as floats, missing ones as nan."""
+    return np.array([math.nan if value is None else value for value in getattr(line, name)], dtype=float)
+
+
+def _dots(axes: Axes, line: Line, *, colour: str, diameter: float, alpha: float = 1.0, zorder: float = 2) -> None:
+    """Draw dots as one path of round-ended points of no length: a tenth of the size of matplotlib's markers."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    x, y = np.asarray(line.x, dtype=float), _values(line)
+    usable = np.isfinite(y)
+    points = np.repeat(np.column_stack([x[usable], y[usable]]), 2, axis=0)
+    if not len(points):
+        return
+    path = Path(points, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(points) // 2))
+    path.should_simplify = False
+    axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=diameter, capstyle="round", alpha=alpha, zorder=zorder))
+    axes.update_datalim(points)
+
+
+def _band(axes: Axes, line: Line, *, colour: str, alpha: float) -> None:
+    """Fill between the ends of a line's band."""
+    if line.low:
+        axes.fill_between(line.x, _values(line, "low"), _values(line, "high"), color=colour, alpha=alpha, linewidth=0, zorder=1.5)
+
+
+def _observed(axes: Axes, line: Line) -> None:
+    """Raw rows: dots where few, else a thin line that shows the range."""
+    if len(line.x) <= 150:
+        _dots(axes, line, colour=COLOURS["observed"], diameter=4.0)
+    else:
+        axes.plot(line.x, _values(line), color=COLOURS["observed"], linewidth=0.7)
+
+
+def _law(axes: Axes, line: Line) -> None:
+    """The fitted law with the band of its mean."""
+    _band(axes, line, colour=COLOURS["law"], alpha=0.22)
+    axes.plot(line.x, _values(line), color=COLOURS["law"], linewidth=2.0, zorder=4)
+
+
+def _forecast(axes: Axes, line: Line) -> None:
+    """The forecast: dashed, with its band."""
+    _band(axes, line, colour=COLOURS["forecast"], alpha=0.1 if not np.isfinite(_values(line)).any() else 0.25)
+    axes.plot(line.x, _values(line), color=COLOURS["forecast"], linewidth=2.0, linestyle=(0, (4, 2)), zorder=4)
+
+
+def _plain(axes: Axes, line: Line, *, colour: str, width: float, dash: Any = "-") -> None:
+    """A line and nothing else."""
+    axes.plot(line.x, _values(line), color=colour, linewidth=width, linestyle=dash, zorder=3)
+
+
+def _evaluation(axes: Axes, line: Line) -> None:
+    """Evaluation: dots joined by a line."""
+    axes.plot(line.x, _values(line), color=COLOURS["evaluation"], linewidth=1.6, zorder=4)
+    if len(line.x) <= 80:
+        _dots(axes, line, colour=COLOURS["evaluation"], diameter=6.0, zorder=5)
+
+
+def _stem(axes: Axes, line: Line) -> None:
+    """Vertical bars from zero."""
+    axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
+    axes.vlines(line.x, 0, _values(line), color=COLOURS["law"], linewidth=3.0, zorder=3)
+
+
+def _limit(axes: Axes, line: Line) -> None:
+    """A band of reference."""
+    _band(axes, line, colour=COLOURS["observed"], alpha=0.3)
+
+
+def _plateau(axes: Axes, line: Line) -> None:
+    """The plateau with its interval, in the margin right of the axes."""
+    place, value = axes.get_yaxis_transform(), _values(line)[0]
+    bottom, top = axes.get_ylim()
+    if not bottom <= value <= top:
+        return
+    low = max(bottom, _values(line, "low")[0]) if line.low[0] is not None else bottom
+    high = min(top, _values(line, "high")[0]) if line.high[0] is not None else top
+    style: dict[str, Any] = {"transform": place, "color": COLOURS["forecast"], "clip_on": False, "zorder": 5}
+    axes.plot([1.018, 1.018], [low, high], linewidth=2.2, **style)
+    axes.plot([1.010, 1.026], [value, value], linewidth=2.2, **style)
+    axes.annotate(
+        f"plateau\n{number(value)}",
+        (1.018, value),
+        xycoords=place,
+        xytext=(9, 0),
+        textcoords="offset points",
+        va="center",
+        color=COLOURS["forecast"],
+    )
+
+
+_PAINTERS: dict[str, Callable[[Any, Line], None]] = {
+    "observed": _observed,
+    "averaged": partial(_dots, colour=COLOURS["ink"], diameter=4.6, zorder=3.5),
+    "law": _law,
+    "rival": partial(_plain, colour=COLOURS["rival"], width=1.4, dash=(0, (1, 1.6))),
+    "second_rival": partial(_plain, colour=COLOURS["rival"], width=1.4, dash=(0, (6, 2, 1, 2))),
+    "forecast": _forecast,
+    "held_out": partial(_dots, colour=COLOURS["evaluation"], diameter=3.6),
+    "evaluation": _evaluation,
+    "expected": partial(_plain, colour=COLOURS["expected"], width=1.5, dash=(0, (5, 2))),
+    "limit": _limit,
+    "stem": _stem,
+}
+
+
+def _limits(axes: Axes, chart: Chart) -> None:
+    """Set both ranges: all of the steps, and the ordinates that the chart asks for."""
+    ends = [x for line in chart.lines if line.role != "plateau" for x in (line.x[:1] + line.x[-1:])]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    pad = 0.015 * (high - low) or 1.0
+    axes.set_xlim(low - pad, high + pad)
+    if chart.y_range is not None:
+        axes.set_ylim(*chart.y_range)
+    else:
+        axes.autoscale_view(scalex=False)
+
+
+def _marks(axes: Axes, chart: Chart) -> None:
+    """Draw the vertical rules with their labels."""
+    left, right = axes.get_xlim()
+    for place, mark in enumerate(chart.marks):
+        axes.axvline(mark.x, color=COLOURS["muted"], linewidth=1.0, linestyle=(0, (2, 2)), zorder=2.5)
+        part = (mark.x - left) / (right - left)
+        ends = part > 0.8 or (part > 0.2 and place + 1 < len(chart.marks))
+        axes.annotate(
+            mark.label,
+            (mark.x, 1),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(-4 if ends else 4, 3),
+            textcoords="offset points",
+            ha="right" if ends else "left",
+            va="bottom",
+            color=COLOURS["muted"],
+        )

@@ -1,0 +1,150 @@
+"""Render summaries as one offline page: verdict, evidence, how it was computed.
+
+Every text is escaped, styles and script are allowed by their hash alone, nothing is requested. It computes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from groupwise.report import sections
+from groupwise.report.figures import new_sheet
+from groupwise.report.markup import Markup, breakable, join, tag, text
+from groupwise.report.summary import Summary
+from groupwise.report.summary import provenance as make_provenance
+from groupwise.report.verdict import before_and_after, ranged
+from groupwise.report.wording import to_json
+
+
+def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:
+    """Render a page.
+
+    Args:
+        summaries: one a run, at least one.
+        provenance: as `summary.provenance` gives it; made here where None.
+
+    Returns:
+        A whole HTML document, in UTF-8, that needs nothing but itself.
+
+    Example:
+        >>> from groupwise.record import RunRecord
+        >>> from groupwise.report.summary import summarise
+        >>> from groupwise.tables import steps_table
+        >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
+        >>> page = render([summarise(RunRecord("demo", steps_table(range(60), {"reward": reward})))])
+        >>> page.startswith("<!doctype html>"), "http" in page.replace("http-equiv", "")
+        (True, False)
+    """
+    made = make_provenance(()) if provenance is None else provenance
+    sheet = new_sheet()
+    several = len(summaries) > 1
+    runs = join(sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries))
+    css = _file("page.css") + sheet.css()
+    script = _file("page.js")
+    title = f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
+    results = {
+        "groupwise": made["packages"]["groupwise"],
+        "provenance": made,
+        "runs": [summary.as_dict() for summary in summaries],
+    }
+    return "".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
+            f"<title>{html.escape(title)}</title>\n<style>{css}</style>\n</head>\n<body>\n",
+            '<header class="brand"><span><b>groupwise</b> report</span>',
+            f"<span>{html.escape(made['date'])}</span></header>\n<main>\n",
+            str(_overview(summaries)) if several else "",
+            str(runs),
+            "\n</main>\n",
+            str(_footer(made)),
+            f'\n<script type="application/json" id="groupwise-results">{embedded(results)}</script>\n',
+            f"<script>{script}</script>\n</body>\n</html>\n",
+        )
+    )
+
+
+def embedded(value: Any) -> str:
+    r"""Write JSON that can stand inside a `<script>` element: no character that HTML reads is left.
+
+    Args:
+        value: plain data.
+
+    Returns:
+        ASCII JSON with <, > and & as escapes; it parses to the same value.
+
+    Example:
+        >>> embedded("</script>")
+        '"\\u003c/script\\u003e"'
+    """
+    return to_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(css: str, script: str) -> str:
+    """Return the content security policy: our own style and script by their hash, and nothing from anywhere."""
+    return f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+
+
+def _hash(content: str) -> str:
+    """Return the hash of inline content as a policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    """Return one of the files beside this module."""
+    return resources.files("groupwise.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _overview(summaries: Sequence[Summary]) -> Markup:
+    """Return the short table of the runs."""
+    rows = [
+        [
+            tag("a", breakable(summary.name), href=f"#run-{index + 1}"),
+            sections.tone(summary),
+            *_overview_numbers(summary),
+        ]
+        for index, summary in enumerate(summaries)
+    ]
+    head = ["Run", "Verdict", "Last step", "Now", "Plateau", "95 % by step"]
+    return join((tag("h1", text(f"{len(summaries)} runs")), sections.table(head, rows, numbers={2, 3, 5}, unbroken={4})))
+
+
+def _overview_numbers(summary: Summary) -> Iterable[Markup]:
+    """Return the cells of one run."""
+    fit, outlook = summary.fitted.fit, summary.fitted.outlook
+    yield text(f"{summary.last_step:,}")
+    if fit is None or outlook is None:
+        yield from (text("–"),) * 3
+        return
+    found = before_and_after(summary.fitted) if fit.status == "non_stationary" else None
+    yield text(summary.fitted.now if found is None else found[1])
+    plateau = {"converged": outlook.result.plateau, "flat": fit.parameters.get("plateau")}.get(fit.status)
+    yield text("–" if plateau is None else ranged(plateau))
+    yield text(f"{outlook.done_step.value:,.0f}" if fit.status == "converged" and math.isfinite(outlook.done_step.value) else "–")
+
+
+def _footer(provenance: Mapping[str, Any]) -> Markup:
+    """Return how the page was made."""
+    packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
+    return tag(
+        "footer",
+        join(
+            (
+                tag("p", join((text("Made by "), tag("span", text(provenance["command"]), class_="key")))),
+                tag("p", text(f"{provenance['date']}, Python {provenance['python']}, {packages}.")),
+                tag(
+                    "p",
+                    text(
+                        "This page needs no network and sends nothing. Its numbers are embedded as JSON in the element groupwise-results."
+                    ),
+                ),
+            )
+        ),
+    )

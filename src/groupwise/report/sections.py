@@ -1,0 +1,372 @@
+"""The sections of one run on the page: verdict, figures, tables, and how all of it was computed.
+
+It arranges a summary as markup and computes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from groupwise.dynamics.results import FitResult
+from groupwise.report.charts import Chart, Line
+from groupwise.report.figures import Drawing, draw
+from groupwise.report.markup import Markup, isolated, join, tag, text
+from groupwise.report.parameters import word_of
+from groupwise.report.summary import Summary
+from groupwise.report.svg import StyleSheet
+from groupwise.report.verdict import before_and_after, law_name, ranged, said_of
+from groupwise.report.wording import alike, count, duration, file_size, number, sentence
+
+NARROW = (430, 310)
+_FEW = 8
+_NOTHING = Markup("")
+
+
+def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: bool) -> Markup:
+    """Return the section of one run.
+
+    Args:
+        summary: of the run.
+        index: its place among the runs of the page, from 0.
+        sheet: takes the styles of the figures.
+        several: whether the page has other runs.
+
+    Returns:
+        The section.
+    """
+    parts = [
+        _opening(summary, several=several),
+        _figures(summary, "metric", index, sheet),
+        _section("What comes next", _forecast_table(summary)),
+        _section("The law", _law_tables(summary)),
+        _section("Reward by function, and evaluation", _figures(summary, "rewards", index, sheet)),
+        _section("What the best law leaves over", _figures(summary, "residuals", index, sheet)),
+        _section("Groups", _figures(summary, "groups", index, sheet)),
+        _section("Beside the reward", join((_figures(summary, "behaviour", index, sheet), _missing(summary)))),
+        _section("How this was computed", _method(summary)),
+    ]
+    return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
+
+
+def tone(summary: Summary) -> Markup:
+    """Return the verdict in two or three words with its sign."""
+    return tag("span", text(summary.verdict.word), class_=f"tone {summary.verdict.tone}")
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Markup]],
+    *,
+    numbers: Collection[int] = (),
+    keys: Collection[int] = (),
+    unbroken: Collection[int] = (),
+    best: int = -1,
+) -> Markup:
+    """Return a table.
+
+    Args:
+        head: the column names.
+        rows: cells.
+        numbers: columns set flush right.
+        keys: columns of the log's own keys.
+        unbroken: columns set on one line.
+        best: row that is set off.
+
+    Returns:
+        The table, which scrolls on its own where it is too wide.
+    """
+
+    def kind(column: int) -> str:
+        return "n" if column in numbers else "key" if column in keys else "unit" if column in unbroken else ""
+
+    top = tag("tr", join(tag("th", text(name), class_="n" if i in numbers else "", scope="col") for i, name in enumerate(head)))
+    body = join(
+        tag("tr", join(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)), class_="best" if place == best else "")
+        for place, row in enumerate(rows)
+    )
+    return tag("div", tag("table", join((tag("thead", top), tag("tbody", body)))), class_="scroll")
+
+
+def _section(title: str, content: Markup) -> Markup:
+    """Return a section with its heading, or nothing where it has no content."""
+    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
+
+
+def _opening(summary: Summary, *, several: bool) -> Markup:
+    """Return name, verdict and the four numbers."""
+    span = f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}"
+    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
+    name = tag("p", join((isolated(summary.name), text(f" · {span}{cut} · "), tone(summary))), class_="run-name")
+    heading = tag("h2" if several else "h1", text(summary.verdict.headline), class_="headline")
+    support = tag("p", text(" ".join(summary.verdict.sentences)), class_="lede")
+    return tag("header", join((name, heading, support, _facts(summary))))
+
+
+def _facts(summary: Summary) -> Markup:
+    """Return the numbers that answer most questions."""
+    fit, outlook = summary.fitted.fit, summary.fitted.outlook
+    if fit is None or outlook is None:
+        return _NOTHING
+    if fit.status == "non_stationary":
+        return _facts_of_change(summary)
+    facts = [("Now", summary.fitted.now, f"fitted mean at step {summary.last_step:,}")]
+    plateau = outlook.result.plateau
+    if fit.status == "converged":
+        facts.append(("Plateau", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
+        facts.append(
+            ("95 % of the way", f"step {outlook.done_step.value:,.0f}", _spent(summary))
+            if math.isfinite(outlook.done_step.value)
+            else ("95 % of the way", "–", "")
+        )
+    gain = outlook.result.expected_gain
+    if math.isfinite(gain.value):
+        facts.append(
+            (
+                f"Gain to step {outlook.gain_to:,.0f}",
+                ("+" if gain.value >= 0 else "") + number(gain.value, digits=2),
+                _between(gain.low, gain.high, gain.level),
+            )
+        )
+    facts.append(("Law", law_name(fit.law), f"R² {number(fit.r_squared, digits=2)}" + _explainable(fit)))
+    return _listed(facts)
+
+
+def _facts_of_change(summary: Summary) -> Markup:
+    """Return the numbers of a run that no law describes."""
+    found = before_and_after(summary.fitted)
+    if found is None:
+        return _NOTHING
+    before, after, since = found
+    first = ("Before", before, f"mean up to step {since:,.0f}")
+    return _listed([first, ("After", after, f"mean from there to step {summary.last_step:,}")])
+
+
+def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
+    """Return facts as a list: name, value, and what is to be added."""
+    items = join(
+        tag("div", join((tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))))) for name, value, more in facts
+    )
+    return tag("dl", items, class_="facts")
+
+
+def _explainable(fit: FitResult) -> str:
+    """Return R2 of what can be explained, where it is known."""
+    return f"; {number(fit.r_squared_explainable, digits=2)} of the explainable" if math.isfinite(fit.r_squared_explainable) else ""
+
+
+def _between(low: float, high: float, level: float) -> str:
+    """Write an interval without its value."""
+    if math.isinf(low) and math.isinf(high):
+        return "no limit either way"
+    if math.isinf(low) or math.isinf(high):
+        return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
+    ends = alike(low, high)
+    return f"{ends[0]} to {ends[1]} ({100 * level:.0f} %)"
+
+
+def _spent(summary: Summary) -> str:
+    """Write what the way to 95 % costs: its interval, tokens and hours where known."""
+    outlook = summary.fitted.outlook
+    assert outlook is not None
+    done = outlook.done_step
+    parts = [f"{number(done.low)} to {number(done.high)}"] if done.bounded else []
+    parts += [f"{number(outlook.done_tokens / 1e6)} M tokens"] if math.isfinite(outlook.done_tokens) else []
+    parts += [duration(outlook.done_hours)] if math.isfinite(outlook.done_hours) else []
+    return ", ".join(parts)
+
+
+def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:
+    """Return the figures of a section, wide ones alone and the others in a grid."""
+    figures = [_figure(chart, f"{index}/{section}/{place}", sheet) for place, chart in enumerate(summary.charts[section])]
+    if not figures:
+        return _NOTHING
+    if all(chart.wide for chart in summary.charts[section]):
+        return join(figures)
+    return tag("div", join(figures), class_="grid")
+
+
+def _figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
+    """Return one figure, or the sentence that says why there is none."""
+    title = tag("h3", isolated(chart.title))
+    if chart.unavailable:
+        return tag("div", join((title, tag("p", text(chart.unavailable), class_="missing"))))
+    prefix = "c" + path.replace("/", "-")
+    drawings = [_svg(chart, draw(chart, prefix=prefix, sheet=sheet), path)]
+    if chart.wide:
+        drawings.append(_svg(chart, draw(chart, prefix=prefix + "n", sheet=sheet, size=NARROW), path, class_="chart narrow"))
+    parts = [title, _legend(chart), *drawings] if chart.wide else [title, *drawings, _legend(chart)]
+    if chart.caption or chart.subject:
+        key = [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")] if chart.subject else []
+        parts.append(tag("figcaption", join((text(chart.caption), *key))))
+    return tag("figure", join(parts), class_="wide" if chart.wide else "")
+
+
+def _svg(chart: Chart, drawing: Drawing, path: str, class_: str = "chart") -> Markup:
+    """Return an inline SVG with its label and its scales."""
+    numbers = {"box": drawing.box, "x": drawing.x_range, "y": drawing.y_range}
+    data = {f"data-{name}": " ".join(f"{value:.6g}" for value in values) for name, values in numbers.items()}
+    label = f"{chart.title}: {chart.y_label} against {chart.x_label}. {chart.caption} Arrow keys read values."
+    return tag(
+        "svg",
+        Markup(drawing.svg),
+        class_=class_,
+        viewBox=f"0 0 {drawing.width} {drawing.height}",
+        role="img",
+        tabindex="0",
+        aria_label=label,
+        data_chart=path,
+        data_box=data["data-box"],
+        data_x=data["data-x"],
+        data_y=data["data-y"],
+    )
+
+
+def _legend(chart: Chart) -> Markup:
+    """Return the legend, where the one of the first figure does not say it already."""
+    lines = [line for line in chart.lines if line.role != "plateau"]
+    if chart.key.startswith("function") or {line.role for line in lines} <= {"observed", "averaged"}:
+        return _NOTHING
+    return tag(
+        "ul",
+        join(tag("li", join((_swatch(line), isolated(line.name), text(f", {line.band}" if line.band else "")))) for line in lines),
+        class_="legend",
+    )
+
+
+def _swatch(line: Line) -> Markup:
+    """Return the sample of a line."""
+    few = " few" if line.role == "observed" and len(line.x) <= 150 else ""
+    band = " band" if line.low else ""
+    only = " only" if line.low and (line.role == "limit" or not any(value is not None for value in line.y)) else ""
+    return tag("i", _NOTHING, class_=f"{line.role}{few}{band}{only}")
+
+
+def _forecast_table(summary: Summary) -> Markup:
+    """Return the forecast as a table."""
+    outlook = summary.fitted.outlook
+    fit = summary.fitted.fit
+    if outlook is None or fit is None:
+        return _NOTHING
+    if fit.status == "non_stationary":
+        return tag("p", text("No law holds, so there is nothing to forecast by. Find what happened at the step above before training on."))
+    percent = f"{100 * outlook.result.level:.0f} %"
+    rows = [[text(cell) for cell in cells] for cells in outlook.cells()]
+    head = ["Step", "Expected", f"Mean, {percent}", f"A logged row, {percent}"]
+    gain = outlook.result.expected_gain
+    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {percent}."
+    message = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
+    return join((message, table(head, rows, numbers={0, 1, 2, 3})))
+
+
+def _law_tables(summary: Summary) -> Markup:
+    """Return parameters with intervals, and the candidate laws."""
+    fit = summary.fitted.fit
+    if fit is None:
+        return _NOTHING
+    rows = []
+    for name, interval in fit.parameters.items():
+        word = word_of(name)
+        unit = "" if word.unit == "metric" else word.unit
+        rows.append(
+            [
+                text(word.label),
+                text(number(interval.value)),
+                text(_ends(interval.low, interval.high)),
+                tag("span", text(unit), class_="unit"),
+                tag("small", text(word.meaning), class_="meaning"),
+            ]
+        )
+    level = next((interval.level for interval in fit.parameters.values()), 0.95)
+    parameters = table(["Parameter", "Value", f"{100 * level:.0f} % interval", "Unit", ""], rows, numbers={1, 2})
+    best = next((i for i, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1)
+    candidates = table(
+        ["Law", "Weight", "AICc", "R²"],
+        [
+            [text(law_name(c.law)), text(_weight(c.weight)), text(number(c.aicc, digits=4)), text(number(c.r_squared))]
+            for c in fit.candidates
+        ],
+        numbers={1, 2, 3},
+        best=best,
+    )
+    explained = f"R² {number(fit.r_squared)} of the raw variance"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
+    lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
+    first = join((tag("h3", text("Parameters")), parameters)) if fit.status != "non_stationary" else _NOTHING
+    second = join((tag("h3", text("Candidate laws")), candidates))
+    return join((lead, first, second))
+
+
+def _weight(weight: float) -> str:
+    """Write an Akaike weight."""
+    return "< 0.01" if weight < 0.005 else f"{weight:.2f}"
+
+
+def _ends(low: float, high: float) -> str:
+    """Write the ends of an interval."""
+    first, second = alike(low, high)
+    return f"{first} to {second}"
+
+
+def _missing(summary: Summary) -> Markup:
+    """Return what the log does not hold."""
+    if not summary.missing:
+        return _NOTHING
+    return tag("p", text("Not in this log. " + " ".join(summary.missing)), class_="missing")
+
+
+def _method(summary: Summary) -> Markup:
+    """Return notes, settings, columns and files."""
+    parts = [_notes(summary), _settings(summary), _columns(summary), _sources(summary)]
+    return join(parts)
+
+
+def _notes(summary: Summary) -> Markup:
+    """Return how the numbers come about, and what had to be decided."""
+    method = (
+        "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. Intervals are profile-likelihood; "
+        "forecasts average the laws by their Akaike weights. Time runs in optimiser updates and is shown in logged steps."
+    )
+    fit = summary.fitted.fit
+    lines = [method]
+    if fit is not None:
+        noise = fit.noise
+        white, state = (number(math.sqrt(max(variance, 0.0))) for variance in (noise.white_variance, noise.state_variance))
+        sampling = f"; sampling alone explains {number(math.sqrt(noise.sampling_variance))}" if noise.sampling_variance > 0 else ""
+        correlation = f"correlation {number(noise.correlation)} per update"
+        lines.append(f"Noise of one row: white {white}, autocorrelated {state} (standard deviations; {correlation}){sampling}.")
+    return tag("ul", join(tag("li", text(line)) for line in (*lines, *map(sentence, summary.notes))), class_="notes")
+
+
+def _settings(summary: Summary) -> Markup:
+    """Return the settings with where each was found."""
+    rows = [[text(row.name.replace("_", " ")), isolated(row.value), isolated(row.source)] for row in summary.settings]
+    known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
+    unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
+    rest = tag("p", text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."), class_="small") if unknown else _NOTHING
+    return tag(
+        "details",
+        join((tag("summary", text(f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown")), known, rest)),
+        open="open" if 0 < len(rows) <= _FEW else "",
+    )
+
+
+def _columns(summary: Summary) -> Markup:
+    """Return what each logged key means."""
+    if not summary.meanings:
+        return _NOTHING
+    rows = [
+        [isolated(r.column), text(r.quantity or "unknown"), isolated(r.definition + (f" ({r.doubt})" if r.doubt else ""))]
+        for r in summary.meanings
+    ]
+    content = table(["Key", "Read as", "Definition"], rows, keys={0})
+    return tag("details", join((tag("summary", text(f"What each of the {len(rows)} logged keys means")), content)))
+
+
+def _sources(summary: Summary) -> Markup:
+    """Return the files."""
+    rows = [[isolated(s.path), text(s.reader), text(file_size(s.bytes)), text(f"{s.rows:,}"), isolated(s.note)] for s in summary.sources]
+    if not rows:
+        return _NOTHING
+    return join((tag("h3", text("Files")), table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})))

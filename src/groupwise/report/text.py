@@ -1,0 +1,187 @@
+"""Show summaries, fits, forecasts and backtests in the terminal with Rich.
+
+Every text of a log is cleaned and escaped, so that it can neither style nor move anything. It computes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.dynamics.results import FitResult
+from groupwise.report.fitted import Fitted, Outlook
+from groupwise.report.parameters import word_of
+from groupwise.report.scores import METHOD_NAMES, Scores
+from groupwise.report.summary import Summary
+from groupwise.report.verdict import Verdict, law_name, ranged, said_of, verdict
+from groupwise.report.wording import alike, capital, clean, count, duration, number, sentence
+
+_TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print the verdict of a run, the forecast and the notes.
+
+    Args:
+        summary: of the run.
+        console: where to.
+    """
+    fitted = summary.fitted
+    _heading(console, f"{summary.name}: {count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}")
+    _verdict(console, summary.verdict)
+    if fitted.fit is not None:
+        console.print(_parameters(fitted.fit))
+    if fitted.outlook is not None:
+        console.print(_forecast(fitted.outlook))
+    _notes(console, summary.notes)
+
+
+def print_fit(fitted: Fitted, console: Console) -> None:
+    """Print a fit alone: its status, parameters and candidate laws.
+
+    Args:
+        fitted: a metric with its fit.
+        console: where to.
+    """
+    fit = fitted.fit
+    assert fit is not None
+    _heading(console, f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
+    _line(console, sentence(said_of(fit)))
+    console.print(_parameters(fit))
+    console.print(_candidates(fit))
+    explained = f"R² {number(fit.r_squared)}"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += f", of what sampling noise leaves to explain {number(fit.r_squared_explainable)}"
+    _line(console, f"{explained}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}.")
+    _notes(console, (f"Sampling noise: {fitted.series.noise_source}.", *fit.notes))
+
+
+def print_forecast(fitted: Fitted, console: Console) -> None:
+    """Print a forecast alone.
+
+    Args:
+        fitted: a metric with its outlook.
+        console: where to.
+    """
+    outlook = fitted.outlook
+    assert outlook is not None
+    _heading(console, f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
+    _verdict(console, verdict(fitted), supported=False)
+    _line(console, sentence(outlook.result.message))
+    console.print(_forecast(outlook))
+    _line(console, f"Plateau {ranged(outlook.result.plateau)}.{_cost(outlook)}")
+    _notes(console, outlook.result.notes)
+
+
+def print_scores(scores: Scores, console: Console) -> None:
+    """Print how well forecasts did on what came after.
+
+    Args:
+        scores: of all runs.
+        console: where to.
+    """
+    table = _table("Run", "Rows seen", "Rows left", *(METHOD_NAMES.get(method, method) for method in scores.methods), "In the band")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for run in scores.runs:
+        result = run.result
+        best = min((error for error in result.errors.values() if math.isfinite(error)), default=math.nan)
+        cells = [_error(result.errors.get(method, math.nan), best) for method in scores.methods]
+        table.add_row(escape(run.name), f"{result.n_train:,}", f"{result.n_test:,}", *cells, f"{result.covered} of {result.windows}")
+    _heading(console, "Mean absolute error of the rows left, each run forecast from its beginning")
+    console.print(table)
+    for said in scores.sentences():
+        _line(console, said)
+    _notes(console, [f"left out {name}: {reason}" for name, reason in scores.left_out])
+
+
+def _error(value: float, best: float) -> str:
+    """Write an error, the smallest of its run in bold."""
+    return f"[bold]{number(value)}[/]" if value == best else number(value)
+
+
+def _heading(console: Console, text: str) -> None:
+    """Print a heading."""
+    console.print(f"\n[bold]{escape(text)}[/]", highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _line(console: Console, text: str) -> None:
+    """Print a sentence, if there is one."""
+    if text:
+        console.print(escape(clean(text, longest=1000)), highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _verdict(console: Console, said: Verdict, *, supported: bool = True) -> None:
+    """Print the verdict."""
+    style = _TONE_STYLES.get(said.tone, "bold")
+    console.print(
+        f"[{style}]{said.word}[/]  {escape(clean(said.headline, longest=1000))}", highlight=False, soft_wrap=not console.is_terminal
+    )
+    for support in said.sentences if supported else ():
+        _line(console, support)
+
+
+def _notes(console: Console, notes: Sequence[str]) -> None:
+    """Print notes, dimmed."""
+    for note in notes:
+        console.print(f"[dim]· {escape(clean(sentence(note), longest=1000))}[/]", highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _table(*columns: str) -> Table:
+    """Return a table with thin rules."""
+    from rich import box
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(escape(column))
+    return table
+
+
+def _parameters(fit: FitResult) -> Table:
+    """Return the parameters with their intervals."""
+    level = next((interval.level for interval in fit.parameters.values()), 0.95)
+    table = _table(capital(law_name(fit.law)), "Value", f"{100 * level:.0f} % interval", "Unit")
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for name, interval in fit.parameters.items():
+        word = word_of(name)
+        low, high = alike(interval.low, interval.high)
+        unit = "" if word.unit == "metric" else word.unit
+        table.add_row(escape(word.label), number(interval.value), f"{low} to {high}", unit)
+    return table
+
+
+def _candidates(fit: FitResult) -> Table:
+    """Return the candidate laws."""
+    table = _table("Law", "Weight", "AICc", "R²")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for candidate in fit.candidates:
+        style = "bold" if candidate.law == fit.law else ""
+        weight = "< 0.01" if candidate.weight < 0.005 else f"{candidate.weight:.2f}"
+        table.add_row(law_name(candidate.law), weight, number(candidate.aicc, digits=4), number(candidate.r_squared), style=style)
+    return table
+
+
+def _forecast(outlook: Outlook) -> Table:
+    """Return the forecast."""
+    percent = f"{100 * outlook.result.level:.0f} %"
+    table = _table("Step", "Expected", f"Mean, {percent}", f"A logged row, {percent}")
+    for column in table.columns:
+        column.justify = "right"
+    for cells in outlook.cells():
+        table.add_row(*cells)
+    return table
+
+
+def _cost(outlook: Outlook) -> str:
+    """Write what 95 % of the way costs."""
+    if not math.isfinite(outlook.done_step.value):
+        return ""
+    parts = [f"step {outlook.done_step.value:,.0f}"]
+    parts += [f"{number(outlook.done_tokens)} tokens"] if math.isfinite(outlook.done_tokens) else []
+    parts += [duration(outlook.done_hours)] if math.isfinite(outlook.done_hours) else []
+    return f" 95 % of the way: {', '.join(parts)}."

@@ -1,0 +1,191 @@
+"""The verdict: what a colleague needs to hear first, in one or two plain sentences.
+
+It puts results into words and computes nothing that `dynamics` has not said.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from groupwise.dynamics.results import FitResult
+from groupwise.intervals import Interval
+from groupwise.report.fitted import Fitted, Outlook
+from groupwise.report.wording import alike, clean, count, number, sentence
+
+Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
+LAW_NAMES = {
+    "constant": "constant level",
+    "exponential": "single exponential",
+    "oscillator": "damped oscillator",
+    "logistic": "logistic curve",
+    "scalerl_sigmoid": "ScaleRL sigmoid",
+    "power_law": "power law",
+}
+TONE_WORDS: dict[Tone, str] = {
+    "learning": "still learning",
+    "done": "at its plateau",
+    "unclear": "too early to say",
+    "flat": "flat",
+    "worse": "getting worse",
+    "broken": "no law holds",
+    "nothing": "too little data",
+}
+_INERT = ("logistic", "scalerl_sigmoid", "exponential", "power_law")
+_OTHER_WORDS: dict[Tone, str] = {"learning": "still rising", "worse": "still falling"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the page opens with.
+
+    Args:
+        tone: the kind of answer.
+        word: the same in two or three words, for a glance.
+        headline: the answer, one sentence.
+        sentences: what supports it, one or two sentences.
+    """
+
+    tone: Tone
+    word: str
+    headline: str
+    sentences: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {"tone": self.tone, "word": self.word, "headline": self.headline, "sentences": list(self.sentences)}
+
+
+def law_name(law: str) -> str:
+    """Return a law's name as a person says it."""
+    return LAW_NAMES.get(law, law.replace("_", " "))
+
+
+def subject(metric: str, quantity: str) -> str:
+    """Return what a metric is called in a sentence: "the reward", 'the reward "format"', '"val/score"'."""
+    if quantity == "reward":
+        return "the reward"
+    return f'the reward "{clean(quantity.removeprefix("reward/"))}"' if quantity.startswith("reward/") else f'"{clean(metric)}"'
+
+
+def ranged(interval: Interval) -> str:
+    """Write an interval as "0.74 (0.70 to 0.79)"; ends that the data do not limit are named."""
+    value, low, high = alike(interval.value, interval.low, interval.high)
+    if math.isinf(interval.low) and math.isinf(interval.high):
+        return f"{value} (no limit either way)"
+    if math.isinf(interval.high):
+        return f"{value} (at least {low})"
+    return f"{value} (at most {high})" if math.isinf(interval.low) else f"{value} ({low} to {high})"
+
+
+def verdict(fitted: Fitted) -> Verdict:
+    """Say whether the run still learns, where it will end and which law holds.
+
+    Args:
+        fitted: the run's metric with fit and outlook.
+
+    Returns:
+        The verdict.
+    """
+    who = subject(fitted.metric, fitted.quantity)
+    fit, outlook = fitted.fit, fitted.outlook
+    if fit is None or outlook is None:
+        return Verdict("nothing", TONE_WORDS["nothing"], f"Nothing can be said about {who} yet.", (sentence(fitted.problem),))
+    tone, headline = _headline(who, fitted, fit, outlook)
+    word = TONE_WORDS[tone] if fitted.rewarding else _OTHER_WORDS.get(tone, TONE_WORDS[tone])
+    parts = (_when(fit, outlook, fitted.clock.time_T[-1]), _law(fit), _inertia(fit))
+    return Verdict(tone, word, headline, tuple(part for part in parts if part))
+
+
+def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tuple[Tone, str]:
+    """Return the tone and the one sentence."""
+    rewarding = fitted.rewarding
+    now = f"{who} is {fitted.now} at step {fitted.clock.step_T[-1]:,.0f}"
+    if fit.status == "non_stationary":
+        return "broken", _broken(who, fitted, fit)
+    if fit.status == "flat":
+        level = fit.parameters.get("plateau")
+        held = ranged(level) if level else fitted.now
+        return "flat", f"{'Not learning' if rewarding else 'Flat'}: {who} stays at {held} over {count(fit.n, 'row')}."
+    if fit.status == "not_identifiable":
+        far = outlook.rows[-1]
+        low, high = alike(far.mean_low, far.mean_high)
+        return "unclear", f"Too early to say where it ends: {now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}."
+    plateau = outlook.result.plateau
+    falling = plateau.value < float(fit.curve_T[0])
+    if outlook.result.time_to_95.value <= fitted.clock.time_T[-1]:
+        word = "Settled lower than it began" if falling and rewarding else "Learning is done" if rewarding else "Settled"
+        return ("worse" if falling and rewarding else "done"), f"{word}: {now}, at its plateau of {ranged(plateau)}."
+    word = ("Getting worse" if falling else "Still learning") if rewarding else ("Still falling" if falling else "Still rising")
+    return ("worse" if falling else "learning"), f"{word}: {now} and heads for {ranged(plateau)}."
+
+
+def _broken(who: str, fitted: Fitted, fit: FitResult) -> str:
+    """Say from where no law holds and what the metric did there."""
+    word = "Collapsed" if fit.message.startswith("collapsed") else "Not stable"
+    found = before_and_after(fitted)
+    if found is None:
+        return f"{word}: {who} follows no law anywhere in the log; it ends at {number(float(fit.value_T[-1]))}."
+    before, after, since = found
+    return f"{word}: no law holds for {who} from step {since:,.0f} on; it averages {before} before and {after} after."
+
+
+def before_and_after(fitted: Fitted) -> tuple[str, str, float] | None:
+    """Return the mean before and after the step from which no law holds, and that step; None where there is no such step."""
+    fit = fitted.fit
+    if fit is None or not math.isfinite(fit.change_time):
+        return None
+    changed = fit.time_T >= fit.change_time
+    if changed.all() or not changed.any():
+        return None
+    before, after = alike(float(fit.value_T[~changed].mean()), float(fit.value_T[changed].mean()))
+    return before, after, fitted.clock.step(fit.change_time)
+
+
+def _law(fit: FitResult) -> str:
+    """Say which law holds and how well, or why none does."""
+    if fit.message.startswith("flat: no law"):
+        return f"No law beats a constant: what moves is noise (R² of the best other law {number(_best_other(fit), digits=2)})."
+    if fit.status != "converged":
+        return sentence(said_of(fit).removeprefix("collapsed: ").removeprefix("non-stationary: "))
+    weight = next((candidate.weight for candidate in fit.candidates if candidate.law == fit.law), math.nan)
+    best = f"A {law_name(fit.law)} describes all {count(fit.n, 'row')} best"
+    return f"{best} (weight {number(weight, digits=2)} of 1, R² {number(fit.r_squared, digits=2)})."
+
+
+def said_of(fit: FitResult) -> str:
+    """Return the message of a fit with the laws called as a person calls them."""
+    said = fit.message
+    for law, name in LAW_NAMES.items():
+        said = said.replace(f"the {law} law", f"the {name}")
+    return said
+
+
+def _best_other(fit: FitResult) -> float:
+    """Return the largest R2 of the laws that were not chosen."""
+    return max((candidate.r_squared for candidate in fit.candidates if candidate.law != fit.law), default=math.nan)
+
+
+def _when(fit: FitResult, outlook: Outlook, last_time: float) -> str:
+    """Say by when 95 % of the way is done, where it is still ahead."""
+    done = outlook.done_step
+    if fit.status != "converged" or not math.isfinite(done.value) or outlook.result.time_to_95.value <= last_time:
+        return ""
+    between = ""
+    if math.isfinite(done.low):
+        between = f" ({done.low:,.0f} to {done.high:,.0f})" if math.isfinite(done.high) else f" (not before {done.low:,.0f})"
+    return f"95 % of the way from its start is done by step {done.value:,.0f}{between}."
+
+
+def _inertia(fit: FitResult) -> str:
+    """Say whether the oscillation is a finding: inertia is never assumed."""
+    if fit.status != "converged" or fit.law != "oscillator":
+        return ""
+    rivals = [candidate for candidate in fit.candidates if candidate.law in _INERT and candidate.weight >= 0.05]
+    if rivals:
+        return f"A {law_name(rivals[0].law)} fits about as well (weight {number(rivals[0].weight, digits=2)}): inertia is not shown."
+    overshoot = fit.parameters.get("overshoot")
+    if overshoot is not None and overshoot.value > 0.02:
+        return f"It overshoots its plateau by {number(100 * overshoot.value, digits=2)} % of the way."
+    return ""

@@ -1,0 +1,206 @@
+"""How the report writes texts and numbers: cleaned of what a log may hide in them, and short.
+
+It knows no record and no page; HTML and Rich escape on their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+_LONGEST = 200
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def clean(text: object, *, longest: int = _LONGEST) -> str:
+    r"""Return `text` on one line without control, direction-changing and unassigned characters, cut at `longest` characters.
+
+    Args:
+        text: anything that came from a log or from the user.
+        longest: characters kept.
+
+    Returns:
+        Text that cannot move a cursor, hide itself or fill a page; each character taken out leaves U+FFFD, line breaks and tabs a space.
+
+    Example:
+        >>> clean("a\x1b[31mb\nc")
+        'a�[31mb c'
+    """
+    raw = str(text)
+    cut = raw[: longest - 1] + "…" if len(raw) > longest else raw
+    return "".join(" " if character in "\n\r\t" else _seen(character) for character in cut)
+
+
+def _seen(character: str) -> str:
+    """Return a character that can be seen, or U+FFFD."""
+    return "\ufffd" if unicodedata.category(character) in _UNSEEN else character
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """Write a number with `digits` significant digits, a true minus and no exponent where a person would write none.
+
+    Args:
+        value: the number; None and not-a-number are a dash, infinity is its sign.
+        digits: significant digits.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> number(0.74301), number(-1234567.0), number(1e-7), number(float("inf"))
+        ('0.743', '−1,234,567', '1e−7', '∞')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if size == 0:
+        text = "0"
+    elif size >= 1e15 or size < 1e-4:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        text = f"{_trimmed(mantissa)}e{int(exponent)}"
+    elif size >= 1000:
+        text = f"{value:,.0f}"
+    else:
+        text = _trimmed(f"{value:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}")
+    return text.replace("-", "−")
+
+
+def _trimmed(text: str) -> str:
+    """Drop the zeros that end a decimal fraction."""
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
+    """Write numbers that stand together with the same decimals, two or so digits of the distance between the outermost.
+
+    Args:
+        values: finite or not.
+        decimals: as `decimals_of` chooses them for several such groups, or None to choose for this one.
+
+    Returns:
+        One text a value.
+
+    Example:
+        >>> alike(0.7431, 0.7, 0.79)
+        ('0.74', '0.70', '0.79')
+    """
+    places = decimals_of(values) if decimals is None else decimals
+    if places is None:
+        return tuple(number(value) for value in values)
+    return tuple(_fixed(value, places) if math.isfinite(value) else number(value) for value in values)
+
+
+def _fixed(value: float, places: int) -> str:
+    """Write a number with a number of decimals, nought without a sign."""
+    return f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−")
+
+
+def decimals_of(values: Iterable[float]) -> int | None:
+    """Return the decimals that tell values apart, or None where plain decimals do not suit them.
+
+    Args:
+        values: finite or not.
+
+    Returns:
+        Decimals, or None for huge and minute values.
+
+    Example:
+        >>> decimals_of([0.5, 0.52]), decimals_of([10.0, 90.0])
+        (3, 0)
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    largest = max(map(abs, finite), default=0.0)
+    apart = max(finite) - min(finite) if finite else 0.0
+    scale = apart if apart > 0 else largest / 10  # one value alone gets a digit more
+    if largest >= 1e6 or scale < 1e-5:
+        return None
+    exponent = math.floor(math.log10(scale))
+    least = 2 if largest < 10 and exponent >= -1 else 0  # a reward's range is about 1, and people read two decimals of it
+    return max(least, -exponent + (1 if scale / 10.0**exponent < 5 else 0))
+
+
+def count(value: float, noun: str) -> str:
+    """Write a number of things: "1 row", "1,200 rows"."""
+    return f"{value:,.0f} {noun}" if round(value) == 1 else f"{value:,.0f} {noun}s"
+
+
+def share(value: float) -> str:
+    """Write a proportion as a percentage: "8 %", "0.4 %"."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{100 * value:.0f} %" if abs(value) >= 0.095 or value == 0 else f"{100 * value:.1f} %"
+
+
+def duration(hours: float) -> str:
+    """Write a time as a person says it: "67 s", "12 min", "4.7 h", "3.1 days"."""
+    for unit, scale in (("s", 3600.0), ("min", 60.0), ("h", 1.0)):
+        if abs(hours) * scale < 100 or unit == "h":
+            break
+    return f"{number(hours / 24)} days" if abs(hours) >= 72 else f"{number(hours * scale)} {unit}"
+
+
+def file_size(count_of_bytes: float) -> str:
+    """Write a file's size: "412 bytes", "18 kB", "2.3 MB"."""
+    if count_of_bytes < 1000:
+        return f"{count_of_bytes:.0f} bytes"
+    for unit, scale in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if count_of_bytes < 1000 * scale or unit == "GB":
+            break
+    return f"{count_of_bytes / scale:.3g} {unit}"
+
+
+def capital(text: str) -> str:
+    """Begin with a capital and leave the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def sentence(clause: str) -> str:
+    """Make a sentence of a clause."""
+    return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON can hold it: numbers that are not finite become None, unknown things their text.
+
+    Args:
+        value: nested mappings, sequences, numbers, texts.
+
+    Returns:
+        The same of dict, list, str, int, float, bool and None.
+
+    Example:
+        >>> plain({"a": (1, float("nan"))})
+        {'a': [1, None]}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    r"""Write strict JSON in ASCII: no NaN, no infinity, no lone surrogate as such.
+
+    Args:
+        value: see `plain`.
+        indent: spaces a level, or None for the shortest form.
+
+    Returns:
+        The document.
+
+    Example:
+        >>> to_json({"a": float("inf"), "b": "é"})
+        '{"a":null,"b":"\\u00e9"}'
+    """
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators)

@@ -1,0 +1,182 @@
+"""From a record to the arrays that the dynamics take: one metric, its clock, and what its groups say about its noise.
+
+No curve is fitted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.record import RunRecord
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """One metric of a run.
+
+    Args:
+        metric: the log's own key.
+        step_T: logged steps at which the metric has a value.
+        time_T: optimiser updates done by then.
+        value_T: the values.
+        variance_T: sampling variance of each value by the groups alone, or None where it is unavailable.
+        window: updates that one row averages over.
+        smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed export is possible.
+        tokens_T: cumulative tokens, or None.
+        seconds_T: cumulative seconds, or None.
+        noise_source: where the variance comes from, or why there is none.
+        healthy: "up" for a reward, "any" for what may fall in health.
+    """
+
+    metric: str
+    step_T: NDArray[np.int64]
+    time_T: FloatArray
+    value_T: FloatArray
+    variance_T: FloatArray | None
+    window: float
+    smoothing: int | None
+    tokens_T: FloatArray | None
+    seconds_T: FloatArray | None
+    noise_source: str
+    healthy: Literal["up", "any"]
+
+
+def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
+    """Take one metric out of a record.
+
+    Args:
+        record: the run.
+        metric: a key of the log, or a canonical quantity.
+
+    Returns:
+        The rows where the metric has a finite value.
+
+    Raises:
+        MissingMetricError: the log has no such metric.
+
+    Example:
+        >>> from groupwise.record import steps_table
+        >>> series = metric_series(RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]})))
+        >>> series.step_T.tolist(), series.noise_source
+        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B')
+    """
+    column = record.column(metric)
+    rows = record.steps.filter(pl.col(column).is_not_null() & pl.col(column).is_finite())
+    value = rows[column].to_numpy().astype(float)
+    step = rows["step"].to_numpy().astype(np.int64)
+    time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
+    if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
+        time = step.astype(float)
+    window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
+    meaning = record.meaning(column)
+    quantity = meaning.quantity if meaning else ""
+    rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
+    variance, source = _sampling_variance(record, rows, column, quantity, value, window)
+    return MetricSeries(
+        metric=column,
+        step_T=step,
+        time_T=time,
+        value_T=value,
+        variance_T=variance,
+        window=max(window, 1.0),
+        smoothing=_smoothing(record),
+        tokens_T=_cumulative(rows, "tokens"),
+        seconds_T=_cumulative(rows, "seconds"),
+        noise_source=source,
+        healthy="up" if rewarding else "any",
+    )
+
+
+def _smoothing(record: RunRecord) -> int | None:
+    """Rows over which the series was averaged before it was logged, where that is known."""
+    stated = record.config.value("smoothing")
+    if stated is not None:
+        return int(stated)
+    return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
+
+
+def _cumulative(rows: pl.DataFrame, name: str) -> FloatArray | None:
+    """A cumulative clock, or None where it is not known throughout."""
+    if not len(rows) or rows[name].null_count():
+        return None
+    return rows[name].to_numpy().astype(float)
+
+
+def _sampling_variance(
+    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: FloatArray, window: float
+) -> tuple[FloatArray | None, str]:
+    """Variance of each value that the rollouts of the step alone explain, and how it is known."""
+    name = "reward" if column == "reward" else quantity
+    if name != "reward" and not name.startswith("reward/"):
+        return None, "unavailable: known for training rewards only"
+    from_rollouts = _from_rollouts(record, rows, name)
+    if from_rollouts is not None:
+        return from_rollouts / window, "within-group variance of the logged rollouts"
+    group_size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
+    if group_size is None or prompts is None:
+        missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
+        return None, f"unavailable: {missing}"
+    count = float(group_size) * float(prompts) * window
+    if _is_binary_mean(value_T, count):
+        level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
+        return level * (1 - level) / count, f"binomial, p(1-p)/(B G) with B G = {count / window:g}"
+    return _from_logged_std(record, rows, name, count)
+
+
+def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> FloatArray | None:
+    """Sum over groups of s_g^2 / G_g, over B^2, at each step; steps without rollouts take the mean of the others."""
+    rollouts = record.rollouts
+    if rollouts is None or name not in rollouts.columns:
+        return None
+    groups = (
+        rollouts.filter(pl.col(name).is_not_null())
+        .group_by("step", "prompt_id", maintain_order=True)
+        .agg((pl.col(name).var(ddof=1) / pl.len()).alias("variance"), pl.len().alias("size"))
+        .filter(pl.col("size") >= 2)
+    )
+    steps = groups.group_by("step", maintain_order=True).agg((pl.col("variance").sum() / pl.len() ** 2).alias("variance"))
+    if len(steps) < max(3, len(rows) // 4):
+        return None
+    joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")["variance"].to_numpy().astype(float)
+    known = np.isfinite(joined)
+    if not known.any() or not float(joined[known].sum()) > 0:
+        return None
+    return _smooth(np.where(known, joined, float(joined[known].mean())))
+
+
+def _is_binary_mean(value_T: FloatArray, count: float) -> bool:
+    """Whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
+    if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 1e5:
+        return False
+    scaled = value_T * count
+    return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 * max(1.0, count * 1e-3))
+
+
+def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[FloatArray | None, str]:
+    """From the reward's standard deviation where the log says which one it is."""
+    for quantity, words in (("reward_std_within_group", "within-group"), ("reward_std_batch", "batch-wide"), ("reward_std_ambiguous", "")):
+        meaning = next((m for m in record.meanings if m.quantity == quantity), None)
+        if name == "reward" and meaning is not None and meaning.column in rows.columns:
+            deviation = rows[meaning.column].to_numpy().astype(float)
+            known = np.isfinite(deviation)
+            if known.any():
+                kind = words or "logged (within-group or batch-wide: the log cannot tell)"
+                variance = np.where(known, deviation, float(deviation[known].mean())) ** 2 / count
+                return _smooth(variance), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"
+    return None, "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+
+
+def _smooth(value_T: FloatArray) -> FloatArray:
+    """Mean over up to eleven neighbouring rows: a single step's variance is itself noisy."""
+    half = min(5, max((value_T.size - 1) // 2, 0))
+    total = np.cumsum(np.concatenate([[0.0], value_T]))
+    low = np.maximum(np.arange(value_T.size) - half, 0)
+    high = np.minimum(np.arange(value_T.size) + half + 1, value_T.size)
+    return np.asarray((total[high] - total[low]) / (high - low))

@@ -1,0 +1,4 @@
+"""Worlds in which the truth is known exactly: the judge.
+
+Imports no estimator, no law and no fit.
+"""

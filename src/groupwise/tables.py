@@ -1,0 +1,154 @@
+"""The two tables of a run: how they are built from columns or rows, and what must hold in them.
+
+Polars frames with fixed types. It knows no settings, no meanings and no files but Parquet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import InvalidArgumentError, UnreadableRunError
+
+BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
+TEXT_COLUMNS = ("prompt", "completion")
+WHOLE_COLUMNS = ("step", "prompt_id")
+
+
+def steps_table(
+    step: Iterable[int],
+    columns: Mapping[str, Any],
+    *,
+    optimizer_updates: Any = None,
+    window: Any = None,
+    tokens: Any = None,
+    seconds: Any = None,
+) -> pl.DataFrame:
+    """Return a steps table from columns.
+
+    Args:
+        step: T whole numbers, strictly increasing.
+        columns: the log's key -> T numbers; NaN and None are missing. A key that is the name of a base column gets the prefix "log/".
+        optimizer_updates: T cumulative optimiser updates; the step itself where None.
+        window: T updates that each row averages over; 1 where None.
+        tokens: T cumulative tokens, or None.
+        seconds: T cumulative seconds, or None.
+
+    Returns:
+        The table with its base columns first.
+
+    Example:
+        >>> steps_table([1, 2], {"reward": [0.1, float("nan")]})["reward"].null_count()
+        1
+    """
+    steps = pl.Series("step", np.asarray(list(step), dtype=np.int64), dtype=pl.Int64)
+    base = {"optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates}
+    base["window"] = np.ones(len(steps)) if window is None else window
+    base["tokens"], base["seconds"] = tokens, seconds
+    series = [steps] + [_float_series(name, values, len(steps)) for name, values in base.items()]
+    series += [_float_series(f"log/{key}" if key in BASE_COLUMNS else key, values, len(steps)) for key, values in columns.items()]
+    return pl.DataFrame(series)
+
+
+def rollouts_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame | None:
+    """Return a rollouts table from rows, or None where there are none.
+
+    Args:
+        rows: one mapping a completion, each with "step" and "prompt_id".
+
+    Returns:
+        The table: texts as Utf8, step and prompt_id as Int64, everything else as Float64.
+
+    Example:
+        >>> table = rollouts_table([{"step": 1, "prompt_id": 0, "reward": 1.0}])
+        >>> table.columns
+        ['step', 'prompt_id', 'reward']
+    """
+    if not rows:
+        return None
+    names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in rows for key in row) if name not in WHOLE_COLUMNS]
+    series = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if name in TEXT_COLUMNS:
+            series.append(pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.Utf8))
+        elif name in WHOLE_COLUMNS:
+            series.append(pl.Series(name, values, dtype=pl.Int64))
+        else:
+            series.append(_float_series(name, [math.nan if value is None else value for value in values], len(values)))
+    return pl.DataFrame(series)
+
+
+def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows of a log are not superseded: a row falls when a later row has its step or an earlier one.
+
+    So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
+
+    Args:
+        step_T: T steps in the order of the log.
+
+    Returns:
+        T flags; the steps of the rows that stand are strictly increasing.
+
+    Example:
+        >>> rows_that_stand(np.array([1, 2, 3, 2, 3, 4])).tolist()
+        [True, False, False, True, True, True]
+    """
+    if not len(step_T):
+        return np.zeros(0, dtype=bool)
+    later = np.minimum.accumulate(step_T[::-1])[::-1]
+    return np.append(step_T[:-1] < later[1:], True)
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """Return the table of a Parquet file.
+
+    Raises:
+        UnreadableRunError: it is missing, damaged or not Parquet.
+    """
+    try:
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0][:120]
+        raise UnreadableRunError(f"expected a Parquet file at {path}, got {reason}: write it again or move it away") from None
+
+
+def _float_series(name: str, values: Any, length: int) -> pl.Series:
+    """Return a Float64 column in which NaN is null; None is a column of nulls."""
+    if values is None:
+        return pl.Series(name, [None] * length, dtype=pl.Float64)
+    return pl.Series(name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64).fill_nan(None)
+
+
+def check_steps(steps: pl.DataFrame) -> None:
+    """Raise where the steps table breaks an invariant."""
+    if tuple(steps.columns[: len(BASE_COLUMNS)]) != BASE_COLUMNS:
+        raise InvalidArgumentError(f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: use steps_table")
+    wrong = [name for name, kind in steps.schema.items() if kind != (pl.Int64 if name == "step" else pl.Float64)]
+    if wrong:
+        kind = steps.schema[wrong[0]]
+        raise InvalidArgumentError(f"expected Float64 columns (Int64 for step), got {kind} for {wrong[0]!r}: use steps_table")
+    step, updates, window = steps["step"], steps["optimizer_updates"], steps["window"]
+    if step.null_count() or not bool((step.to_numpy()[1:] > step.to_numpy()[:-1]).all()):
+        raise InvalidArgumentError("expected strictly increasing steps, got one that is missing, repeated or smaller: sort the rows")
+    if updates.null_count() or not bool(updates.is_finite().all()) or bool((np.diff(updates.to_numpy()) < 0).any()):
+        raise InvalidArgumentError("expected optimizer_updates that never fall, got a missing or a smaller one: check updates_per_step")
+    if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
+        raise InvalidArgumentError("expected windows above 0, got one that is missing or not: check logging_steps")
+
+
+def check_rollouts(rollouts: pl.DataFrame) -> None:
+    """Raise where the rollouts table breaks an invariant."""
+    for name, kind in rollouts.schema.items():
+        expected = pl.Int64 if name in WHOLE_COLUMNS else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
+        if kind != expected:
+            raise InvalidArgumentError(f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table")
+    for name in WHOLE_COLUMNS:
+        if name not in rollouts.columns or rollouts[name].null_count():
+            raise InvalidArgumentError(f"expected {name} in every row of the rollouts, got a missing one: use rollouts_table")

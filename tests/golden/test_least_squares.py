@@ -1,0 +1,23 @@
+"""Fits of five fixed series against least-squares solutions made without the package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from groupwise.dynamics.fit import fit
+
+REFERENCE = json.loads(Path(__file__).with_name("least_squares.json").read_text())["laws"]
+
+
+@pytest.mark.parametrize("law", REFERENCE)
+def test_white_noise_fits_are_the_least_squares_solution(law: str) -> None:
+    reference = REFERENCE[law]
+    result = fit(np.arange(60.0), reference["value"], law=law, smoothing=1)
+    assert result.noise.state_variance == 0
+    values = [interval.value for interval in result.parameters.values()][: len(reference["parameters"])]
+    assert values == pytest.approx(reference["parameters"], rel=2e-3)
+    assert float(result.residual_T @ result.residual_T) == pytest.approx(reference["residual_sum_of_squares"], rel=1e-5)

@@ -1,0 +1,92 @@
+"""Settings from YAML, JSON and a README, without running or unpickling anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.configs import parse_yaml, read_settings, readme_settings, recover, settings_in
+
+
+def test_yaml_of_settings() -> None:
+    text = """
+# comment
+model:
+  name: "Qwen/Q#1"   # trailing
+training:
+  lr: 2.0e-5
+  num_generations: 4
+  flag: yes
+  nothing: null
+  list: ["a", "b"]
+  deep:
+    x: 'quoted: text'
+after: 1
+"""
+    assert parse_yaml(text) == {
+        "model/name": "Qwen/Q#1", "training/lr": 2e-5, "training/num_generations": 4, "training/flag": True, "training/nothing": None,
+        "training/list": '["a", "b"]', "training/deep/x": "quoted: text", "after": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b", "\t:\n", ": : :", "a" * 10_000, "key:value", "&x *y !!python/object:os.system", "{a: 1}"])
+def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
+    assert parse_yaml(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("flat", "expected"),
+    [
+        ({"eval/temperature": 0.0, "temperature": 0.8}, {"temperature": 0.8}),
+        ({"lora/num_generations": 9}, {}),
+        ({"some/where/beta": 1.0, "training/beta": 0.04}, {"kl_weight": 0.04}),
+        ({"num_generations/value": 8, "num_generations/desc": None}, {"group_size": 8}),
+        ({"rollout_batch_size": 256, "group_size": 8}, {"group_size": 8, "prompts_per_step": 32}),
+        ({"rollout_batch_size": 255, "group_size": 8}, {"group_size": 8}),
+        ({"actor_rollout_ref/rollout/n": 5, "data/train_batch_size": 64}, {"group_size": 5, "prompts_per_step": 64}),
+        ({"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "world_size": 2},
+         {"group_size": 8, "prompts_per_step": 8}),
+        ({"steps_per_generation": 8, "gradient_accumulation_steps": 4, "num_iterations": 2}, {"refresh_interval": 4}),
+        ({"group_size": "auto", "learning_rate": float("inf"), "seed": None, "lr": -1}, {}),
+        ({"use_std_normalization": True}, {"scale_rewards": True}),
+    ],
+)  # fmt: skip
+def test_settings_under_our_names(flat: dict[str, object], expected: dict[str, object]) -> None:
+    assert settings_in(flat) == expected
+
+
+def test_readme_of_the_output(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "This model is a fine-tuned version of [org/Base](https://x).\n- learning_rate: 5e-06\n- seed: 3\n\n- TRL: 0.26.2\n- Pytorch: 2.9\n"
+    )
+    assert readme_settings(tmp_path / "README.md") == {
+        "learning_rate": 5e-06, "seed": 3, "framework": "trl", "framework_version": "0.26.2", "model": "org/Base",
+    }  # fmt: skip
+    assert readme_settings(tmp_path / "gone.md") == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000])
+def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.json").write_bytes(content)
+    with pytest.raises(UnreadableRunError):
+        read_settings(tmp_path / "c.json")
+
+
+def test_only_files_of_the_same_run_count(tmp_path: Path) -> None:
+    (tmp_path / "a.metrics.jsonl").write_text("{}")
+    (tmp_path / "a.config.json").write_text(json.dumps({"group_size": 8}))
+    (tmp_path / "config.json").write_text(json.dumps({"seed": 5}))
+    (tmp_path / "b.config.json").write_text(json.dumps({"group_size": 99}))
+    assert {name: setting.value for name, setting in recover(tmp_path / "a.metrics.jsonl").known().items()} == {"group_size": 8}
+    assert recover(tmp_path / "metrics.jsonl").value("seed") == 5
+    assert recover(tmp_path / "c.metrics.jsonl").known() == {}
+
+
+def test_damaged_files_around_a_log_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"\xff\0\xff")
+    (tmp_path / "args.json").write_text("{")
+    (tmp_path / "README.md").write_bytes(b"\0")
+    assert recover(tmp_path / "metrics.jsonl").known() == {}

@@ -1,0 +1,128 @@
+"""What a key means, by version; and ambiguous where the log cannot tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.readers.semantics import looks_like_trl, meanings_of, trl_versions
+from groupwise.record import Meaning, RunConfig
+
+Columns = dict[str, NDArray[np.float64]]
+HF = {"epoch", "learning_rate", "loss", "grad_norm"}
+NEW = HF | {"reward", "reward_std", "completions/mean_length", "frac_reward_zero_std", "entropy"}
+
+
+def columns(*keys: str, **given: list[float]) -> Columns:
+    """Columns of five rows that move."""
+    return {key: np.linspace(0.1, 0.5, 5) for key in keys} | {key: np.array(value) for key, value in given.items()}
+
+
+def plain(data: Columns) -> dict[str, Meaning]:
+    """The meanings of a log of an unknown framework."""
+    return {item.column: item for item in meanings_of(data, RunConfig(), framework="", complete=False, window=1)}
+
+
+def meaning(data: Columns, key: str, *, version: str | None = None, window: float = 1.0, **settings: object) -> Meaning:
+    """The meaning of one key of a TRL log."""
+    config = RunConfig().with_settings({"framework_version": version, **settings}, "test")
+    found = {item.column: item for item in meanings_of(data, config, framework="trl", complete=True, window=window)}
+    return found[key]
+
+
+@pytest.mark.parametrize(
+    ("version", "quantity"),
+    [
+        ("0.14.0", "reward_std_within_group"),
+        ("0.26.2", "reward_std_within_group"),
+        ("0.27.0", "reward_std_batch"),
+        ("1.16.0", "reward_std_batch"),
+    ],
+)
+def test_reward_std_changed_its_meaning_in_0_27(version: str, quantity: str) -> None:
+    found = meaning(columns(*NEW, "step_time"), "reward_std", version=version)
+    assert (found.quantity, found.ambiguous) == (quantity, False)
+    assert version[:-2] in found.definition
+
+
+@pytest.mark.parametrize(
+    ("keys", "complete", "words"),
+    [({"reward", "reward_std", "completion_length", "rewards/f"}, True, "TRL 0.14 to 0.16"), (NEW, True, "TRL 0.20 to 0.25"),
+     (NEW | {"step_time"}, True, "TRL 0.26 or newer"), (NEW, False, "TRL 0.20 or newer"), (NEW - {"entropy"}, True, "TRL 0.18 to 0.19"),
+     (NEW - HF, True, "TRL 0.20 or newer"), (NEW | {"step_time", "vespo/phi_seq_mean"}, True, "TRL 1.0 or newer"),
+     ({"reward", "reward_std"}, True, "TRL of unknown version"), (NEW | {"step_time", "aux_loss"}, True, "TRL 1.7 or newer"),
+     (NEW | {"sampling/importance_sampling_ratio/mean"}, False, "TRL 0.23 or newer")],
+)  # fmt: skip
+def test_the_keys_bound_the_version(keys: set[str], complete: bool, words: str) -> None:
+    assert trl_versions(keys, None, complete=complete).words() == words
+
+
+def test_ambiguous_where_nothing_tells() -> None:
+    found = meaning(columns(*NEW, "step_time", "rewards/f/std", "rewards/g/std"), "reward_std")
+    assert (found.quantity, found.ambiguous) == ("reward_std_ambiguous", True)
+    assert "upper bound" in found.definition
+
+
+def test_the_only_functions_spread_over_the_batch_tells() -> None:
+    data = columns(*NEW, "step_time", "rewards/f/std")
+    assert meaning(data, "reward_std").quantity == "reward_std_batch"
+    data["reward_std"] = data["reward_std"] * 0.7
+    assert meaning(data, "reward_std").quantity == "reward_std_within_group"
+
+
+def test_one_group_a_step_is_within_the_group() -> None:
+    assert meaning(columns(*NEW, "step_time"), "reward_std", prompts_per_step=1).quantity == "reward_std_within_group"
+
+
+@pytest.mark.parametrize(
+    ("scaling", "values", "window", "quantity", "ambiguous", "unavailable"),
+    [("group", [0, 1, 0.5], 1, "dead_group_share", False, False), ("none", [0, 0, 0], 1, "dead_group_share", False, False),
+     ("batch", [0, 0, 0], 1, "dead_batch_share", False, True), (None, [0, 0.25, 0], 1, "dead_group_share", False, False),
+     (None, [0, 0, 1], 1, "dead_group_share", True, False), (None, [0.2, 0.4, 0], 5, "dead_group_share", True, False),
+     (None, [0.55, 0.4, 0], 5, "dead_group_share", False, False)],
+)  # fmt: skip
+def test_dead_groups(scaling: str | None, values: list[float], window: float, quantity: str, ambiguous: bool, unavailable: bool) -> None:
+    data = columns(frac_reward_zero_std=values)
+    found = meaning(data, "frac_reward_zero_std", window=window, scale_rewards=scaling)
+    assert (found.quantity, found.ambiguous, found.unavailable) == (quantity, ambiguous, unavailable)
+
+
+def test_a_clip_ratio_of_nothing_but_zeros_is_unavailable() -> None:
+    zeros, moving = np.zeros(4), np.array([0.0, 0.1, 0.0, 0.0])
+    assert meaning({"clip_ratio/high_mean": zeros}, "clip_ratio/high_mean").unavailable
+    assert not meaning({"clip_ratio/high_mean": moving}, "clip_ratio/high_mean").unavailable
+
+
+@pytest.mark.parametrize(
+    ("key", "quantity"),
+    [("completion_length", "completion_length"), ("completions / mean_length", "completion_length"),
+     ("completions/max_length", "completion_length_max"), ("completions/clipped_ratio", "truncated_share"),
+     ("rewards / My_Func / mean", "reward/My_Func"), ("rewards/f", "reward/f"), ("rewards/f/std", "reward_std_batch/f"),
+     ("Training Loss", "loss"), ("eval_reward", "eval/reward"), ("eval_rewards/f/mean", "eval/reward/f"),
+     ("eval_completions/mean_length", "eval/completion_length"), ("train/grad_norm", "gradient_norm"), ("kl", "kl"),
+     ("entropy", "entropy")],
+)  # fmt: skip
+def test_key_drift(key: str, quantity: str) -> None:
+    assert meaning(columns(key), key).quantity == quantity
+
+
+def test_other_logs_are_judged_by_name() -> None:
+    data = columns("mean_reward", "critic/score/mean", "lr", "zvf", "colour", "run - train/reward")
+    assert {column: item.quantity for column, item in plain(data).items()} == {
+        "mean_reward": "reward",
+        "critic/score/mean": "reward",
+        "lr": "learning_rate",
+        "zvf": "dead_group_share",
+        "run - train/reward": "reward",
+    }
+
+
+def test_a_reward_that_was_never_written() -> None:
+    assert plain(columns("p", reward_mean=[0, 0, 0, 0, 0]))["reward_mean"].unavailable
+    assert not plain(columns("p", "reward_mean"))["reward_mean"].unavailable
+
+
+def test_looks_like_trl() -> None:
+    assert looks_like_trl(["reward", "reward_std", "completions / mean_length"])
+    assert not looks_like_trl(["reward", "completions/mean_length"])

@@ -1,0 +1,413 @@
+"""Generic logs: what opens, what is decided on the way, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.readers import READERS, open_run
+from groupwise.record import RunRecord
+
+
+def opened(path: Path, content: str | bytes, **options: Any) -> RunRecord:
+    """Write a log and open it."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    record = open_run(path, **options)
+    record.validate()
+    return record
+
+
+def values(record: RunRecord, column: str) -> list[float | None]:
+    """One column of the steps."""
+    return record.steps[column].to_list()
+
+
+class TestCsv:
+    def test_plain(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n")
+        assert (values(record, "step"), values(record, "reward")) == ([1, 2], [0.5, 0.75])
+        assert values(record, "optimizer_updates") == [1.0, 2.0]
+        assert record.notes == ()
+        assert record.sources[0].reader == "csv"
+
+    @pytest.mark.parametrize("name", ["a.csv", "a.txt", "a", "a.json"])
+    def test_content_decides_and_not_the_name(self, tmp_path: Path, name: str) -> None:
+        assert values(opened(tmp_path / name, "step,reward\n1,0.5\n2,0.75\n"), "reward") == [0.5, 0.75]
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"\xef\xbb\xbfstep,reward\r\n1,0.5\r\n2,0.75\r\n", "step,reward\n1,0.5\n2,0.75\n".encode("utf-16"),
+         b"step;reward\n1;0,5\n2;0,75\n",
+         b"step\treward\n1\t0.5\n2\t0.75\n", b'"step","reward"\n"1","0.5"\n"2","0.75"\n', b"step,reward\n1,0.5\n\n\n2,0.75",
+         b"step,reward\n1,0.5\nstep,reward\n2,0.75\n", b" Step , reward \n1, 0.5\n2, 0.75\n"],
+        ids=["bom-crlf", "utf-16", "semicolons", "tabs", "quotes", "blank-lines", "header-again", "blanks"],
+    )  # fmt: skip
+    def test_dialects(self, tmp_path: Path, content: bytes) -> None:
+        record = opened(tmp_path / "a.csv", content)
+        assert (values(record, "step"), values(record, "reward")) == ([1, 2], [0.5, 0.75])
+
+    def test_latin_1_is_noted(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,précision\n1,0.5\n2,1\n".encode("latin-1"))
+        assert record.metrics() == ("précision",)
+        assert "Latin-1" in record.notes[0]
+
+    def test_no_log_cells_and_texts(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "Step,reward,note\n1,No log,a\n2,0.5,b\n3,oops,c\n4,nan,\n5,inf,d\n")
+        assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
+        assert record.metrics() == ("reward",)
+        assert record.notes == ("1 cells that hold a text count as missing: reward (1)",)
+
+    def test_ragged_rows_are_noted(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward,kl\n1,0.5\n2,0.75,0.1,9\n")
+        assert values(record, "kl") == [None, 0.1]
+        assert "2 rows have more or fewer cells" in record.notes[0]
+
+    def test_duplicate_columns_carry_a_number(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward,reward\n1,0.5,0.1\n2,0.75,0.2\n")
+        assert values(record, "reward (2)") == [0.1, 0.2]
+        assert "more than once" in record.notes[0]
+
+    def test_huge_numbers(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", f"step,reward\n1,{10**400}\n2,{2**70}\n{10**30},3\n")
+        assert values(record, "reward") == [float("inf"), 2.0**70]
+        assert "1 row without a whole-numbered step" in record.notes[0]
+
+    def test_one_row_and_nothing_but_nan(self, tmp_path: Path) -> None:
+        assert values(opened(tmp_path / "a.csv", "step,reward\n1,0.5\n"), "reward") == [0.5]
+        assert values(opened(tmp_path / "b.csv", "step,reward\n1,nan\n2,nan\n"), "reward") == [None, None]
+
+    def test_the_decimal_of_a_cell_is_kept_exactly(self, tmp_path: Path) -> None:
+        assert values(opened(tmp_path / "a.csv", "step,reward\n1,0.1234567890123456\n"), "reward") == [0.1234567890123456]
+
+    def test_a_column_of_control_characters(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,rew\x1b[31mard,reward\n1,0.5,1\n2,0.5,1\n")
+        assert all(name.isprintable() for name in record.steps.columns)
+
+
+class TestColumns:
+    def test_the_user_names_the_step_and_the_reward(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "n,score_x\n10,0.5\n20,0.75\n", columns={"step": "n", "reward": "score_x"})
+        assert values(record, "step") == [10, 20]
+        assert record.column("reward") == "score_x"
+
+    def test_the_users_name_wins_over_the_guess(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward,mine\n1,0.5,1\n2,0.75,2\n", columns={"reward": "Mine"})
+        assert [meaning.column for meaning in record.meanings if meaning.quantity == "reward"] == ["mine"]
+
+    def test_a_column_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(MissingMetricError, match="the log has step, reward"):
+            opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={"step": "iteration"})
+
+    def test_no_step_column_counts_the_rows(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "reward,kl\n0.5,1\n0.75,2\n")
+        assert values(record, "step") == [1, 2]
+        assert "--column step=NAME" in record.notes[0]
+
+    def test_neither_steps_nor_a_known_metric(self, tmp_path: Path) -> None:
+        with pytest.raises(UnreadableRunError, match="neither steps nor a known metric"):
+            opened(tmp_path / "a.csv", "question,answer\n1,2\n2,4\n")
+
+
+class TestOrder:
+    def log(self, path: Path, steps: list[int], **options: Any) -> RunRecord:
+        rows = "".join(json.dumps({"step": step, "reward": float(place)}) + "\n" for place, step in enumerate(steps))
+        return opened(path / "a.jsonl", rows, **options)
+
+    def test_a_restart_keeps_what_the_continued_run_wrote(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [*range(1, 21), *range(16, 31)])
+        assert values(record, "step") == list(range(1, 31))
+        assert values(record, "reward")[14:16] == [14.0, 20.0]
+        assert record.notes == ("the run was restarted 1 time (the step drops back): 5 rows superseded by what came after",)
+
+    def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [*range(1, 21), 16, 17])
+        assert values(record, "step") == list(range(1, 18))
+
+    def test_two_runs_in_one_log_take_the_last(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [*range(1, 21), *range(1, 16)])
+        assert values(record, "reward") == [float(place) for place in range(20, 35)]
+        assert "second run" in record.notes[0]
+        assert "20 rows before it set aside" in record.notes[0]
+
+    def test_rows_out_of_order_are_sorted(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [3, 1, 2, 6, 5, 4])
+        assert values(record, "reward") == [1.0, 2.0, 0.0, 5.0, 4.0, 3.0]
+        assert "sorted" in record.notes[0]
+
+    def test_a_late_evaluation_is_no_restart(self, tmp_path: Path) -> None:
+        rows = [{"step": step, "reward": 0.1 * step} for step in range(1, 11)]
+        rows.insert(8, {"step": 5, "eval_reward": 0.9})
+        record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+        assert values(record, "step") == list(range(1, 11))
+        assert values(record, "eval_reward")[4] == 0.9
+        assert record.notes == ()
+
+    def test_a_step_logged_again_at_the_end_keeps_its_last_values(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [1, 2, 3, 3])
+        assert values(record, "reward") == [0.0, 1.0, 3.0]
+        assert record.notes == ("1 step logged more than once: the last values are kept",)
+
+    def test_micro_batches_are_averaged_and_the_window_stays(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [0, 0, 1, 1, 2, 2])
+        assert values(record, "reward") == [0.5, 2.5, 4.5]
+        assert values(record, "window") == [1.0, 1.0, 1.0]
+        assert "up to 2 rows a step" in record.notes[0]
+
+    def test_averaged_where_half_of_the_steps_have_several_rows(self, tmp_path: Path) -> None:
+        assert values(self.log(tmp_path, [0, 0, 1, 1, 2, 3]), "reward") == [0.5, 2.5, 4.0, 5.0]
+        assert values(self.log(tmp_path, [0, 0, 1, 2, 3, 4]), "reward") == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+    def test_many_restarts_of_a_long_log_are_quick(self, tmp_path: Path) -> None:
+        steps: list[int] = []
+        for start in range(0, 20_000, 10):
+            steps += range(start, start + 15)
+        assert len(self.log(tmp_path, steps).steps) == 20_005
+
+    def test_fractional_steps_are_no_steps(self, tmp_path: Path) -> None:
+        with pytest.raises(UnreadableRunError, match="whole numbers"):
+            opened(tmp_path / "a.csv", "when,reward\n0.1,1\n0.2,2\n", columns={"step": "when"})
+
+
+class TestJson:
+    def test_a_list_of_rows_with_a_summary(self, tmp_path: Path) -> None:
+        rows = [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}, {"step": 2, "train_runtime": 9.0, "train_loss": 0.1}]
+        record = opened(tmp_path / "a.json", json.dumps(rows))
+        assert values(record, "reward") == [0.5, 0.75]
+        assert record.notes == ("the summary row at the end is left out",)
+
+    @pytest.mark.parametrize(
+        "content",
+        [{"step": [1, 2], "reward": [0.5, 0.75]},
+         {"config": {"lr": 1}, "history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}]},
+         {"2": {"reward": 0.75}, "1": {"reward": 0.5}}, {"metrics": {"step": [1, 2], "reward": [0.5, 0.75]}, "name": "x"}],
+        ids=["columns", "rows-inside", "numbered", "columns-inside"],
+    )  # fmt: skip
+    def test_shapes(self, tmp_path: Path, content: dict[str, Any]) -> None:
+        record = opened(tmp_path / "a.json", json.dumps(content))
+        assert (values(record, "step"), values(record, "reward")) == ([1, 2], [0.5, 0.75])
+
+    def test_settings_beside_the_rows(self, tmp_path: Path) -> None:
+        content = {"group_size": 8, "lr": 1e-5, "rows": [{"step": 1, "reward": 0.5}]}
+        record = opened(tmp_path / "a.json", json.dumps(content))
+        assert (record.config.value("group_size"), record.config.value("learning_rate")) == (8, 1e-5)
+
+    def test_several_runs_are_chosen_by_name(self, tmp_path: Path) -> None:
+        runs = [{"tag": f"seed{n}", "seed": n, "group_size": 4, "reward_trace": [0.1 * n, 0.2 * n, 0.3 * n]} for n in (1, 2)]
+        path = tmp_path / "a.json"
+        path.write_text(json.dumps({"lr": 0.1, "results": runs}))
+        with pytest.raises(UnreadableRunError, match=r"holds 2 runs: add one of #seed1, seed2"):
+            open_run(path)
+        with pytest.raises(UnreadableRunError, match="seed9"):
+            open_run(f"{path}#seed9")
+        record = open_run(f"{path}#seed2")
+        assert values(record, "reward_trace") == [0.2, 0.4, 0.6]
+        assert (record.name, record.config.value("group_size"), record.config.value("seed")) == ("seed2", 4, 2)
+
+    def test_a_cut_off_list_keeps_its_whole_rows(self, tmp_path: Path) -> None:
+        text = json.dumps([{"step": step, "reward": step / 10} for step in range(1, 11)])
+        record = opened(tmp_path / "a.json", text[:-20])
+        assert values(record, "step") == list(range(1, 10))
+        assert "cut off or damaged after row 9" in record.notes[0]
+
+    @pytest.mark.parametrize(
+        "text", ['{"step": [1, 2], "rew', '[{"step": 1, "rew', "[", "{", "[1, 2, 3]", "[[1, 2]]", '["a"]', "{}", "[]", "[{}]"]
+    )
+    def test_damaged_or_empty(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(UnreadableRunError):
+            opened(tmp_path / "a.json", text)
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '[{"a":' + "[" * 50_000, '{"a": 1}\n{"b":' + "[" * 99_999])
+    def test_nested_too_deeply(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(GroupwiseError):
+            opened(tmp_path / "a.json", text)
+
+    def test_settings_are_no_log(self, tmp_path: Path) -> None:
+        with pytest.raises(UnreadableRunError, match=r"holds settings .learning_rate, group_size.*--config"):
+            opened(tmp_path / "a.json", json.dumps({"learning_rate": 1e-5, "group_size": 8}))
+        with pytest.raises(UnreadableRunError, match=r"holds settings.*--config"):
+            opened(tmp_path / "a.yaml", "model: x\ntraining:\n  num_generations: 4\n  lr: 1e-5\n  bf16: true\n")
+
+    def test_numbers_of_every_kind(self, tmp_path: Path) -> None:
+        text = '[{"step": 1, "a": NaN, "b": -Infinity, "c": "0.5", "d": true, "e": null, "f": [1], "g": {"h": {"i": 7}}, "j": '
+        text += "9" * 5000 + "}]"
+        record = opened(tmp_path / "a.json", text)
+        row = record.steps.row(0, named=True)
+        assert (row["a"], row["b"], row["c"], row["d"], row["g/h/i"], row["j"]) == (None, float("-inf"), 0.5, 1.0, 7.0, float("inf"))
+        assert not {"e", "f"} & set(row)
+
+    def test_a_key_twice_is_noted(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1, "reward": 2}\n{"step": 2, "reward": 3}\n')
+        assert values(record, "reward") == [2.0, 3.0]
+        assert "give a key twice" in record.notes[0]
+
+    def test_thousands_of_keys_are_bounded(self, tmp_path: Path) -> None:
+        rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(100)]
+        record = opened(tmp_path / "a.json", json.dumps(rows))
+        assert len(record.metrics()) < 2001
+        assert "more than 2000 keys" in record.notes[-1]
+
+
+class TestJsonLines:
+    def test_damaged_lines_are_counted(self, tmp_path: Path) -> None:
+        good = [json.dumps({"step": step, "reward": step}) for step in (1, 3, 4)]
+        record = opened(tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]]))
+        assert values(record, "step") == [1, 3, 4]
+        assert record.notes == ("2 lines are not whole JSON objects and were left out",)
+
+    def test_mostly_damaged_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(UnreadableRunError, match="2 damaged lines"):
+            opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"st\n')
+
+    def test_one_line(self, tmp_path: Path) -> None:
+        assert values(opened(tmp_path / "a.jsonl", '{"step": 7, "reward": 1}'), "step") == [7]
+
+    def test_events_of_several_types_become_one_row_a_step(self, tmp_path: Path) -> None:
+        rows: list[dict[str, Any]] = [{"type": "eval", "step": 0, "reward": 0.1}]
+        for step in (1, 2):
+            rows.append({"type": "rollout", "step": step, "reward": 0.2 * step, "seconds": 1.0})
+            rows += [{"type": "train", "step": step, "optimizer_step": 2 * step - 1 + n, "loss": float(n), "lr": 0.1} for n in (0, 1)]
+            rows.append({"type": "done", "step": step, "seconds": 5.0, "lr": 0.2})
+        record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+        assert values(record, "step") == [0, 1, 2]
+        assert values(record, "reward") == [None, 0.2, 0.4]
+        assert values(record, "eval/reward") == [0.1, None, None]
+        assert values(record, "loss") == [None, 0.5, 0.5]
+        assert values(record, "optimizer_updates")[1:] == [2.0, 4.0]
+        assert (values(record, "train/lr")[1], values(record, "done/lr")[1]) == (0.1, 0.2)
+        assert record.column("reward") == "reward"
+
+    def test_a_file_loggers_data(self, tmp_path: Path) -> None:
+        rows = [{"step": step, "data": {"critic/score/mean": 0.1 * step, "actor/entropy": 1.0}} for step in (1, 2, 3)]
+        record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+        assert record.column("reward") == "critic/score/mean"
+
+    def test_seeds_in_one_file_are_refused_and_can_be_chosen(self, tmp_path: Path) -> None:
+        rows: list[dict[str, Any]] = [{"seed": seed, "step": step, "reward": seed + step / 10} for step in range(1, 5) for seed in (1, 2)]
+        path = tmp_path / "a.jsonl"
+        with pytest.raises(UnreadableRunError, match=r"2 .seed is 1, 2"):
+            opened(path, "\n".join(map(json.dumps, rows)))
+        rows = [{**row, "run": f"r{row['seed']}", "seed": 0} for row in rows]
+        with pytest.raises(UnreadableRunError, match="#r1"):
+            opened(path, "\n".join(map(json.dumps, rows)))
+        assert values(open_run(f"{path}#r2"), "reward") == [2.1, 2.2, 2.3, 2.4]
+        with pytest.raises(UnreadableRunError, match="r9"):
+            open_run(f"{path}#r9")
+        (tmp_path / "b.csv").write_text("seed,step,reward\n" + "".join(f"{row['run'][1]},{row['step']},{row['reward']}\n" for row in rows))
+        assert values(open_run(f"{tmp_path / 'b.csv'}#1"), "reward") == [1.1, 1.2, 1.3, 1.4]
+
+    def test_clocks(self, tmp_path: Path) -> None:
+        rows = [{"step": step, "reward": 0.1, "num_tokens": 100 * step, "_timestamp": 1e9 + 60 * step} for step in (1, 2, 3)]
+        record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+        assert values(record, "tokens") == [100.0, 200.0, 300.0]
+        assert values(record, "seconds") == [0.0, 60.0, 120.0]
+
+    def test_updates_per_step(self, tmp_path: Path) -> None:
+        rows = "\n".join(json.dumps({"step": step, "reward": 0.1}) for step in (1, 2, 3))
+        record = opened(tmp_path / "a.jsonl", rows, settings={"updates_per_step": "4"})
+        assert values(record, "optimizer_updates") == [4.0, 8.0, 12.0]
+        assert record.config.updates_per_step.source == "--set"
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [(b"", "empty"), (b" \n\n", "empty"), (random.Random(0).randbytes(4096), "binary"), (b"\x1f\x8b" + b"a" * 99, "gzip"),
+         (b"\x80\x04" + b"a" * 99, "never opened"),
+         (b"PK\x03\x04aa", "zip"), (b"SQLite format 3\0", "SQLite"), (b"PAR1 nothing", "Parquet"), (b"hello world\n", "none of them"),
+         (b"\0" * 100, "binary"), (b"step,reward\n", "no"), (b"a,b\nx,y\n", "none of them")],
+    )  # fmt: skip
+    def test_a_sentence_says_why(self, tmp_path: Path, content: bytes, words: str) -> None:
+        with pytest.raises(UnreadableRunError, match=words) as caught:
+            opened(tmp_path / "log", content)
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith("expected ")
+
+    @pytest.mark.parametrize("path", ["", "nowhere.csv", "a\0b", "x" * 5000])
+    def test_no_such_path(self, path: str) -> None:
+        with pytest.raises(UnreadableRunError):
+            open_run(path)
+
+    def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("step,reward\n1,2\n")
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        with pytest.raises(UnreadableRunError, match="no permission"):
+            open_run(path)
+        monkeypatch.undo()
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "open", refuse)
+        with pytest.raises(UnreadableRunError, match="no permission"):
+            open_run(path)
+
+    def test_loops_pipes_and_devices(self, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "loop", tmp_path / "pipe", Path("/dev/zero")):
+            with pytest.raises(UnreadableRunError):
+                open_run(path)
+
+    def test_folders_without_a_log(self, tmp_path: Path) -> None:
+        with pytest.raises(UnreadableRunError, match="holds no log"):
+            open_run(tmp_path)
+        (tmp_path / "config.json").write_text('{"lr": 1}')
+        (tmp_path / "self").symlink_to(tmp_path)
+        with pytest.raises(UnreadableRunError, match="holds no log"):
+            open_run(tmp_path)
+
+    def test_a_folder_with_one_log_opens_and_with_two_asks(self, tmp_path: Path) -> None:
+        (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 1}\n{"step": 2, "reward": 2}\n')
+        (tmp_path / "config.yaml").write_text("group_size: 8\nlearning_rate: 1e-5\n")
+        record = open_run(tmp_path)
+        assert (record.config.value("group_size"), record.config.group_size.source) == (8, "config.yaml")
+        (tmp_path / "other.csv").write_text("step,reward\n1,2\n")
+        with pytest.raises(UnreadableRunError, match=r"holds 2 \(metrics.jsonl, other.csv\)"):
+            open_run(tmp_path)
+
+    def test_settings_of_the_user(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("step,reward\n1,2\n")
+        (tmp_path / "mine.yaml").write_text("num_generations: 4\nbeta: 0.04\n")
+        record = open_run(path, config=tmp_path / "mine.yaml", settings={"group_size": "16"})
+        assert (record.config.value("group_size"), record.config.value("kl_weight")) == (16, 0.04)
+        assert record.config.kl_weight.source == "--config mine.yaml"
+        with pytest.raises(InvalidArgumentError, match="expected a setting"):
+            open_run(path, settings={"G": "16"})
+        with pytest.raises(UnreadableRunError):
+            open_run(path, config=tmp_path / "gone.yaml")
+        (tmp_path / "none.yaml").write_text("color: blue\n")
+        with pytest.raises(InvalidArgumentError, match="none that is known"):
+            open_run(path, config=tmp_path / "none.yaml")
+
+
+def test_settings_of_a_file_that_goes_with_the_log(tmp_path: Path) -> None:
+    (tmp_path / "run7.config.json").write_text('{"group_size": 8}')
+    record = opened(tmp_path / "run7.metrics.csv", "step,reward\n1,0.5\n", settings={"seed": "3"})
+    assert (record.config.group_size.value, record.config.group_size.source) == (8, "run7.config.json")
+    assert record.config.value("seed") == 3
+
+
+def test_a_saved_record_opens(tmp_path: Path) -> None:
+    record = opened(tmp_path / "a.csv", "step,reward\n1,0.5\n")
+    again = open_run(record.save(tmp_path / "saved"), settings={"group_size": "8"})
+    assert (values(again, "reward"), again.config.value("group_size")) == ([0.5], 8)
+
+
+def test_a_parquet_table_opens(tmp_path: Path) -> None:
+    opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n").steps.write_parquet(tmp_path / "steps.parquet")
+    assert values(open_run(tmp_path / "steps.parquet"), "reward") == [0.5, 0.75]
+
+
+def test_every_reader_has_a_name_a_sentence_and_a_sniff() -> None:
+    assert len({reader.name for reader in READERS}) == len(READERS)
+    for reader in READERS:
+        assert reader.description
+        assert callable(reader.sniff)

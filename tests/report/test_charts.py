@@ -1,0 +1,84 @@
+"""Charts as data: what decimation keeps, what rounding may cost, which ordinates an axis shows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from groupwise.report.charts import abscissae, averages, kept_rows, observed_line, rounded, smooth_line, useful_range
+
+finite = st.floats(-1e9, 1e9)
+
+
+@given(arrays(float, st.integers(1, 3000), elements=finite), st.integers(4, 700))
+def test_decimation_keeps_ends_and_extremes_and_its_promise_of_size(y: np.ndarray, points: int) -> None:
+    kept = kept_rows(y, points=points)
+    assert len(kept) <= max(points, 4) or len(kept) == len(y) <= points
+    assert kept[0] == 0
+    assert kept[-1] == len(y) - 1
+    assert np.all(np.diff(kept) > 0)
+    assert y[kept].max() == y.max()
+    assert y[kept].min() == y.min()
+
+
+def test_decimation_keeps_a_spike_of_one_row_in_a_hundred_thousand() -> None:
+    y = np.zeros(100_000)
+    y[77_777] = 1.0
+    line = observed_line("reward", np.arange(100_000), y)
+    assert len(line.x) <= 600
+    assert line.y[line.x.index(77_777)] == 1
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000, 100_000])
+def test_lines_are_as_small_for_long_runs_as_for_short_ones(size: int) -> None:
+    step = np.arange(size)
+    assert len(observed_line("r", step, np.sin(step)).x) <= 600
+    band = smooth_line("law", "law", step, np.sin(step / size), low_T=np.zeros(size), high_T=np.ones(size), band="95 %")
+    assert len(band.x) == len(band.low) == len(band.high) <= 200
+
+
+@given(arrays(float, st.integers(1, 50), elements=finite | st.just(math.nan)))
+def test_rounding_moves_no_value_by_more_than_a_ten_thousandth_of_the_largest(values: np.ndarray) -> None:
+    largest = np.nanmax(np.abs(values)) if np.isfinite(values).any() else 0.0
+    for before, after in zip(values, rounded(values), strict=True):
+        if math.isnan(before):
+            assert after is None
+        else:
+            assert after is not None
+            assert abs(after - before) <= 1e-4 * largest + 1e-12
+
+
+def test_abscissae_of_whole_steps_stay_whole_and_others_stay_apart() -> None:
+    assert abscissae([1.0, 2.0, 30_000.0]) == (1, 2, 30_000)
+    apart = abscissae(np.linspace(0, 1e-3, 50) + 5)
+    assert len(set(apart)) == 50
+
+
+@given(arrays(float, st.integers(1, 500), elements=st.floats(-1e3, 1e3)))
+def test_averages_use_every_row_once(y: np.ndarray) -> None:
+    _, means, size = averages(np.arange(len(y)), y)
+    counts = np.full(len(means), size)
+    counts[-1] = len(y) - size * (len(means) - 1)
+    assert 0 < counts[-1] <= 1.5 * size
+    assert float((means * counts).sum()) == pytest.approx(float(y.sum()), abs=1e-6)
+
+
+def test_missing_rows_are_left_out_of_a_line() -> None:
+    line = observed_line("r", [1, 2, 3], [0.5, math.nan, math.inf])
+    assert line.x == (1,)
+
+
+def test_an_axis_shows_all_data_and_stretches_only_so_far_for_a_band() -> None:
+    low, high = useful_range([-1e6, 1e6], shown=[0.0, 1.0], reach=0.5) or (0.0, 0.0)
+    assert low < 0
+    assert high > 1
+    assert high - low < 2.2
+    assert useful_range(shown=[math.nan]) is None
+    flat = useful_range(shown=[0.5, 0.5])
+    assert flat is not None
+    assert flat[0] < 0.5 < flat[1]

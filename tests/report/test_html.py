@@ -1,0 +1,211 @@
+"""The page: one file that asks nothing of anybody, whatever a log holds."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from groupwise.record import Meaning, RunConfig, RunRecord, Source
+from groupwise.report.charts import POINTS
+from groupwise.report.html import render
+from groupwise.report.summary import provenance, summarise
+
+Make = Callable[..., RunRecord]
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\" ' & $\\frac$ \u202e evil \u2066 \x1b[2J \x00 \ud800 {{x}} ]]> <!--"
+)
+VOID = {"wbr", "meta", "br", "img", "input", "link", "hr"}
+SVG_LEAVES = {"path", "use", "rect"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements, attributes, text, what its scripts hold; unbalanced elements are an error."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> without a beginning"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif not self.open or self.open[-1] != "style":
+            self.texts.append(data)
+
+    def named(self, name: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+@pytest.fixture(scope="module")
+def page(made_record: Make) -> str:
+    return render([summarise(made_record())], provenance=provenance(["report", "made"]))
+
+
+def hostile_record(make: Make) -> RunRecord:
+    """A run in which every text that a log can hold tries to break out."""
+    made = make(80)
+    hostile = HOSTILE.replace("\ud800", "")  # no table can hold half a character
+    keys = {name: f"{name}{hostile}" for name in made.metrics()}
+    meanings = tuple(
+        Meaning(keys[m.column], m.quantity + HOSTILE if m.quantity.startswith("reward/") else m.quantity, HOSTILE) for m in made.meanings
+    )
+    return dataclasses.replace(
+        made,
+        name=HOSTILE,
+        steps=made.steps.rename(keys),
+        config=RunConfig().with_settings({"model": "<script>alert(3)</script>", "group_size": 8}, HOSTILE),
+        meanings=meanings,
+        sources=(Source(HOSTILE, HOSTILE, 1, 1, HOSTILE),),
+        notes=(HOSTILE,),
+    )
+
+
+def test_the_page_is_small_and_well_formed(page: str) -> None:
+    assert len(page.encode()) <= 400_000
+    taken_apart = Page(page)
+    assert [element for element, _ in taken_apart.elements].count("h1") == 1
+    identifiers = [attributes["id"] for _, attributes in taken_apart.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_page_requests_nothing(page: str) -> None:
+    taken_apart = Page(page)
+    assert not {tag for tag, _ in taken_apart.elements} & {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "image",
+        "base",
+        "form",
+        "audio",
+        "video",
+    }
+    for _, attributes in taken_apart.elements:
+        assert not set(attributes) & {"src", "srcset", "action", "ping", "style"}
+        assert all(not name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+    css = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0]
+    assert "@import" not in css
+    assert "http" not in css
+    assert set(re.findall(r"url\(([^)]*)\)", css)) <= {u for u in re.findall(r"url\(([^)]*)\)", css) if u.startswith("#")}
+    script = Page(page).scripts[1]
+    assert not re.search(r"fetch|XMLHttpRequest|WebSocket|import\(|innerHTML|eval|document\.write", script)
+
+
+def test_the_policy_allows_exactly_the_style_and_the_script_that_are_there(page: str) -> None:
+    policy = next(a["content"] for a in Page(page).named("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for element, directive in (("style", "style-src"), ("script", "script-src")):
+        content = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        assert len(content) == 1
+        digest = base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+
+
+def test_the_results_are_embedded_and_are_those_of_the_figures(page: str) -> None:
+    taken_apart = Page(page)
+    results = json.loads(taken_apart.scripts[0])
+    drawn = [attributes for attributes in taken_apart.named("svg") if "data-chart" in attributes]
+    assert len(drawn) > 10
+    for attributes in drawn:
+        run, section, place = attributes["data-chart"].split("/")
+        chart = results["runs"][int(run)]["charts"][section][int(place)]
+        assert chart["lines"]
+        assert len(attributes["data-box"].split()) == 4
+        assert attributes["aria-label"]
+
+
+def test_every_class_of_a_figure_has_a_rule(page: str) -> None:
+    css = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0]
+    used = {name for _, attributes in Page(page).elements for name in attributes.get("class", "").split() if re.fullmatch(r"f\d+", name)}
+    assert used
+    assert all(f".{name}{{" in css for name in used)
+    variables = set(re.findall(r"var\(--([\w-]+)", css))
+    dark = css[css.index("prefers-color-scheme:dark") :]
+    assert {name for name in variables if name != "c"} <= set(re.findall(r"--([\w-]+):", css[: css.index("@media")]))
+    assert {"paper", "ink", "law", "evaluation", "observed", "rule"} <= set(re.findall(r"--([\w-]+):", dark[: dark.index("*{")]))
+
+
+def test_a_hostile_log_stays_text(made_record: Make) -> None:
+    record = hostile_record(made_record)
+    metric = next(name for name in record.metrics() if name.startswith("reward<"))
+    source = render([summarise(record, metric=metric), summarise(record, metric=metric)], provenance=provenance([HOSTILE]))
+    taken_apart = Page(source)
+    assert len(taken_apart.scripts) == 2
+    assert not {tag for tag, _ in taken_apart.elements} & {"img"}
+    assert "alert(1)" in "".join(taken_apart.texts), "the text is shown, as text"
+    assert not set("\x00\x1b\u202e\u2066\ud800") & set(source)
+    source.encode("utf-8")
+    json.loads(taken_apart.scripts[0])
+
+
+def test_several_runs_make_one_page_with_a_table_that_leads_to_each(made_record: Make) -> None:
+    summaries = [summarise(made_record(60, name=f"run {i}", seed=i)) for i in range(3)]
+    taken_apart = Page(render(summaries))
+    targets = [attributes["href"][1:] for attributes in taken_apart.named("a")]
+    sections = [attributes["id"] for attributes in taken_apart.named("article")]
+    assert targets == sections == ["run-1", "run-2", "run-3"]
+
+
+def test_a_run_without_a_fit_has_a_page(made_record: Make) -> None:
+    bare = summarise(dataclasses.replace(made_record(), steps=made_record().steps.head(2)))
+    texts = "".join(Page(render([bare])).texts)
+    assert "Nothing can be said about the reward yet" in texts
+
+
+def test_the_same_run_makes_the_same_page(made_record: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first, second = (render([summarise(made_record(60))], provenance=provenance(["report"])) for _ in range(2))
+    assert first == second
+
+
+def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Make) -> None:
+    import numpy as np
+
+    from groupwise.tables import steps_table
+
+    rng = np.random.default_rng(0)
+    size = 1_500
+    columns = {f"f{i}": rng.normal(size=size) for i in range(8)} | {"reward": rng.normal(size=size), "eval_reward": rng.normal(size=size)}
+    kinds = [
+        "completion_length",
+        "truncated_share",
+        "entropy",
+        "kl",
+        "gradient_norm",
+        "learning_rate",
+        "reward_std_within_group",
+        "dead_group_share",
+    ]
+    columns |= {kind: rng.normal(size=size) for kind in kinds}
+    meanings = [Meaning(f"f{i}", f"reward/f{i}", "one of many") for i in range(8)] + [Meaning(kind, kind, kind) for kind in kinds]
+    meanings += [Meaning("reward", "reward", "sum"), Meaning("eval_reward", "eval/reward", "on other prompts")]
+    record = RunRecord("long", steps_table(range(size), columns), meanings=tuple(meanings))
+    assert len(render([summarise(record, points=POINTS)]).encode()) <= 400_000

@@ -1,0 +1,150 @@
+"""The summary: everything on the page as plain data, and a reason for everything that is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from groupwise.errors import InvalidArgumentError, MissingMetricError
+from groupwise.record import Meaning, RunRecord
+from groupwise.report.fitted import cut, fit_metric
+from groupwise.report.summary import MOST_FUNCTIONS, Summary, provenance, summarise
+from groupwise.report.wording import to_json
+from groupwise.tables import steps_table
+
+Make = Callable[..., RunRecord]
+
+
+@pytest.fixture(scope="module")
+def summary(made_record: Make) -> Summary:
+    return summarise(made_record())
+
+
+def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
+    assert summary.verdict.tone == "done"
+    plateau = summary.fitted.outlook.result.plateau if summary.fitted.outlook else None
+    assert plateau is not None
+    assert plateau.covers(0.75 + 0.95)
+
+
+def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
+    keys = {chart.key for charts in summary.charts.values() for chart in charts if not chart.unavailable}
+    assert {"metric", "function-0", "function-1", "evaluation", "residuals", "autocorrelation", "spread", "dead_groups"} <= keys
+    assert {"completion_length", "entropy", "kl", "gradient_norm"} <= keys
+    assert [line for line in summary.missing if line.startswith("Truncated")]
+
+
+def test_everything_is_json_and_nothing_is_long(summary: Summary) -> None:
+    plain = json.loads(to_json(summary.as_dict()))
+    assert plain["fit"]["metric"] == "reward"
+    assert {"value", "low", "high", "level"} == set(plain["fit"]["parameters"]["plateau"])
+    assert {"step", "mean", "mean_low", "mean_high", "low", "high"} == set(plain["forecast"]["forecast"][0])
+    for charts in plain["charts"].values():
+        for chart in charts:
+            for line in chart["lines"]:
+                assert len(line["x"]) == len(line["y"]) <= 600
+                assert len(line.get("low", line["x"])) == len(line["x"])
+
+
+def test_steps_are_those_of_the_log_though_the_clock_is_in_updates(summary: Summary) -> None:
+    law = next(line for line in summary.charts["metric"][0].lines if line.role == "law")
+    assert (law.x[0], law.x[-1]) == (1, 300)
+    assert summary.fitted.outlook is not None
+    assert [row.step for row in summary.fitted.outlook.rows] == [330, 370, 450, 600]
+    assert summary.fitted.outlook.done_step.value < 300
+    assert summary.fitted.outlook.done_tokens == pytest.approx(1e4 * summary.fitted.outlook.done_step.value, rel=1e-6)
+
+
+def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
+    whole = made_record()
+    early = summarise(whole, until=100)
+    assert (early.rows, early.last_step) == (100, 100)
+    assert early.fitted.fit is not None
+    assert early.fitted.fit.n == 100
+    held_out = next(line for line in early.charts["metric"][0].lines if line.role == "held_out")
+    assert held_out.x[0] == 101
+    dead = next(chart for chart in early.charts["groups"] if chart.key == "dead_groups")
+    assert max(x for line in dead.lines for x in line.x) <= 100
+    assert whole.rollouts is not None
+    seen = pl.col("step") <= 100
+    again = summarise(dataclasses.replace(whole, steps=whole.steps.filter(seen), rollouts=whole.rollouts.filter(seen)))
+    assert again.fitted.fit is not None
+    assert again.fitted.fit.as_dict() == early.fitted.fit.as_dict()
+
+
+def test_at_asks_for_steps_in_their_order(made_record: Make) -> None:
+    fitted = fit_metric(made_record(), "reward", at=[900, 310])
+    assert fitted.outlook is not None
+    assert [row.step for row in fitted.outlook.rows] == [900, 310]
+    assert fitted.outlook.gain_to == 900
+
+
+@pytest.mark.parametrize(("name", "value"), [("until", 0.0), ("at", [0.0]), ("at", [float("nan")])])
+def test_steps_out_of_the_log_are_refused(made_record: Make, name: str, value: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"--{name} expects"):
+        summarise(made_record(), **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_metric_that_is_not_there_is_refused_with_those_that_are(made_record: Make) -> None:
+    with pytest.raises(MissingMetricError, match="entropy"):
+        summarise(made_record(), metric="nope")
+
+
+def test_too_few_rows_give_a_page_that_says_so() -> None:
+    short = summarise(RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]})))
+    assert short.verdict.tone == "nothing"
+    assert short.fitted.fit is None
+    assert to_json(short.as_dict())
+
+
+def test_a_log_of_the_reward_alone_says_what_is_missing_and_how_to_get_it() -> None:
+    rng = np.random.default_rng(0)
+    bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
+    unavailable = {chart.key: chart.unavailable for charts in bare.charts.values() for chart in charts if chart.unavailable}
+    assert set(unavailable) == {"evaluation", "spread", "dead_groups"}
+    assert "eval_strategy" in unavailable["evaluation"]
+    assert "log_completions" in unavailable["dead_groups"]
+    assert len(bare.missing) == 6
+
+
+def test_a_function_that_is_the_total_is_not_shown_twice() -> None:
+    reward = np.linspace(0, 1, 50) + np.random.default_rng(0).normal(0, 0.1, 50)
+    meanings = (Meaning("reward", "reward", ""), Meaning("only", "reward/only", ""), Meaning("part", "reward/part", ""))
+    table = steps_table(range(50), {"reward": reward, "only": reward, "part": reward / 2})
+    assert [f.metric for f in summarise(RunRecord("one", table, meanings=meanings)).functions] == ["part"]
+
+
+def test_many_functions_are_cut_at_a_page() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"f{i}" for i in range(30)]
+    table = steps_table(range(40), {"reward": rng.normal(size=40)} | {name: rng.normal(size=40) for name in names})
+    meanings = tuple(Meaning(name, f"reward/{name}", "") for name in names)
+    assert len(summarise(RunRecord("many", table, meanings=meanings)).functions) == MOST_FUNCTIONS
+
+
+def test_spikes_do_not_crush_an_axis_and_are_told(summary: Summary) -> None:
+    norm = next(chart for chart in summary.charts["behaviour"] if chart.key == "gradient_norm")
+    assert norm.y_range is not None
+    assert norm.y_range[1] < 5
+    assert "1 row lies beyond the axis, the furthest at 50." in norm.caption
+
+
+def test_cut_keeps_rollouts_in_step(made_record: Make) -> None:
+    early = cut(made_record(), 50)
+    assert early.rollouts is not None
+    assert int(early.rollouts["step"].max()) <= 50  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="1 to 300"):
+        cut(made_record(), -3)
+
+
+def test_provenance_can_be_made_twice_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    made = provenance(["report", "x\x1b"])
+    assert made["date"] == "1970-01-01 00:00 UTC"
+    assert "\x1b" not in made["command"]
+    assert set(made["packages"]) == {"groupwise", "numpy", "scipy", "polars", "matplotlib"}

@@ -1,0 +1,99 @@
+"""Text in the terminal: what a log holds is shown as it is, and styles nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from groupwise.dynamics.results import Backtest
+from groupwise.errors import InsufficientDataError
+from groupwise.record import RunRecord
+from groupwise.report.fitted import Fitted, fit_metric
+from groupwise.report.scores import ScoredRun, Scores, cluster_of
+from groupwise.report.summary import summarise
+from groupwise.report.text import print_fit, print_forecast, print_scores, print_summary
+
+
+def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
+    stream = io.StringIO()
+    show(Console(file=stream, width=160, force_terminal=terminal, color_system="truecolor" if terminal else None))
+    return stream.getvalue()
+
+
+def test_a_summary_says_verdict_parameters_forecast_and_notes(made_record: Callable[..., RunRecord]) -> None:
+    summary = summarise(made_record())
+    text = shown(lambda console: print_summary(summary, console))
+    assert summary.verdict.headline in text
+    for words in ("Plateau", "95 % interval", "Expected", "2 rows of a restarted run were superseded."):
+        assert words in text
+
+
+def test_names_with_markup_and_escapes_are_shown_and_not_obeyed(made_record: Callable[..., RunRecord]) -> None:
+    hostile = "[bold red]x[/] [link=file:///etc]y[/link] \x1b[31m \x1b]8;;http://evil\x07"
+    record = dataclasses.replace(made_record(60), name=hostile, notes=(hostile,))
+    summary = summarise(record)
+    text = shown(lambda console: print_summary(summary, console), terminal=True)
+    assert text.count("[bold red]x[/]") == 2
+    assert "\x1b[31m" not in text
+    assert "\x1b]8" not in text
+
+
+def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord]) -> None:
+    fitted = fit_metric(made_record(), "reward", with_forecast=False)
+    text = shown(lambda console: print_fit(fitted, console))
+    assert "Weight" in text
+    assert "single exponential" in text.lower()
+    assert "neighbouring residuals" in text
+
+
+def test_a_forecast_alone_says_plateau_and_cost(made_record: Callable[..., RunRecord]) -> None:
+    fitted = fit_metric(made_record(), "reward", until=120)
+    text = shown(lambda console: print_forecast(fitted, console))
+    assert "forecast from step 120" in text
+    assert "Plateau" in text
+
+
+def test_a_long_sentence_is_not_broken_in_a_pipe(made_fitted: Callable[..., Fitted]) -> None:
+    text = shown(lambda console: print_forecast(made_fitted(), console))
+    assert max(map(len, text.splitlines())) > 60
+    assert "heads for 0.80 (0.75 to 0.85)." in text
+
+
+def score(ours: float, covered: int) -> Backtest:
+    return Backtest({"groupwise": ours, "last_mean": 0.2, "exponential": 0.1}, covered, 10, 0.9, 40, 60)
+
+
+def test_scores_count_clusters_and_mark_the_best() -> None:
+    runs = [ScoredRun(f"run {i}", "sweep" if i < 3 else "other", score(0.1, 9)) for i in range(4)]
+    scores = Scores.of(runs, [("short.csv", "got 3 rows")])
+    text = shown(lambda console: print_scores(scores, console))
+    assert "4 runs in 2 clusters" in text
+    assert "0.5 of last mean, 1 of exponential" in text
+    assert "The best simple method is the exponential." in text
+    assert "90 % band held 90 %" in text
+    assert "short.csv: got 3 rows" in text
+    assert scores.as_dict()["summary"]["coverage"]["level"] == 0.95
+
+
+def test_no_score_at_all_is_an_error() -> None:
+    with pytest.raises(InsufficientDataError):
+        Scores.of([], [("a", "b")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("s/rho0.10_seed42.log", "s/rho3.00_seed7.log", True),
+        ("s/run_ckpt300.json", "s/run_ckpt400.json", True),
+        ("s/run_seed1.log", "t/run_seed1.log", False),
+        ("s/alpha.log", "s/beta.log", False),
+        ("s/lr1e-5.log", "s/lr3e-5.log", True),
+    ],
+)
+def test_runs_that_differ_only_in_numbers_are_one_cluster(first: str, second: str, same: bool) -> None:
+    assert (cluster_of(Path(first)) == cluster_of(Path(second))) is same

@@ -1,0 +1,98 @@
+"""Words and numbers: nothing hidden, nothing longer than needed, JSON that every parser takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.report.wording import alike, clean, count, file_size, number, plain, share, to_json
+
+
+@given(st.text(max_size=300))
+def test_cleaned_text_has_one_line_and_nothing_unseen(text: str) -> None:
+    cleaned = clean(text)
+    assert len(cleaned) <= 200
+    assert not {unicodedata.category(c) for c in cleaned} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    cleaned.encode("utf-8")
+
+
+@pytest.mark.parametrize("hidden", ["\x1b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "\u2028", "\x9b"])
+def test_characters_that_hide_or_move_become_visible(hidden: str) -> None:
+    assert clean(f"a{hidden}b") == "a\ufffdb"
+
+
+def test_long_text_is_cut_and_says_so() -> None:
+    assert clean("x" * 1000) == "x" * 199 + "…"
+
+
+def test_other_scripts_pass() -> None:
+    assert clean("奖励 награда مكافأة 🎯") == "奖励 награда مكافأة 🎯"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.74301, "0.743"),
+        (12.0, "12"),
+        (99.96, "100"),
+        (1234.5, "1,234"),
+        (-0.5, "−0.5"),
+        (math.nan, "–"),
+        (None, "–"),
+        (3e-9, "3e−9"),
+    ],
+)
+def test_numbers_are_written_short(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@given(st.floats(-1e12, 1e12))
+def test_a_written_number_is_the_number_to_three_digits(value: float) -> None:
+    read = float(number(value).replace("−", "-").replace(",", ""))
+    assert read == pytest.approx(value, rel=6e-3, abs=1e-300)
+
+
+@given(st.lists(st.floats(-1e5, 1e5), min_size=2, max_size=5))
+def test_numbers_that_stand_together_keep_their_order(values: list[float]) -> None:
+    texts = alike(*values)
+    read = [float(text.replace("−", "-").replace(",", "")) for text in texts]
+    spread = max(values) - min(values)
+    for before, after in zip(values, read, strict=True):
+        assert after == pytest.approx(before, abs=0.11 * spread + 6e-3 * abs(before) + 1e-300)
+
+
+def test_infinite_ends_are_written() -> None:
+    assert alike(0.5, -math.inf, math.inf)[1:] == ("−∞", "∞")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_is_strict_and_ascii(value: object) -> None:
+    document = to_json(value)
+    assert document.isascii()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    assert json.loads(document, parse_constant=refuse) == json.loads(json.dumps(plain(value), allow_nan=False))
+
+
+def test_unknown_things_become_their_text() -> None:
+    import numpy as np
+
+    assert plain({"a": np.float64(math.nan), "b": np.int64(3), "c": object}) == {"a": None, "b": 3, "c": str(object)}
+
+
+def test_small_words() -> None:
+    assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == ("1 row", "1,200 rows", "8.1 %", "50 %", "–")
+    assert (file_size(12), file_size(12_345), file_size(2.5e6), file_size(3e9)) == ("12 bytes", "12.3 kB", "2.5 MB", "3 GB")

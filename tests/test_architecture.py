@@ -1,0 +1,272 @@
+"""The house: who may import whom, what loads at start, how large a module and a function may be, what a docstring must say."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import groupwise
+
+PACKAGE = Path(groupwise.__file__).parent
+HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "wandb", "tensorboard"}
+SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
+
+COMMANDS = {"cli", "commands", "__main__"}  # Typer makes the help of the command line from its signatures
+
+# What each part may import, besides itself. A part that is not listed may import nothing: a new one is entered here with its reason.
+FOUNDATION = {"errors", "arrays", "intervals"}
+RECORD = {"run_config", "tables", "journal", "record"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "arrays": {"errors"},
+    "intervals": {"errors", "arrays"},
+    "run_config": FOUNDATION,
+    "tables": FOUNDATION,
+    "journal": FOUNDATION | {"tables"},
+    "record": FOUNDATION | RECORD,
+    "examples": set(),
+    "readers": FOUNDATION | RECORD,
+    "series": FOUNDATION | RECORD,
+    "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
+    "simulate": FOUNDATION,  # the judge shares no code with the judged
+    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics"},
+}
+
+
+@cache
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def module_names() -> frozenset[str]:
+    return frozenset(map(dotted, modules()))
+
+
+def part(module: str) -> str:
+    """The first name under the package: `groupwise.dynamics.fit` belongs to `dynamics`."""
+    return module.split(".")[1] if "." in module else ""
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path, *, whole: bool = True) -> Iterator[str]:
+    """The modules that a file imports anywhere, or only those that load with it."""
+    for node in ast.walk(tree(path)) if whole else loaded_with(tree(path).body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            module = node.module or ""
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield inner if inner in module_names() else module
+
+
+def loaded_with(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run when the module loads: not those of functions, nor those that only a type checker sees."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        for field in ("body", "orelse", "finalbody"):
+            yield from loaded_with(getattr(node, field, []))
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
+    for path in modules():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef):
+                yield path, node
+
+
+def code_lines(node: ast.FunctionDef) -> int:
+    """Lines of a function from `def` to its end without its docstring and without comment and blank lines in it."""
+    docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+    documented = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
+    return (node.end_lineno or node.lineno) - node.lineno + 1 - documented
+
+
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for path in modules():
+        here = part(dotted(path))
+        if here in COMMANDS | {""}:
+            continue
+        assert here in MAY_IMPORT, f"{here} is new: enter it in MAY_IMPORT of {Path(__file__).name} with what it may import"
+        allowed = MAY_IMPORT[here] | {here}
+        wrong += [
+            f"{dotted(path)} imports {name}"
+            for name in imports(path)
+            if name.split(".")[0] == "groupwise" and part(name) not in allowed | {""}
+        ]
+    assert not wrong
+
+
+def test_modules_import_in_no_circle() -> None:
+    graph = {
+        dotted(path): {name for name in imports(path) if name in module_names() and name != dotted(path)} - {"groupwise"}
+        for path in modules()
+    }
+    graph.pop("groupwise")  # it resolves its names when they are asked for
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+def test_nothing_heavy_is_imported_when_a_module_loads() -> None:
+    found = [(dotted(path), name) for path in modules() for name in imports(path, whole=False) if name.split(".")[0] in HEAVY]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import groupwise",
+        "import sys; sys.argv = ['groupwise', '--help']\nfrom groupwise.cli import main\ntry: main()\nexcept SystemExit: pass",
+    ],
+    ids=["import", "help"],
+)
+def test_start_loads_no_library_that_is_slow(code: str) -> None:
+    script = f"{code}\nimport sys\nprint('LOADED', *sorted({{name.split('.')[0] for name in sys.modules}}))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    loaded = set(out.splitlines()[-1].split()[1:])
+    assert "groupwise" in loaded
+    assert not loaded & SLOW_TO_LOAD
+
+
+def test_every_module_says_its_job_and_its_limit() -> None:
+    for path in modules():
+        docstring = ast.get_docstring(tree(path))
+        if path.name == "__main__.py":
+            continue
+        assert docstring, f"{dotted(path)} has no docstring"
+        lines = docstring.splitlines()
+        assert lines[0].endswith((".", ":")) or len(lines) > 1, f"{dotted(path)}: the first line of the docstring says the job"
+        assert len(lines) > 2, f"{dotted(path)}: the docstring's last line says what the module does not do"
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_modules_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 500
+
+
+def test_functions_are_short() -> None:
+    sizes = {f"{dotted(path)}.{node.name}": code_lines(node) for path, node in functions()}
+    assert {name: size for name, size in sizes.items() if size > 60} == {}
+    assert statistics.median(sizes.values()) < 12
+
+
+def public(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
+    """Functions and classes at the top of a module whose names, and whose module's names, have no underscore in front."""
+    if any(name.startswith("_") and name != "__init__" for name in path.relative_to(PACKAGE).with_suffix("").parts):
+        return
+    for node in tree(path).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield f"{dotted(path)}.{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                for inner in node.body:
+                    if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+                        yield f"{dotted(path)}.{node.name}.{inner.name}", inner
+
+
+def exported() -> set[str]:
+    """The names that `groupwise` itself offers."""
+    return set(groupwise.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_public_names_are_documented(path: Path) -> None:
+    for name, node in public(path):
+        assert ast.get_docstring(node), f"{name} has no docstring"
+
+
+def sections(docstring: str) -> list[str]:
+    known = {"Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:"}
+    return [line.strip() for line in docstring.splitlines() if line.strip() in known]
+
+
+@pytest.mark.parametrize("name", sorted(exported()))
+def test_exported_functions_explain_themselves(name: str) -> None:
+    """A name offered at the top has, where it is a function, its arguments, its result and an example that runs as a doctest."""
+    item = getattr(groupwise, name)
+    docstring = item.__doc__ or ""
+    assert docstring.strip(), f"{name} has no docstring"
+    if isinstance(item, type) and issubclass(item, Exception | Warning):
+        return
+    if callable(item) and not isinstance(item, type):
+        found = sections(docstring)
+        assert ">>>" in docstring, f"{name} has no example"
+        assert "Args:" in found, f"{name} does not say what it takes"
+        assert "Returns:" in found or "return" not in str(item.__annotations__), f"{name} does not say what it returns"
+        order = ["Args:", "Returns:", "Raises:"]
+        positions = [found.index(section) for section in order if section in found]
+        assert all(first < second for first, second in pairwise(positions)), f"{name}: sections come in the order {order}"
+
+
+def test_documented_arguments_are_those_of_the_signature() -> None:
+    """Wherever a docstring lists arguments, it lists all of them and no other."""
+    wrong = []
+    for path in modules():
+        for name, node in public(path):
+            docstring = ast.get_docstring(node) or ""
+            if isinstance(node, ast.FunctionDef) and "Args:" in sections(docstring) and documented(docstring) != taken(node):
+                wrong.append(f"{name}: documents {sorted(documented(docstring))}, takes {sorted(taken(node))}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_public_functions_document_what_goes_in_and_out(path: Path) -> None:
+    """A function of three arguments or more lists them and says what it returns; for one or two a sentence does."""
+    if part(dotted(path)) in COMMANDS:
+        return
+    for name, node in public(path):
+        if isinstance(node, ast.FunctionDef) and len(taken(node)) > 2:
+            found = sections(ast.get_docstring(node) or "")
+            assert "Args:" in found, f"{name} does not say what it takes"
+            assert "Returns:" in found or "Yields:" in found or returns_nothing(node), f"{name} does not say what it returns"
+
+
+def returns_nothing(node: ast.FunctionDef) -> bool:
+    return node.returns is not None and ast.unparse(node.returns) in {"None", "NoReturn"}
+
+
+def taken(node: ast.FunctionDef) -> set[str]:
+    """Names of a function's arguments."""
+    arguments = node.args
+    stars = [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+    return {argument.arg for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]} - {"self", "cls"}
+
+
+def documented(docstring: str) -> set[str]:
+    """Argument names in the Args section."""
+    names: set[str] = set()
+    inside, indent = False, None
+    for line in docstring.splitlines():
+        if line.strip() == "Args:":
+            inside = True
+        elif inside and line.strip():
+            margin = len(line) - len(line.lstrip())
+            if margin == 0:
+                break
+            indent = margin if indent is None else indent
+            if margin == indent:
+                names |= {name.strip(" `*") for name in line.split(":")[0].split(",")}
+    return names

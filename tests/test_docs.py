@@ -1,0 +1,194 @@
+"""The documentation says what the program does: everything is mentioned, every example runs, every link leads somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise import examples
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [page for page in PAGES if "reference" not in page.parts]
+FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def with_examples() -> list[Path]:
+    return [
+        page for page in WRITTEN if {"python", "console"} & {language for language, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
+    ]
+
+
+def command_line() -> Any:
+    import typer
+
+    from groupwise.cli import app
+
+    return typer.main.get_command(app)
+
+
+def commands() -> dict[str, Any]:
+    return dict(command_line().commands)
+
+
+def quantities() -> set[str]:
+    """The canonical names of what a log can hold: those in the readers' rules, and those found in the embedded run."""
+    from groupwise.readers import open_run, semantics
+
+    names = {rule[1] for rule in (*semantics._TRL_RULES, *semantics._PLAIN_RULES)}
+    names |= {meaning.quantity for meaning in open_run(examples.trl_run()).meanings}
+    return {re.sub(r"_(min|max)$", "", name.removeprefix("eval/").split("/")[0]) for name in names}
+
+
+def test_every_command_has_a_page_that_mentions_every_option() -> None:
+    for name, command in commands().items():
+        page = ROOT / "docs" / "how-to" / f"{name}.md"
+        assert page.exists(), f"`groupwise {name}` needs docs/how-to/{name}.md"
+        text = page.read_text(encoding="utf-8") + (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                assert any(f"`{option}" in text or f" {option}" in text for option in parameter.opts), (
+                    f"{name}: {parameter.opts} is on no page"
+                )
+
+
+def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    assert [option for parameter in command_line().params for option in parameter.opts if option not in text] == []
+
+
+def test_every_law_is_explained() -> None:
+    from groupwise.dynamics.laws import LAWS
+
+    text = (ROOT / "docs" / "laws.md").read_text(encoding="utf-8")
+    for law in LAWS:
+        assert f"## {law.name}" in text
+        section = text.split(f"## {law.name}")[1].split("\n## ")[0]
+        assert [name for name in law.parameters if f"`{name}`" not in section] == [], law.name
+
+
+def test_every_reader_is_explained() -> None:
+    from groupwise.readers import READERS
+
+    text = (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+    assert [reader.name for reader in READERS if f"`{reader.name}`" not in text] == []
+
+
+def test_every_metric_is_explained() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(quantities()) if f"`{name}`" not in text] == []
+
+
+def test_every_setting_is_explained() -> None:
+    from groupwise.run_config import RULES
+
+    text = (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+    assert [name for name in RULES if f"`{name}`" not in text] == []
+
+
+def test_the_reference_is_up_to_date() -> None:
+    path = ROOT / "scripts" / "make_reference.py"
+    spec = importlib.util.spec_from_file_location("make_reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for page, text in (("cli.md", module.command_page()), ("python.md", module.python_page())):
+        assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == text, f"run `make reference`: {page} is out of date"
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`."""
+    shutil.copytree(examples.trl_run(), tmp_path / "trl_run")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", with_examples(), ids=name_of)
+@pytest.mark.usefixtures("workplace")
+def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """All examples of a page run in order, as one would type them, and print what the page shows, with `...` for what it leaves out."""
+    namespace: dict[str, Any] = {"__name__": "__docs__"}
+    for language, body in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(body, name_of(page), "exec"), namespace)
+            capfd.readouterr()
+        elif language == "console":
+            run_console(body, name_of(page), capfd)
+
+
+def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run the `groupwise` commands of a block; a failing one needs `$ echo $?` below it, and a crash is never right."""
+    from groupwise.cli import main
+
+    code = 0
+    for command, shown in console(body):
+        if command == "echo $?":
+            printed = f"{code}\n"
+        elif command.startswith("groupwise "):
+            code = main(shlex.split(command)[1:])
+            captured = capfd.readouterr()
+            printed = captured.out + captured.err
+            assert code in (0, 1, 2), f"{where}: `{command}` ended with {code}\n{printed}"
+            assert code == 0 or "echo $?" in body, f"{where}: `{command}` failed\n{printed}"
+        else:
+            continue  # the installing of things, and other programs
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        assert not shown or doctest.OutputChecker().check_output(shown, printed, flags), f"{where}: $ {command}\n{printed}"
+
+
+def console(body: str) -> list[tuple[str, str]]:
+    """Commands of a console block, each with the output shown below it."""
+    pairs: list[tuple[str, str]] = []
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, shown = re.sub(r"\\\n\s*", "", part).partition("\n")
+        pairs.append((command.strip(), shown.strip() and shown))
+    return pairs
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "VISION.md", ROOT / "CHANGELOG.md"], ids=name_of)
+def test_internal_links_resolve(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in LINK.findall(text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{name_of(page)} links to {target}"
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), f"{name_of(page)} links to {target}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    missing = [name_of(page) for page in PAGES[1:] if str(page.relative_to(ROOT / "docs")) not in navigation]
+    assert missing == []
+
+
+def test_the_readme_names_the_files_that_exist() -> None:
+    """Every path in the file map of the README is there."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
+    for path in re.findall(r"^\s*(?:\| )?`([\w./-]+)`", text, re.MULTILINE):
+        assert (ROOT / path).exists(), f"README.md names {path}"

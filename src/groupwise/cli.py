@@ -21,6 +21,9 @@ from groupwise.errors import GroupwiseError, GroupwiseWarning
 DONE, FOUND, REFUSED, INTERRUPTED, DEFECT = 0, 1, 2, 130, 70
 _DEBUG = "GROUPWISE_DEBUG"
 
+# The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is first imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 app = typer.Typer(
     name="groupwise",
     help="What a GRPO run's log says: is it still learning, where will it end, is it stable.",

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from groupwise.dynamics.laws import LAWS, Law, law_by_name
 from groupwise.dynamics.observations import MAX_BLOCKS, averaged, observe
-from groupwise.dynamics.profile import Box
+from groupwise.dynamics.search import Box, whole_box
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
 NAN = float("nan")
@@ -199,7 +199,7 @@ def interpolation_error(law: Law, spans: tuple[float, float], second: tuple[floa
     time = np.arange(500.0)
     seen = observe(time, np.random.default_rng(0).normal(size=500))
     nodes, matrix = seen.basis(law.nodes)
-    whole = Box.whole(law, seen.span)
+    whole = whole_box(law, seen.span)
     ends = [(lo, hi) for lo, hi in zip(whole.low, whole.high, strict=True)]
     limits = [(spans[0] * seen.span, spans[1] * seen.span), second]
     for i, (axis, limit) in enumerate(zip(law.axes, limits, strict=False)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.dynamics import profile
+from groupwise.dynamics import search
 from groupwise.dynamics.law_fit import LawFit, aicc_of, orthonormal
 from groupwise.dynamics.laws import Law, law_by_name
 from groupwise.dynamics.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
@@ -88,17 +88,17 @@ def _scan(
     basis: tuple[FloatArray, FloatArray],
 ) -> tuple[int, FloatArray, FloatArray]:
     """The place of least error, the regressors there, and the residual."""
-    products = profile.gram(observations, basis, centred, shape)
+    products = search.gram(observations, basis, centred, shape)
     whitened = Whitener(observations.time_M, observations.relative_variance_M, shape).apply(steps)
     others = np.column_stack([basis[1], np.ones(centred.size), centred])
     cross, own = others.T @ whitened, np.einsum("ij,ij->j", steps, whitened)
-    grid = profile.Box.whole(law, observations.span).points((24,)) if law.shapes else ()
-    shapes = profile.Box.whole(law, observations.span).shapes(grid) if law.shapes else ()
+    grid = search.whole_box(law, observations.span).points((24,)) if law.shapes else ()
+    shapes = search.whole_box(law, observations.span).shapes(grid) if law.shapes else ()
     best = (np.inf, 0, 0)
     for j in range(steps.shape[1]):
         swept = products.without(np.append(cross[:, j], own[j]))
         if law.shapes:
-            errors = profile.surface(law, swept, *shapes).error_Q
+            errors = search.surface(law, swept, *shapes).error_Q
         else:
             errors = np.array([swept.value_value - swept.one_value**2 / max(swept.one_one, 1e-300)])
         best = min(best, (float(errors.min()), j, int(errors.argmin())))

@@ -15,8 +15,8 @@ from groupwise.dynamics import breaks
 from groupwise.dynamics.law_fit import LawFit, fit_law, intervals_of, widening_of
 from groupwise.dynamics.laws import LAWS, Law, law_by_name
 from groupwise.dynamics.observations import Observations, averaged, observe
-from groupwise.dynamics.profile import Box, linearised, shapes_by_search
 from groupwise.dynamics.results import Candidate, FitResult, Noise
+from groupwise.dynamics.search import linearised, shapes_by_search, whole_box
 from groupwise.dynamics.verdict import Verdict, doubtful, judge, ranked, unlimited
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
@@ -167,7 +167,7 @@ def _band(found: LawFit, scale: float, observations: Observations, time_T: Float
     """Half-width of the band of the mean at each row, by the delta method."""
     if found.products is None:
         return np.full(time_T.size, scale * found.noise.scale_EP[found.noise.best, 0])
-    whole = Box.whole(found.law, observations.span)
+    whole = whole_box(found.law, observations.span)
     covariance = linearised(found.law, found.products, whole, found.point)[0] * found.noise.variance_E[found.noise.best]
     values = dict(found.values)
     jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **values)
@@ -186,9 +186,9 @@ def _result(observations: Observations, judged: JudgedFits, time_T: ArrayLike, v
     curve = _curve(best, observations, local)
     half = _band(best, float(judged.widening_P.max()), observations, local)
     weights = akaike_weights(fits)
+    curves = [curve, *(_curve(found, observations, local) for found in fits[1:])]
     candidates = [
-        Candidate(found.law.name, found.aicc, float(w), r_squared(value, _curve(found, observations, local)))
-        for found, w in zip(fits, weights, strict=True)
+        Candidate(found.law.name, found.aicc, float(w), r_squared(value, own)) for found, w, own in zip(fits, weights, curves, strict=True)
     ]
     raw = r_squared(value, curve)
     return FitResult(

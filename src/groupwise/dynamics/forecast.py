@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr, ndtri
 
-from groupwise.dynamics import profile
+from groupwise.dynamics import profile, search
 from groupwise.dynamics.fit import Direction, judged_fits
 from groupwise.dynamics.law_fit import LawFit
 from groupwise.dynamics.laws import Law
@@ -198,9 +198,9 @@ def _law_components(found: LawFit, observations: Observations, share: float, rec
         one, zero = np.ones(1), np.zeros(1)
         return Components(found.law, one * share, one * found.values["plateau"], zero, one * scale, zero, zero, ())
     products = found.products.with_prior(recent - found.centre, variance / width**2)
-    whole = profile.Box.whole(found.law, observations.span)
-    best = profile.minimum(found.law, products, whole, found.point)
-    least = profile.surface(found.law, products, *whole.shapes(tuple(np.array([p]) for p in best))).error_Q[0]
+    whole = search.whole_box(found.law, observations.span)
+    best = search.minimum(found.law, products, whole, found.point)
+    least = search.surface(found.law, products, *whole.shapes(tuple(np.array([p]) for p in best))).error_Q[0]
     limit = least * (1 + 12.0 / noise.freedom)
     area = profile.region(found.law, products, observations.span, best, float(limit), float(np.sqrt(12.0 * variance)), counts=(14, 10))
     surface = area.surface

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from groupwise.dynamics import profile
+from groupwise.dynamics import profile, search
 from groupwise.dynamics.laws import Law
 from groupwise.dynamics.noise import NoisePosterior, moment_shape, noise_posterior, noise_shapes
 from groupwise.dynamics.observations import Observations
@@ -43,7 +43,7 @@ class LawFit:
     noise: NoisePosterior
     aicc: float
     centre: float
-    products: profile.Gram | None
+    products: search.Gram | None
 
 
 def fit_law(observations: Observations, law: Law, *, order: int | None = None) -> LawFit:
@@ -63,14 +63,14 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
         return _fit_constant(observations, law, centred, centre)
     order = law.nodes if order is None else order
     basis = observations.basis(order)
-    whole = profile.Box.whole(law, observations.span)
-    white = profile.gram(observations, basis, centred, noise_shapes(observations.gap)[0])
-    point = profile.coarse_minimum(law, white, whole)
+    whole = search.whole_box(law, observations.span)
+    white = search.gram(observations, basis, centred, noise_shapes(observations.gap)[0])
+    point = search.coarse_minimum(law, white, whole)
     residual = centred - basis[1] @ law.curve(white.nodes_K, **_values_at(law, white, whole, point))
     shape, noise = moment_shape(residual, gap=observations.gap), None
     for _ in range(3):
-        products = profile.gram(observations, basis, centred, shape) if shape.share > 0 else white
-        point = profile.minimum(law, products, whole, point)
+        products = search.gram(observations, basis, centred, shape) if shape.share > 0 else white
+        point = search.minimum(law, products, whole, point)
         values = _values_at(law, products, whole, point)
         curve = basis[1] @ law.curve(products.nodes_K, **values)
         if noise is not None:
@@ -102,10 +102,10 @@ def _fit_constant(observations: Observations, law: Law, centred: FloatArray, cen
     return LawFit(law, (), {"plateau": level}, curve, noise, aicc_of(noise, centred.size, len(law.parameters)), centre, None)
 
 
-def _values_at(law: Law, products: profile.Gram, whole: profile.Box, point: tuple[float, ...]) -> dict[str, float]:
+def _values_at(law: Law, products: search.Gram, whole: search.Box, point: tuple[float, ...]) -> dict[str, float]:
     """Parameters, linear ones solved, at a point of the search."""
     shapes = whole.shapes(tuple(np.array([p]) for p in point))
-    best = profile.surface(law, products, *shapes)
+    best = search.surface(law, products, *shapes)
     return {
         "plateau": float(best.plateau_Q[0]),
         "start": float(best.start_Q[0]),
@@ -188,7 +188,7 @@ def intervals_of(
         half = float(widening[0] * found.noise.scale_EP[found.noise.best, 0])
         value = found.values["plateau"]
         return {"plateau": Interval(value, value - half, value + half, level)}
-    best_error = profile.surface(found.law, found.products, *_shapes_at(found, observations)).error_Q[0]
+    best_error = search.surface(found.law, found.products, *_shapes_at(found, observations)).error_Q[0]
     limits = best_error * (1 + widening**2 / found.noise.freedom)
     reach = float(widening.max() * np.sqrt(found.noise.variance_E[found.noise.best]))
     area = profile.region(found.law, found.products, observations.span, found.point, float(limits.max()), reach)
@@ -206,7 +206,7 @@ def intervals_of(
 
 def _shapes_at(found: LawFit, observations: Observations) -> tuple[FloatArray, ...]:
     """Shape values at the best point."""
-    box = profile.Box.whole(found.law, observations.span)
+    box = search.whole_box(found.law, observations.span)
     return box.shapes(tuple(np.array([p]) for p in found.point))
 
 

@@ -101,7 +101,7 @@ class Law:
     decay: Callable[..., FloatArray]
     slopes: Callable[..., FloatArray]
     source: str
-    nodes: int = 56
+    nodes: int = 48
     shapes_of: Callable[..., tuple[FloatArray, ...]] = lambda *axes: axes
     axes_of: Callable[..., tuple[FloatArray, ...]] = lambda *shapes: shapes
 

@@ -159,7 +159,7 @@ class NoisePosterior:
         scale, shift = self.scale_EP[keep], self.shift_EP[keep] - self.shift_EP[self.best]
         own = self.scale_EP[self.best]
         target, low, high = 0.5 + level / 2, np.zeros_like(own), 3 * (scale * 4 + np.abs(shift)).max(0)
-        for _ in range(18):
+        for _ in range(15):
             middle = (low + high) / 2
             below = (weight * (stdtr(self.freedom, (middle - shift) / scale) + stdtr(self.freedom, (middle + shift) / scale))).sum(0)
             low, high = np.where(below < target, middle, low), np.where(below < target, high, middle)

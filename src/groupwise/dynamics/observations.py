@@ -116,6 +116,22 @@ class Observations:
         return nodes, matrix
 
 
+def unit_nodes(order: int) -> FloatArray:
+    """Nodes of the basis for a log of length 1.
+
+    Args:
+        order: number of nodes.
+
+    Returns:
+        Shape (order,), from 0 to 1.
+
+    Example:
+        >>> unit_nodes(3).round(3).tolist()
+        [0.0, 0.25, 1.0]
+    """
+    return np.asarray(_chebyshev(order)[0] ** 2)
+
+
 @lru_cache(maxsize=8)
 def _chebyshev(order: int) -> tuple[FloatArray, FloatArray]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""

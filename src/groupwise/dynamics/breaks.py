@@ -59,6 +59,27 @@ def find_break(observations: Observations) -> Break | None:
     return min(best, _best_jump(observations, law, closer), key=lambda candidate: candidate[0].aicc)[0]
 
 
+def matters(jump: Break, observations: Observations) -> bool:
+    """Whether a jump is a good part of what the metric has done in all; noise that changes its size makes small ones.
+
+    Args:
+        jump: the jump.
+        observations: the series.
+
+    Returns:
+        True if it is at least a quarter of the range of the running mean.
+    """
+    return abs(jump.jump) >= 0.25 * float(np.ptp(_running_mean(observations)))
+
+
+def _running_mean(observations: Observations) -> FloatArray:
+    """Mean of each block with its neighbours, a twentieth of the series wide."""
+    value = observations.value_M
+    half = max(1, value.size // 40)
+    padded = np.pad(value, half, mode="edge")
+    return np.asarray(np.convolve(padded, np.full(2 * half + 1, 1 / (2 * half + 1)), "valid"))
+
+
 def _best_jump(observations: Observations, law: Law, places: NDArray[np.intp]) -> tuple[Break, int]:
     """The best place of a jump on top of one law, under the noise that is left once it is taken out."""
     n = observations.time_M.size
@@ -134,10 +155,7 @@ def _last_time_high(observations: Observations, end: float) -> float:
 
     The values and not the fitted curve: a law that bridges rise and fall has its top in between.
     """
-    value = observations.value_M
-    half = max(1, value.size // 40)
-    padded = np.pad(value, half, mode="edge")
-    smooth = np.convolve(padded, np.full(2 * half + 1, 1 / (2 * half + 1)), "valid")
+    smooth = _running_mean(observations)
     # The height is what is typical near the top, not the single highest mean.
     height = float(np.quantile(smooth, 0.9))
     high = np.flatnonzero(smooth >= height - 0.2 * (height - min(end, height)))

@@ -120,7 +120,7 @@ def _non_stationary(
             since = jump.time if jump is not None and sharper else fall
             before, after = _levels(observations, since)
             return since, f"collapsed: the mean falls from {before:.4g} to {after:.4g}, from {_at(since, observations)} on"
-    if jump is not None and jump.aicc + breaks.MARGIN < best.aicc:
+    if jump is not None and jump.aicc + breaks.MARGIN < best.aicc and breaks.matters(jump, observations):
         kind = "collapsed" if healthy == "up" and jump.jump < 0 else "non-stationary"
         way = "falls" if jump.jump < 0 else "jumps up"
         size, when = f"{abs(jump.jump):.4g}", _at(jump.time, observations)
@@ -255,7 +255,8 @@ def _noise_note(best: LawFit) -> str:
 
 def _rival_note(fits: Sequence[LawFit]) -> str:
     rivals = [found.law.name for found in fits[1:] if found.aicc - fits[0].aicc < NO_EVIDENCE]
-    return f"{', '.join(rivals)} fits as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
+    verb = "fits" if len(rivals) == 1 else "fit"
+    return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
 
 
 def _inertia_note(fits: Sequence[LawFit], parameters: Mapping[str, Interval], momentum: float | None) -> str:
@@ -272,5 +273,5 @@ def _inertia_note(fits: Sequence[LawFit], parameters: Mapping[str, Interval], mo
         if not agrees:
             text += ": the slow start is not the optimiser's inertia"
     if inert:
-        text += f"; {' and '.join(inert)} fits as well without inertia"
+        text += f"; {' and '.join(inert)} {'fits' if len(inert) == 1 else 'fit'} as well without inertia"
     return text

@@ -69,6 +69,14 @@ def test_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert "Usage: groupwise" in capsys.readouterr().out
 
 
+def test_nothing_asked_prints_the_help_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("Usage: groupwise")
+    assert out.count("\n") > 10
+
+
 def test_help_takes_less_than_three_tenths_of_a_second() -> None:
     """The best of five, since a machine under load proves nothing."""
     times = []
@@ -180,6 +188,8 @@ def test_a_log_is_never_written_to_even_with_force(capsys: pytest.CaptureFixture
         (["forecast", "LOG", "--at", "1,,2"], "--at expects"),
         (["forecast", "LOG", "--at", "inf"], "--at expects"),
         (["forecast", "LOG", "--at", "0"], "--at expects"),
+        (["forecast", "LOG", "--at", "1e300"], "--at expects steps from 1 to 1e+12; got 1e+300: use an earlier one"),
+        (["backtest", "LOG", "--from", "0"], "got 0: for the first 40 % write 0.4"),
         (["forecast", "LOG", "--at", ",".join(map(str, range(1, 500)))], "at most 200"),
         (["backtest", "LOG", "--from", "1"], "between 0 and 1"),
         (["backtest", "LOG", "--min-rows", "0"], "--min-rows"),

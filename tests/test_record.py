@@ -314,6 +314,33 @@ class TestWriter:
 
 
 class TestJournal:
+    def test_a_new_journals_name_is_on_the_disk_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        synced: list[int] = []
+        real = os.fsync
+
+        def noted(handle: int) -> None:
+            synced.append(os.fstat(handle).st_ino)
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", noted)
+        (tmp_path / "run").mkdir()
+        Journal(tmp_path / "run" / "journal.jsonl").close()
+        assert synced == [(tmp_path / "run").stat().st_ino, tmp_path.stat().st_ino]
+        Journal(tmp_path / "run" / "journal.jsonl").close()
+        assert len(synced) == 2
+
+    @pytest.mark.parametrize("name", ["open", "fsync"])
+    def test_a_system_that_syncs_no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        def refuse(*_: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, refuse)
+            Journal(tmp_path / "journal.jsonl").close()
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            journal.append({"step": 1})
+        assert read_journal(tmp_path / "journal.jsonl")[0] == [{"step": 1}]
+
     def test_entries_survive_the_round_trip(self) -> None:
         entry = {"a": "line\nfeed é", "b": [1.5, None]}
         assert decode_entry(encode_entry(entry)) == entry

@@ -59,7 +59,8 @@ def test_one_of_the_two_numbers_is_not_enough(settings: dict) -> None:
 
 def test_binomial_noise_is_recognised_and_is_p_times_one_minus_p() -> None:
     series = metric_series(record({"reward": binomial(32)}, settings=GROUPS))
-    assert series.noise_source == "binomial, p(1-p)/(B G) with B G = 32"
+    assert series.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 32")
+    assert series.bounds == (0.0, 1.0)
     assert series.variance_T is not None
     assert float(series.variance_T.mean()) == pytest.approx(0.3 * 0.7 / 32, rel=0.15)
     value = series.value_T
@@ -98,24 +99,27 @@ def rollouts(steps: list[int], groups: int = 3, size: int = 4) -> pl.DataFrame:
     return table
 
 
-def test_rollouts_give_the_within_group_variance_of_the_mean() -> None:
-    """Sum over B groups of s_g^2 / G, over B^2; s^2 of 0..3 is 5/3."""
+def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> None:
+    """The group means are 1.5, 3 and 4.5: variance 2.25 over B = 3 prompts."""
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
-    expected = sum(5 / 3 * (group + 1) ** 2 / 4 for group in range(3)) / 9
-    assert series.noise_source == "within-group variance of the logged rollouts"
+    expected = 2.25 / 3
+    assert series.noise_source == "variance of the group means of the logged rollouts over B"
+    assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
 
 
 def test_rollouts_are_preferred_to_the_binomial() -> None:
     series = metric_series(record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS)))
-    assert series.noise_source == "within-group variance of the logged rollouts"
+    assert series.noise_source == "variance of the group means of the logged rollouts over B"
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
     meaning = Meaning("rewards/check/mean", "reward/check", "mean of the check")
     run = record({"rewards/check/mean": [0.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS))
     series = metric_series(run, "rewards/check/mean")
+    # All groups have the same mean: what is left is sum s^2 / G over B^2.
     assert series.variance_T == pytest.approx(np.full(ROWS, (1 / 3) / 4 / 3))
+    assert series.bounds == (0.0, 1.0)
     assert series.healthy == "up"
 
 
@@ -170,7 +174,7 @@ def test_a_window_divides_the_variance(window: int) -> None:
     assert float(metric_series(record({}, steps=drawn, settings=GROUPS)).variance_T.mean()) == pytest.approx(0.21 / 32 / window, rel=0.15)  # type: ignore[union-attr]
     logged = rollouts([window * step for step in STEPS])
     whole = metric_series(record({}, steps=table, rollouts=logged)).variance_T
-    assert whole == pytest.approx(np.full(ROWS, sum(5 / 3 * (g + 1) ** 2 / 4 for g in range(3)) / 9 / window))
+    assert whole == pytest.approx(np.full(ROWS, 2.25 / 3 / window))
 
 
 def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:

@@ -29,8 +29,7 @@ SWEEPS = (
     "qwen35_9b_gates_g2",
     "qwen35_9b",
     "wordle",
-    "cs336_shibuki",
-    "cs336_grpo",
+    "cs336",
     "tinker_reward_hacking",
     "tinkerlab",
     "leonopus",
@@ -74,6 +73,7 @@ def report(data: Path, share: float) -> BacktestSummary | None:
             smoothing=series.smoothing,
             from_share=share,
             healthy=series.healthy,
+            bounds=series.bounds,
         )
         scored.append((cluster_of(name), name, score))
     if not scored:

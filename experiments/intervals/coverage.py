@@ -1,9 +1,10 @@
 """Coverage of the 95 % intervals on simulated oscillators: three curves, two lengths, three kinds of noise.
 
-    python experiments/intervals/coverage.py [--replicates 2000] [--processes 2] [--plug-in]
+    python experiments/intervals/coverage.py [--replicates 2000] [--processes 2] [--plug-in | --competing]
 
 prints the table of docs/theory/fit.md and writes coverage.csv beside this file. `--plug-in` takes the likeliest noise as
-known, as most programs do: a negative control, which writes nothing.
+known, as most programs do: a negative control, which writes nothing. `--competing` lets all laws compete, as a user does,
+and measures the plateau only, since the other parameters belong to the law that was chosen.
 """
 
 from __future__ import annotations
@@ -35,30 +36,34 @@ DEVIATION = 0.02
 NAMES = ("plateau", "start", "natural_frequency", "damping_ratio")
 
 
-def one_cell(curve_name: str, noise_name: str, n: int, replicates: int, seed: int, plug_in: bool = False) -> dict[str, object]:  # noqa: FBT001, FBT002
+def one_cell(curve_name: str, noise_name: str, n: int, replicates: int, seed: int, mode: str = "law") -> dict[str, object]:
     """Coverage of each parameter in one cell, and how often the fit says "not identifiable"."""
     curve, (correlation, smoothing) = CURVES[curve_name], NOISES[noise_name]
     rng = np.random.default_rng([seed, n, list(CURVES).index(curve_name), list(NOISES).index(noise_name)])
     truth = dict(zip(NAMES, (curve.plateau, curve.start, curve.turns / (n + smoothing - 2), curve.damping_ratio), strict=True))
-    hits, clear_hits, open_status = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), 0
+    names = NAMES[:1] if mode == "competing" else NAMES
+    hits, clear_hits, open_status = dict.fromkeys(names, 0), dict.fromkeys(names, 0), 0
     for _ in range(replicates):
         value = simulated_curve(rng, curve, n, deviation=DEVIATION, correlation=correlation, smoothing=smoothing)
-        time = np.arange(float(n)) + smoothing - 1
-        if plug_in:
-            parameters, unclear = plug_in_intervals(time, value), False
-        else:
-            result = fit(time, value, law="oscillator")
-            parameters, unclear = dict(result.parameters), result.status != "converged"
+        parameters, unclear = intervals_in_mode(np.arange(float(n)) + smoothing - 1, value, mode)
         open_status += unclear
-        for name in NAMES:
+        for name in names:
             hit = name in parameters and parameters[name].covers(truth[name])
             hits[name] += hit
             clear_hits[name] += hit and not unclear
     clear = replicates - open_status
     row: dict[str, object] = {"noise": noise_name, "n": n, "curve": curve_name, "replicates": replicates}
-    row |= {name: hits[name] / replicates for name in NAMES}
-    row |= {f"{name}_if_identified": clear_hits[name] / clear if clear else float("nan") for name in NAMES}
+    row |= {name: hits[name] / replicates for name in names}
+    row |= {f"{name}_if_identified": clear_hits[name] / clear if clear else float("nan") for name in names}
     return row | {"not_identifiable": open_status / replicates}
+
+
+def intervals_in_mode(time_T: np.ndarray, value_T: np.ndarray, mode: str) -> tuple[dict[str, Interval], bool]:
+    """The intervals under study, and whether the fit warns of them."""
+    if mode == "plug-in":
+        return plug_in_intervals(time_T, value_T), False
+    result = fit(time_T, value_T, law=None if mode == "competing" else "oscillator")
+    return dict(result.parameters), result.status != "converged"
 
 
 def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Interval]:
@@ -70,11 +75,12 @@ def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Inte
 
 def show(rows: list[dict[str, object]]) -> None:
     """Print the table in Markdown."""
-    print("| noise | n | curve | plateau | start | natural frequency | damping ratio | not identifiable |")
-    print("|---|---|---|---|---|---|---|---|")
+    names = [name for name in NAMES if name in rows[0]]
+    print(f"| noise | n | curve | {' | '.join(name.replace('_', ' ') for name in names)} | not identifiable |")
+    print("|---" * (4 + len(names)) + "|")
     for row in rows:
         cells = []
-        for name in NAMES:
+        for name in names:
             share, count = float(str(row[name])), int(str(row["replicates"]))
             cells.append(f"{share:.3f} ± {math.sqrt(max(share * (1 - share), 1e-9) / count):.3f}")
         print(f"| {row['noise']} | {row['n']} | {row['curve']} | {' | '.join(cells)} | {float(str(row['not_identifiable'])):.3f} |")
@@ -87,13 +93,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--plug-in", action="store_true")
+    parser.add_argument("--competing", action="store_true")
     arguments = parser.parse_args()
+    mode = "plug-in" if arguments.plug_in else "competing" if arguments.competing else "law"
     cells = [(curve, noise, n) for noise in NOISES for n in LENGTHS for curve in CURVES]
     with ProcessPoolExecutor(arguments.processes) as pool:
-        futures = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.plug_in) for cell in cells]
+        futures = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, mode) for cell in cells]
         rows = [future.result() for future in futures]
     show(rows)
-    if arguments.plug_in:
+    if mode != "law":
         return
     with (Path(__file__).parent / "coverage.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))

@@ -27,7 +27,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 app = typer.Typer(
     name="groupwise",
     help="What a GRPO run's log says: is it still learning, where will it end, is it stable.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -176,9 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _own_warnings():
-            code = app(args=None if arguments is None else list(arguments), prog_name="groupwise", standalone_mode=False)
+            code = app(args=given or ["--help"], prog_name="groupwise", standalone_mode=False)
             sys.stdout.flush()
         return code if isinstance(code, int) else DONE
     except BrokenPipeError:

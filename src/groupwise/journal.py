@@ -94,6 +94,20 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
     return entries, sound
 
 
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can do so (Windows opens no folder)."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
 class Journal:
     """An open journal; opening cuts off a torn tail, and every append is on the disk when it returns.
 
@@ -118,11 +132,16 @@ class Journal:
         self.path = path
         self.entries, sound = read_journal(path)
         try:
-            self._file = path.open("r+b" if path.exists() else "x+b", buffering=0)
+            new = not path.exists()
+            self._file = path.open("x+b" if new else "r+b", buffering=0)
             self._file.truncate(sound)
             self._file.seek(sound)
         except OSError as error:
             raise GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write") from None
+        if new:
+            # A file's own fsync does not keep its name: that is in the folder, and a new folder's name in the one above.
+            for folder in (path.parent, path.parent.parent):
+                _sync_folder(folder)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one entry and wait until it is on the disk."""

@@ -103,6 +103,14 @@ def _scaling(value: Any) -> str:
     return spelled
 
 
+def _aggregation(value: Any) -> str:
+    """Return how several rewards become one advantage, as TRL names it."""
+    spelled = str(value).strip().lower()
+    if spelled not in {"sum_then_normalize", "normalize_then_sum"}:
+        raise ValueError
+    return spelled
+
+
 _Rule = tuple[Callable[[Any], Any], str]
 _A_COUNT: _Rule = (_count, "a whole number of at least 1")
 _A_TEXT: _Rule = (_text, "a text of 1 to 300 characters")
@@ -124,6 +132,7 @@ RULES: dict[str, _Rule] = {
     "updates_per_step": (_positive, "a number above 0"),
     "logging_steps": _A_COUNT,
     "scale_rewards": (_scaling, "group, batch or none"),
+    "multi_objective_aggregation": (_aggregation, "sum_then_normalize or normalize_then_sum"),
     "temperature": (_non_negative, "a number of at least 0"),
     "model": _A_TEXT,
     "framework": _A_TEXT,
@@ -179,6 +188,7 @@ class RunConfig:
         updates_per_step: optimiser updates of one step.
         logging_steps: steps that one logged row averages over.
         scale_rewards: the spread that advantages are divided by: group, batch or none.
+        multi_objective_aggregation: order of summing the reward functions and normalising: sum_then_normalize or normalize_then_sum.
         temperature: of sampling.
         model: the model that was trained.
         framework: trl, verl, unsloth, ...
@@ -206,6 +216,7 @@ class RunConfig:
     updates_per_step: Setting = UNKNOWN
     logging_steps: Setting = UNKNOWN
     scale_rewards: Setting = UNKNOWN
+    multi_objective_aggregation: Setting = UNKNOWN
     temperature: Setting = UNKNOWN
     model: Setting = UNKNOWN
     framework: Setting = UNKNOWN

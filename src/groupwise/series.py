@@ -33,6 +33,7 @@ class MetricSeries:
         seconds_T: cumulative seconds, or None.
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
+        bounds: the range that the metric cannot leave, or None where none is known.
     """
 
     metric: str
@@ -46,6 +47,7 @@ class MetricSeries:
     seconds_T: FloatArray | None
     noise_source: str
     healthy: Literal["up", "any"]
+    bounds: tuple[float, float] | None = None
 
 
 def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
@@ -91,6 +93,7 @@ def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
         seconds_T=_cumulative(rows, "seconds"),
         noise_source=source,
         healthy="up" if rewarding else "any",
+        bounds=(0.0, 1.0) if rewarding and _is_share(record, column, quantity, value, window) else None,
     )
 
 
@@ -100,6 +103,15 @@ def _smoothing(record: RunRecord) -> int | None:
     if stated is not None:
         return int(stated)
     return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
+
+
+def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray, window: float) -> bool:
+    """Whether the metric is a mean of zeros and ones."""
+    name = "reward" if column == "reward" else quantity
+    if record.rollouts is not None and name in record.rollouts.columns:
+        return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
+    group_size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
+    return group_size is not None and prompts is not None and is_binary_mean(value_T, float(group_size) * float(prompts) * window)
 
 
 def _cumulative(rows: pl.DataFrame, name: str) -> FloatArray | None:
@@ -118,45 +130,73 @@ def _sampling_variance(
         return None, "unavailable: known for training rewards only"
     from_rollouts = _from_rollouts(record, rows, name)
     if from_rollouts is not None:
-        return from_rollouts / window, "within-group variance of the logged rollouts"
+        return from_rollouts / window, "variance of the group means of the logged rollouts over B"
     group_size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
     if group_size is None or prompts is None:
         missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
         return None, f"unavailable: {missing}"
     count = float(group_size) * float(prompts) * window
-    if _is_binary_mean(value_T, count):
+    if is_binary_mean(value_T, count):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
-        return level * (1 - level) / count, f"binomial, p(1-p)/(B G) with B G = {count / window:g}"
+        return level * (1 - level) / count, (
+            f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes on top and counts as noise of the run"
+        )
     return _from_logged_std(record, rows, name, count)
 
 
 def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> FloatArray | None:
-    """Sum over groups of s_g^2 / G_g, over B^2, at each step; steps without rollouts take the mean of the others."""
+    """Variance of the group means over B at each step: prompts and completions are both drawn anew.
+
+    It is never taken below sum s_g^2 / G over B^2, which the completions alone explain. Steps without rollouts take the
+    mean of the others.
+    """
     rollouts = record.rollouts
     if rollouts is None or name not in rollouts.columns:
         return None
     groups = (
         rollouts.filter(pl.col(name).is_not_null())
         .group_by("step", "prompt_id", maintain_order=True)
-        .agg((pl.col(name).var(ddof=1) / pl.len()).alias("variance"), pl.len().alias("size"))
+        .agg(pl.col(name).mean().alias("mean"), (pl.col(name).var(ddof=1) / pl.len()).alias("within"), pl.len().alias("size"))
         .filter(pl.col("size") >= 2)
     )
-    steps = groups.group_by("step", maintain_order=True).agg((pl.col("variance").sum() / pl.len() ** 2).alias("variance"))
+    steps = groups.group_by("step", maintain_order=True).agg(
+        (pl.col("mean").var(ddof=1) / pl.len()).alias("between"), (pl.col("within").sum() / pl.len() ** 2).alias("within")
+    )
     if len(steps) < max(3, len(rows) // 4):
         return None
-    joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")["variance"].to_numpy().astype(float)
-    known = np.isfinite(joined)
-    if not known.any() or not float(joined[known].sum()) > 0:
-        return None
-    return _smooth(np.where(known, joined, float(joined[known].mean())))
+    joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")
+    both = [_filled(joined[column].to_numpy().astype(float)) for column in ("between", "within")]
+    variance = np.maximum(*both)
+    return variance if float(variance.max()) > 0 else None
 
 
-def _is_binary_mean(value_T: FloatArray, count: float) -> bool:
-    """Whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
-    if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 1e5:
+def _filled(variance_T: FloatArray) -> FloatArray:
+    """Missing values replaced by the mean of the others, and neighbours averaged; zeros where nothing is known."""
+    known = np.isfinite(variance_T)
+    if not known.any():
+        return np.zeros(variance_T.size)
+    return _smooth(np.where(known, variance_T, float(variance_T[known].mean())))
+
+
+def is_binary_mean(value_T: FloatArray, count: float) -> bool:
+    """Whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward.
+
+    Args:
+        value_T: means of the reward.
+        count: rollouts that each mean averages.
+
+    Returns:
+        False also where the rollouts are so many that rounding in the log would hide the mark.
+
+    Example:
+        >>> is_binary_mean(np.array([0.25, 0.5]), 8), is_binary_mean(np.array([0.26, 0.5]), 8)
+        (True, False)
+    """
+    if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
         return False
     scaled = value_T * count
-    return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 * max(1.0, count * 1e-3))
+    # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance hardly ever.
+    return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 + 1e-6 * count)
 
 
 def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[FloatArray | None, str]:

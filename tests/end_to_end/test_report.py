@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,21 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(embedded_run: Path, tm
     embedded = json.loads(page[start : page.index("</script>", start)])
     printed = json.loads(run("report", str(embedded_run), "--json", folder=tmp_path).stdout)
     assert embedded["runs"] == printed["runs"]
+
+
+def test_a_page_and_its_data_name_no_folder_of_ours(embedded_run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "someone" / "trl_run"
+    shutil.copytree(embedded_run, mine)
+    page = tmp_path / "page.html"
+    done = run("report", str(mine), "--config", str(mine / "README.md"), "-o", str(page), folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    content = page.read_text(encoding="utf-8")
+    assert str(tmp_path) not in content
+    assert "someone" not in content
+    assert "trl_run/checkpoint-300/trainer_state.json" in content
+    assert "groupwise report trl_run --config README.md -o page.html" in content
+    data = run("report", str(mine), "--json", folder=tmp_path).stdout
+    assert "someone" not in data
 
 
 def test_two_commands_at_one_time_make_the_same_page(embedded_run: Path, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
         ({"steps_per_generation": 8, "gradient_accumulation_steps": 4, "num_iterations": 2}, {"refresh_interval": 4}),
         ({"group_size": "auto", "learning_rate": float("inf"), "seed": None, "lr": -1}, {}),
         ({"use_std_normalization": True}, {"scale_rewards": True}),
+        ({"args/multi_objective_aggregation": "normalize_then_sum"}, {"multi_objective_aggregation": "normalize_then_sum"}),
+        ({"multi_objective_aggregation": "other"}, {}),
     ],
 )  # fmt: skip
 def test_settings_under_our_names(flat: dict[str, object], expected: dict[str, object]) -> None:

@@ -67,8 +67,52 @@ def test_ambiguous_where_nothing_tells() -> None:
 def test_the_only_functions_spread_over_the_batch_tells() -> None:
     data = columns(*NEW, "step_time", "rewards/f/std")
     assert meaning(data, "reward_std").quantity == "reward_std_batch"
-    data["reward_std"] = data["reward_std"] * 0.7
+    data["reward_std"] = data["reward_std"] * np.array([0.7, 0.8, 0.6, 0.9, 0.5])
     assert meaning(data, "reward_std").quantity == "reward_std_within_group"
+
+
+@pytest.mark.parametrize("weight", [0.05, 0.5, 2.0, -2.0])
+def test_a_weight_is_no_sign_of_within_group(weight: float) -> None:
+    data = columns(*NEW, "step_time", "rewards/f/std", "rewards/f/mean")
+    data["reward"], data["reward_std"] = weight * data["rewards/f/mean"], abs(weight) * data["rewards/f/std"]
+    found = meaning(data, "reward_std")
+    assert (found.quantity, found.ambiguous) == ("reward_std_batch", False)
+    assert "times its weight" in found.definition
+
+
+def test_a_constant_ratio_that_is_not_the_weight_tells_nothing() -> None:
+    data = columns(*NEW, "step_time", "rewards/f/std", "rewards/f/mean")
+    data["reward"], data["reward_std"] = 2.0 * data["rewards/f/mean"], 0.7 * data["rewards/f/std"]
+    assert meaning(data, "reward_std").ambiguous
+
+
+@pytest.mark.parametrize("key", ["sample/staleness_mean", "rollout/inflight", "perf/weight_sync_s", "weight_sync_time_s"])
+@pytest.mark.parametrize("version", ["1.16.0", None])
+def test_the_asynchronous_trainer_logs_the_spread_within_groups(key: str, version: str | None) -> None:
+    found = meaning(columns(*(NEW - {"frac_reward_zero_std"}), "rewards/f", key), "reward_std", version=version)
+    assert (found.quantity, found.ambiguous) == ("reward_std_within_group", False)
+    assert "not G - 1" in found.definition
+    assert trl_versions(NEW | {"rewards/f", key}, None, complete=True).low >= (1, 0)
+
+
+def test_kl_is_true_of_unsloth() -> None:
+    assert "Unsloth always" in meaning(columns("kl"), "kl").definition
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "functions", "version", "quantity", "ambiguous", "unavailable"),
+    [("normalize_then_sum", 2, None, "dead_batch_share", False, True), ("normalize_then_sum", 1, "1.0.0", "dead_batch_share", False, True),
+     ("sum_then_normalize", 2, None, "dead_group_share", False, False), (None, 2, "1.0.0", "dead_group_share", True, False),
+     (None, 2, "0.26.2", "dead_group_share", False, False), (None, 1, "1.0.0", "dead_group_share", False, False)],
+)  # fmt: skip
+def test_dead_groups_by_the_order_of_sum_and_norm(
+    aggregation: str | None, functions: int, version: str | None, quantity: str, ambiguous: bool, unavailable: bool
+) -> None:
+    data = columns(
+        *(f"rewards/f{number}/{part}" for number in range(functions) for part in ("mean", "std")), frac_reward_zero_std=[0, 0, 0]
+    )
+    found = meaning(data, "frac_reward_zero_std", version=version, scale_rewards="group", multi_objective_aggregation=aggregation)
+    assert (found.quantity, found.ambiguous, found.unavailable) == (quantity, ambiguous, unavailable)
 
 
 def test_one_group_a_step_is_within_the_group() -> None:

@@ -61,7 +61,7 @@ class TestCsv:
         record = opened(tmp_path / "a.csv", "Step,reward,note\n1,No log,a\n2,0.5,b\n3,oops,c\n4,nan,\n5,inf,d\n")
         assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
         assert record.metrics() == ("reward",)
-        assert record.notes == ("1 cells that hold a text count as missing: reward (1)",)
+        assert record.notes == ("1 cell that holds a text counts as missing: reward (1)",)
 
     def test_ragged_rows_are_noted(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,kl\n1,0.5\n2,0.75,0.1,9\n")
@@ -76,7 +76,7 @@ class TestCsv:
     def test_huge_numbers(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", f"step,reward\n1,{10**400}\n2,{2**70}\n{10**30},3\n")
         assert values(record, "reward") == [float("inf"), 2.0**70]
-        assert "1 row without a whole-numbered step" in record.notes[0]
+        assert "1 row with a step of 2^53 or more" in record.notes[0]
 
     def test_one_row_and_nothing_but_nan(self, tmp_path: Path) -> None:
         assert values(opened(tmp_path / "a.csv", "step,reward\n1,0.5\n"), "reward") == [0.5]
@@ -103,6 +103,24 @@ class TestColumns:
     def test_a_column_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(MissingMetricError, match="the log has step, reward"):
             opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={"step": "iteration"})
+
+    @pytest.mark.parametrize("name", ["nope", "", "Reward", "reward/", "eval/nope", "kl_mean", "group_size"])
+    def test_a_name_that_is_not_known(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"use one of step, .*tokens, .*reward") as caught:
+            opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={name: "reward"})
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["reward/f", "eval/reward", "kl", "dead_group_share", "completion_length_max", "clip_ratio/high"])
+    def test_every_quantity_is_a_name(self, tmp_path: Path, name: str) -> None:
+        record = opened(tmp_path / "a.csv", "step,mine\n1,0.5\n", columns={name: "mine"})
+        assert record.column(name) == "mine"
+
+    @pytest.mark.parametrize("name", ["tokens", "seconds", "optimizer_updates"])
+    def test_the_user_names_a_clock(self, tmp_path: Path, name: str) -> None:
+        text = "step,reward,mine,falls\n1,0.5,7,2\n2,0.75,9,1\n"
+        assert values(opened(tmp_path / "a.csv", text, columns={name: "mine"}), name) == [7.0, 9.0]
+        with pytest.raises(InvalidArgumentError, match="never falls"):
+            opened(tmp_path / "a.csv", text, columns={name: "falls"})
 
     def test_no_step_column_counts_the_rows(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "reward,kl\n0.5,1\n0.75,2\n")
@@ -169,9 +187,46 @@ class TestOrder:
             steps += range(start, start + 15)
         assert len(self.log(tmp_path, steps).steps) == 20_005
 
-    def test_fractional_steps_are_no_steps(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableRunError, match="whole numbers"):
-            opened(tmp_path / "a.csv", "when,reward\n0.1,1\n0.2,2\n", columns={"step": "when"})
+    @pytest.mark.parametrize("name", ["step", "when"])
+    @pytest.mark.parametrize("spacing", [0.5, 0.25, 0.1])
+    def test_fractional_steps_are_numbered_and_stay_as_the_clock(self, tmp_path: Path, name: str, spacing: float) -> None:
+        rows = "".join(f"{spacing * row},{row}\n" for row in range(8))
+        record = opened(tmp_path / "a.csv", f"{name},reward\n{rows}", columns={"step": "when"} if name == "when" else {})
+        assert values(record, "step") == list(range(1, 9))
+        assert values(record, "reward") == [float(row) for row in range(8)]
+        assert values(record, "optimizer_updates") == [spacing * row for row in range(8)]
+        assert "numbered 1 to 8" in " ".join(record.notes)
+        assert "fractional steps of the log are the clock" in " ".join(record.notes)
+
+    def test_fractional_steps_of_a_restarted_run(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward\n0.5,1\n1,2\n1.5,3\n2,4\n1.5,5\n2,6\n2.5,7\n")
+        assert (values(record, "reward"), values(record, "step")) == ([1.0, 2.0, 5.0, 6.0, 7.0], [1, 2, 3, 4, 5])
+        assert values(record, "optimizer_updates") == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+    def test_fractional_numbers_that_fall_are_no_clock(self, tmp_path: Path) -> None:
+        rows = "".join(f"{number},{place}\n" for place, number in enumerate([3.5, 1.25, 2.75, 0.5, 3.25, 1.5, 2.25, 0.25]))
+        record = opened(tmp_path / "a.csv", f"n,reward\n{rows}", columns={"step": "n"})
+        assert values(record, "reward") == [float(place) for place in range(8)]
+        assert values(record, "optimizer_updates") == [float(step) for step in range(1, 9)]
+        assert "fall too often to be a clock" in " ".join(record.notes)
+        assert "are the clock" not in " ".join(record.notes)
+
+    def test_negative_fractional_steps_are_no_clock(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.csv", "step,reward\n-1,0\n-0.5,1\n0,2\n0.5,3\n")
+        assert values(record, "optimizer_updates") == [1.0, 2.0, 3.0, 4.0]
+        assert "are the clock" not in " ".join(record.notes)
+
+    def test_huge_steps_are_left_out_for_the_true_reason(self, tmp_path: Path) -> None:
+        record = self.log(tmp_path, [10**15 * row for row in range(12)] + [2**53 - 1])
+        assert len(record.steps) == 11
+        assert record.notes == ("2 rows with a step of 2^53 or more, where doubles no longer tell neighbours apart, left out",)
+        with pytest.raises(UnreadableRunError, match=r"below 2\^53"):
+            self.log(tmp_path, [10**17, 2 * 10**17])
+
+    def test_a_single_fractional_step_is_left_out(self, tmp_path: Path) -> None:
+        rows = "".join(f"{step},1\n" for step in [*range(1, 20), 19.5, 20])
+        record = opened(tmp_path / "a.csv", f"step,reward\n{rows}")
+        assert (len(record.steps), record.notes) == (20, ("1 row with a fractional step left out",))
 
 
 class TestJson:
@@ -244,7 +299,7 @@ class TestJson:
     def test_a_key_twice_is_noted(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1, "reward": 2}\n{"step": 2, "reward": 3}\n')
         assert values(record, "reward") == [2.0, 3.0]
-        assert "give a key twice" in record.notes[0]
+        assert "1 row gives a key twice" in record.notes[0]
 
     def test_thousands_of_keys_are_bounded(self, tmp_path: Path) -> None:
         rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(100)]
@@ -259,6 +314,10 @@ class TestJsonLines:
         record = opened(tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]]))
         assert values(record, "step") == [1, 3, 4]
         assert record.notes == ("2 lines are not whole JSON objects and were left out",)
+
+    def test_one_damaged_line_is_singular(self, tmp_path: Path) -> None:
+        record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"step": 2, "reward": 1}\n')
+        assert record.notes == ("1 line is no whole JSON object and was left out",)
 
     def test_mostly_damaged_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableRunError, match="2 damaged lines"):

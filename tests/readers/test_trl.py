@@ -237,7 +237,7 @@ class TestCompletions:
         record = open_run(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["step"].unique().sort().to_list() == [1, 3]
-        assert any("completions of 1 steps with an evaluation" in note for note in record.notes)
+        assert any("completions of 1 step with an evaluation" in note for note in record.notes)
 
     def test_missing_rewards_count_as_nothing_and_all_missing_as_unknown(self, trl_run: Path) -> None:
         path = trl_run / "completions" / "completions_00001.parquet"

@@ -50,7 +50,12 @@ def make_record(size: int = 300, *, name: str = "made", rollouts: bool = True, s
         "grad_norm": np.where(t == size // 2, 50.0, np.abs(rng.normal(1, 0.2, size))),
     }
     rows = [
-        {"step": int(step) + 1, "prompt_id": group, "prompt": f"p{group}", "reward": float(rng.random() < p[step])}
+        {
+            "step": int(step) + 1,
+            "prompt_id": group,
+            "prompt": f"p{group}",
+            "reward": float(rng.random() < p[step]) + float(rng.random() < 0.95),
+        }
         for step in range(0, size, 10)
         for group in range(4)
         for _ in range(8)

@@ -126,3 +126,10 @@ def test_without_the_total_the_functions_together_say_which_groups_are_dead() ->
     assert evidence.expected.known
     assert evidence.spread.value_T.tolist() == [0.3]
     assert "not the total" in evidence.spread_gap
+
+
+def test_a_mean_of_many_rollouts_is_still_checked_for_being_a_count() -> None:
+    """A tolerance that grows with the rollouts takes any reward for a share of right answers once there are a thousand."""
+    evidence = group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.61234, 0.71853]))
+    assert not evidence.expected.known
+    assert group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.5, 512.0 / 1024 + 3 / 1024])).expected.known

@@ -209,3 +209,12 @@ def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Mak
     meanings += [Meaning("reward", "reward", "sum"), Meaning("eval_reward", "eval/reward", "on other prompts")]
     record = RunRecord("long", steps_table(range(size), columns), meanings=tuple(meanings))
     assert len(render([summarise(record, points=POINTS)]).encode()) <= 400_000
+
+
+def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page: str) -> None:
+    scrolled = [attributes for attributes in Page(page).named("div") if attributes.get("class") == "scroll"]
+    assert scrolled
+    assert all(attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"] for attributes in scrolled)
+    rule = page[page.index(".scroll{") :].split("}", maxsplit=1)[0]
+    assert "overflow-x:auto" in rule
+    assert "gradient" in rule

@@ -17,6 +17,7 @@ from groupwise.report.fitted import Fitted, fit_metric
 from groupwise.report.scores import ScoredRun, Scores, cluster_of
 from groupwise.report.summary import summarise
 from groupwise.report.text import print_fit, print_forecast, print_scores, print_summary
+from groupwise.report.wording import capital, law_name
 
 
 def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
@@ -51,17 +52,19 @@ def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord])
     assert "neighbouring residuals" in text
 
 
-def test_a_forecast_alone_says_plateau_and_cost(made_record: Callable[..., RunRecord]) -> None:
-    fitted = fit_metric(made_record(), "reward", until=120)
-    text = shown(lambda console: print_forecast(fitted, console))
-    assert "forecast from step 120" in text
-    assert "Plateau" in text
+def test_a_forecast_alone_says_where_it_begins_and_its_plateau_if_that_is_known(made_fitted: Callable[..., Fitted]) -> None:
+    text = shown(lambda console: print_forecast(made_fitted(), console))
+    assert "forecast from step 100" in text
+    assert "Plateau, all laws averaged: 0.80 (0.75 to 0.85). 95 % of the way: step 126." in text
+    early = shown(lambda console: print_forecast(made_fitted("not_identifiable"), console))
+    assert "Expected" in early
+    assert "Plateau" not in early
 
 
 def test_a_long_sentence_is_not_broken_in_a_pipe(made_fitted: Callable[..., Fitted]) -> None:
     text = shown(lambda console: print_forecast(made_fitted(), console))
     assert max(map(len, text.splitlines())) > 60
-    assert "heads for 0.80 (0.75 to 0.85)." in text
+    assert "heads for 0.80 (0.75 to 0.85), all laws averaged." in text
 
 
 def score(ours: float, covered: int) -> Backtest:
@@ -97,3 +100,36 @@ def test_no_score_at_all_is_an_error() -> None:
 )
 def test_runs_that_differ_only_in_numbers_are_one_cluster(first: str, second: str, same: bool) -> None:
     assert (cluster_of(Path(first)) == cluster_of(Path(second))) is same
+
+
+def test_two_plateaus_on_one_screen_say_which_is_which(made_record: Callable[..., RunRecord]) -> None:
+    summary = summarise(made_record())
+    text = shown(lambda console: print_summary(summary, console))
+    assert "all laws averaged" in summary.verdict.headline
+    assert f"{capital(law_name(summary.fitted.fit.law))}, this law alone" in text if summary.fitted.fit else False
+
+
+def test_where_no_law_holds_nothing_is_forecast(made_fitted: Callable[..., Fitted]) -> None:
+    broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
+    text = shown(lambda console: print_forecast(broken, console))
+    assert "there is nothing to forecast by. Find what happened at step 51" in text
+    for words in ("Plateau", "95 %", "tokens", "Expected"):
+        assert words not in text
+    assert broken.outlook is not None
+    assert broken.outlook.as_dict()["plateau"]["value"] == 0.8
+
+
+def test_what_lies_ahead_is_told_in_two_digits(made_fitted: Callable[..., Fitted]) -> None:
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    outlook = dataclasses.replace(fitted.outlook, done_tokens=1_808_551.0, done_hours=4.6789)
+    text = shown(lambda console: print_forecast(dataclasses.replace(fitted, outlook=outlook), console))
+    assert "95 % of the way: step 126, 1.8 M tokens, 4.7 h." in text
+
+
+def test_notes_of_the_fit_call_the_laws_by_name(made_fitted: Callable[..., Fitted]) -> None:
+    fitted = made_fitted()
+    assert fitted.fit is not None
+    fit = dataclasses.replace(fitted.fit, notes=("logistic, power_law, scalerl_sigmoid fit as well (AICc within 2)",))
+    text = shown(lambda console: print_fit(dataclasses.replace(fitted, fit=fit), console))
+    assert "Logistic curve, power law, ScaleRL sigmoid fit as well" in text

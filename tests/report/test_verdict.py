@@ -18,7 +18,7 @@ Make = Callable[..., Fitted]
 def test_a_run_on_its_way_is_still_learning_and_says_until_when(made_fitted: Make) -> None:
     said = verdict(made_fitted())
     assert said.tone == "learning"
-    assert said.headline == "Still learning: the reward is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85)."
+    assert said.headline == "Still learning: the reward is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85), all laws averaged."
     assert said.sentences[0] == "95 % of the way from its start is done by step 126 (114 to 151)."
 
 
@@ -94,3 +94,25 @@ def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:
 )
 def test_open_intervals_are_named(interval: Interval, text: str) -> None:
     assert ranged(interval) == text
+
+
+def test_a_law_that_is_not_the_heaviest_is_not_called_the_best(made_fitted: Make) -> None:
+    said = verdict(made_fitted(rivals={"oscillator": 0.6, "logistic": 0.3})).sentences
+    assert any("is the simplest law that the evidence of 100 rows does not rule out (weight 0.1 of 1" in sentence for sentence in said)
+    assert not any("best" in sentence for sentence in said)
+    assert any("describes all 100 rows best" in sentence for sentence in verdict(made_fitted(rivals={"logistic": 0.3})).sentences)
+
+
+@pytest.mark.parametrize(("r_squared", "noise"), [(0.8, False), (0.1, True)])
+def test_what_another_law_explains_is_not_called_noise(made_fitted: Make, r_squared: float, noise: bool) -> None:
+    flat = made_fitted("flat", law="constant", message="flat: no law beats a constant over 100 rows", rivals={"exponential": 0.4})
+    assert flat.fit is not None
+    candidates = tuple(dataclasses.replace(c, r_squared=r_squared if c.law == "exponential" else 0.0) for c in flat.fit.candidates)
+    said = " ".join(verdict(dataclasses.replace(flat, fit=dataclasses.replace(flat.fit, candidates=candidates))).sentences)
+    assert ("what moves is noise" in said) is noise
+    assert ("too few or too slow to tell" in said) is not noise
+
+
+def test_the_date_has_no_more_digits_than_its_interval_allows(made_fitted: Make) -> None:
+    said = verdict(made_fitted(time_to_95=(3_136.0, 2_184.0, 7_632.0))).sentences[0]
+    assert said == "95 % of the way from its start is done by step 780 (540 to 1,900)."

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.report.wording import alike, clean, count, file_size, number, plain, share, to_json
+from groupwise.report.wording import alike, clean, count, file_size, number, plain, readable, share, steps_of_interval, to_json, tokens
 
 
 @given(st.text(max_size=300))
@@ -96,3 +96,38 @@ def test_unknown_things_become_their_text() -> None:
 def test_small_words() -> None:
     assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == ("1 row", "1,200 rows", "8.1 %", "50 %", "–")
     assert (file_size(12), file_size(12_345), file_size(2.5e6), file_size(3e9)) == ("12 bytes", "12.3 kB", "2.5 MB", "3 GB")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("oscillator fits as well (AICc within 2)", "damped oscillator fits as well (AICc within 2)"),
+        ("logistic and scalerl_sigmoid fit as well without inertia", "logistic curve and ScaleRL sigmoid fit as well without inertia"),
+        ("the power_law law fits best", "the power law fits best"),
+        ("an exponential smoother would look the same", "an exponential smoother would look the same"),
+        ("the single exponential holds", "the single exponential holds"),
+    ],
+)
+def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
+    assert readable(said) == told
+
+
+@pytest.mark.parametrize(
+    ("interval", "texts"),
+    [
+        ((126.0, 114.0, 151.0), ("126", "114", "151")),
+        ((784.0, 546.0, math.inf), ("785", "545", "∞")),
+        ((10_005.0, 10_002.0, 10_009.0), ("10,005", "10,002", "10,009")),
+        ((784.0, -math.inf, math.inf), ("784", "−∞", "∞")),
+        ((5.0, 5.0, 5.0), ("5", "5", "5")),
+    ],
+)
+def test_steps_have_the_digits_of_their_interval(interval: tuple[float, float, float], texts: tuple[str, str, str]) -> None:
+    assert steps_of_interval(*interval) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(950.0, "950 tokens"), (999_700.0, "1 M tokens"), (1_808_551.0, "1.8 M tokens"), (3.04e12, "3,000 G tokens")]
+)
+def test_tokens_have_two_digits(value: float, text: str) -> None:
+    assert tokens(value) == text

@@ -47,20 +47,20 @@ def test_intervals_hold_their_level(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _alarm(case: tuple[int, float, int]) -> bool:
-    """Whether a series that does not move is called anything but flat."""
+    """Whether a series that does not move is said to move: a law, a jump, a collapse."""
     n, correlation, seed = case
     noise = autoregressive_noise(np.random.default_rng(seed), n, deviation=0.02, correlation=correlation)
-    return fit(np.arange(float(n)), 0.5 + noise, healthy="up").status != "flat"
+    return fit(np.arange(float(n)), 0.5 + noise, healthy="up").status in ("converged", "non_stationary")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "correlation", "most"), [(50, 0.0, 0.06), (500, 0.0, 0.07), (500, 0.8, 0.12), (50, 0.8, 0.6)])
-def test_still_series_are_called_flat(n: int, correlation: float, most: float, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("n", "correlation", "most"), [(50, 0.0, 0.03), (500, 0.0, 0.045), (500, 0.8, 0.056), (50, 0.8, 0.09)])
+def test_still_series_are_not_said_to_move(n: int, correlation: float, most: float, capsys: pytest.CaptureFixture[str]) -> None:
     """The false-alarm rates of docs/theory/fit.md; `most` is the rate there plus three standard errors of 400 series."""
     with ProcessPoolExecutor(2) as pool:
         share = float(np.mean(list(pool.map(_alarm, [(n, correlation, seed) for seed in range(400)], chunksize=20))))
     with capsys.disabled():
-        print(f"n={n} correlation={correlation}: {share:.3f} of still series are not called flat")
+        print(f"n={n} correlation={correlation}: {share:.3f} of still series are said to move")
     assert share <= most
 
 

@@ -31,7 +31,7 @@ def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: flo
     Raises:
         InsufficientDataError: no run could be scored.
     """
-    checked_share("--from", from_share)
+    checked_share("--from", from_share, example="for the first 40 % write 0.4")
     checked_share("--level", level)
     if min_rows < 1:
         raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
@@ -79,5 +79,6 @@ def _score(path: Path, opening: Opening, *, metric: str, from_share: float, leve
         from_share=from_share,
         level=level,
         healthy=series.healthy,
+        bounds=series.bounds,
     )
     return ScoredRun(clean(record.name), cluster_of(path), result)

@@ -123,12 +123,13 @@ def steps_of(text: str | None) -> list[float] | None:
     return steps
 
 
-def checked_share(option: str, value: float) -> float:
+def checked_share(option: str, value: float, *, example: str = "for 90 % write 0.9") -> float:
     """Return a number strictly between 0 and 1.
 
     Args:
         option: its name, for the message.
         value: what came.
+        example: what to write for what, for the message.
 
     Returns:
         The value.
@@ -141,7 +142,7 @@ def checked_share(option: str, value: float) -> float:
         0.9
     """
     if not 0 < value < 1:
-        raise InvalidArgumentError(f"{option} expects a number between 0 and 1, both excluded; got {value:g}: for 90 % write 0.9")
+        raise InvalidArgumentError(f"{option} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
     return value
 
 

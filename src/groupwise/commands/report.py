@@ -67,7 +67,7 @@ def run(
         summaries = _summaries(paths, opening, metric=metric, until=until, at=steps, level=level, step=step, inputs=inputs)
         from groupwise.report.summary import provenance
 
-        made = provenance(_arguments())
+        made = provenance(_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
         if target is not None:
             step("drawing")
             from groupwise.report.html import render
@@ -107,12 +107,15 @@ def _summaries(
         record = opening.open(path)
         inputs += [Path(source.path) for source in record.sources]
         step(f"fitting {path.name}")
-        summaries.append(summarise(record, metric=metric, until=until, at=at, forecast_level=level, points=points))
+        summaries.append(summarise(record, metric=metric, until=until, at=at, forecast_level=level, points=points, opened=path))
     return summaries
 
 
-def _arguments() -> list[str]:
-    """Return the arguments of this process as a shell would take them."""
+def _arguments(paths: Sequence[Path]) -> list[str]:
+    """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
     import shlex
 
-    return [shlex.quote(argument) for argument in sys.argv[1:]]
+    from groupwise.report.paths import shown_argument
+
+    typed = {str(path) for path in paths}
+    return [shlex.quote(shown_argument(argument, typed)) for argument in sys.argv[1:]]

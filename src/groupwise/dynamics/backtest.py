@@ -35,6 +35,7 @@ def backtest(
     from_share: float = 0.4,
     level: float = 0.9,
     healthy: Direction = "any",
+    bounds: tuple[float, float] | None = None,
 ) -> Backtest:
     """Forecast the rest of a run from its first part, and score it.
 
@@ -47,6 +48,7 @@ def backtest(
         from_share: share of the rows that the forecast sees.
         level: nominal coverage of the band.
         healthy: as in `fit`.
+        bounds: as in `forecast`.
 
     Returns:
         Mean absolute error of our forecast ("groupwise") and of each simple method over window means, and the coverage.
@@ -91,6 +93,7 @@ def backtest(
         level=level,
         healthy=healthy,
         rows=rows,
+        bounds=bounds,
     )
     errors = {"groupwise": float(np.abs(ahead.mean_S - truth).mean())}
     for name in SIMPLE:

@@ -130,36 +130,51 @@ def _scan(
     return best[1], design, centred - design @ np.linalg.lstsq(design, centred, rcond=None)[0]
 
 
-def fall_from_height(observations: Observations, curve_M: FloatArray, noise_deviation: float) -> float:
-    """Time from which a curve that should rise has lost most of its height for good, or nan.
+def fall_from_height(observations: Observations) -> float:
+    """Time from which a metric that should rise has lost most of its height for good, or nan.
+
+    Read from the running mean and not from a fitted curve, which bridges rise and fall. The last twentieth of the rows
+    has to lie in the lower half of what was reached, and further from the height than their scatter explains.
+
+    Args:
+        observations: the series.
+
+    Returns:
+        The last time at which the running mean stood at its height; nan where it still does.
+    """
+    value, smooth = observations.value_M, _running_mean(observations)
+    if value.size < 12:
+        return float("nan")
+    few = max(3, value.size // 20)
+    # The height is the mean of the highest few, so that a short good time counts and a single lucky mean does not.
+    height = float(np.sort(smooth)[-few:].mean())
+    end = float(value[-few:].mean())
+    floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
+    scatter = float(np.sqrt(np.mean(np.diff(value) ** 2) / 2))
+    if height - end < 0.5 * (height - floor) or height - end < 5 * scatter / np.sqrt(few):
+        return float("nan")
+    high = np.flatnonzero(smooth >= height - 0.2 * (height - end))
+    first, last = int(high[0]), int(high[-1])
+    # Slow noise about a level visits both ends again and again; what collapsed stood high for a while and was seldom low meanwhile.
+    was_low = float((smooth[first : last + 1] < end + 0.25 * (height - end)).mean())
+    if was_low > 0.1 or last - first < few - 1 or last >= value.size - few:
+        return float("nan")
+    return float(observations.time_M[last])
+
+
+def explained(observations: Observations, curve_M: FloatArray) -> float:
+    """Share of the variance of the running mean that a fitted curve explains.
 
     Args:
         observations: the series.
         curve_M: fitted mean of each block.
-        noise_deviation: standard deviation of one block about it.
 
     Returns:
-        The last time at which the running mean of the rows stood at its height; nan where the curve holds its height.
-    """
-    top = int(curve_M.argmax())
-    height, end = float(curve_M[top]), float(curve_M[top:].min())
-    floor = min(float(observations.value_M.min()), 0.0) if height > 0 else float(observations.value_M.min())
-    lasting = float(curve_M[-1]) <= end + 0.25 * (height - end)
-    if top == curve_M.size - 1 or not lasting or height - end < 0.5 * (height - floor) or height - end < 2.5 * noise_deviation:
-        return float("nan")
-    return _last_time_high(observations, end)
-
-
-def _last_time_high(observations: Observations, end: float) -> float:
-    """The last time at which a running mean of the values is within a fifth of the fall from its top.
-
-    The values and not the fitted curve: a law that bridges rise and fall has its top in between.
+        At most 1; negative where a constant does better.
     """
     smooth = _running_mean(observations)
-    # The height is what is typical near the top, not the single highest mean.
-    height = float(np.quantile(smooth, 0.9))
-    high = np.flatnonzero(smooth >= height - 0.2 * (height - min(end, height)))
-    return float(observations.time_M[int(high[-1])])
+    total = float(((smooth - smooth.mean()) ** 2).sum())
+    return 1 - float(((smooth - curve_M) ** 2).sum()) / total if total > 0 else 1.0
 
 
 def wanders(found: LawFit, observations: Observations) -> bool:

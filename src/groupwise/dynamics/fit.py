@@ -17,7 +17,7 @@ from groupwise.dynamics.laws import LAWS, Law, law_by_name
 from groupwise.dynamics.observations import Observations, averaged, observe
 from groupwise.dynamics.results import Candidate, FitResult, Noise
 from groupwise.dynamics.search import linearised, shapes_by_search, whole_box
-from groupwise.dynamics.verdict import Verdict, doubtful, judge, ranked, unlimited
+from groupwise.dynamics.verdict import INERTIA, Verdict, doubtful, judge, ranked, unlimited
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
@@ -54,7 +54,8 @@ def fit(
         healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may fall in health.
 
     Returns:
-        The fit with its status as a sentence; the number is handed over whatever the status.
+        The fit with its status as a sentence; the number is handed over whatever the status. The interval of the plateau
+        covers every law that the evidence does not rule out; the others, and all if `law` is given, take the law as true.
 
     Raises:
         InsufficientDataError: fewer than three finite values.
@@ -122,11 +123,29 @@ def judged_fits(
     fits = _fit_all(observations, laws)
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], observations, level=level, widening_P=widening)
+    if fits[0].law.shapes:
+        parameters = _over_laws(fits, observations, parameters, level)
     if doubtful(observations, fits[0]):
         parameters = {name: unlimited(interval) for name, interval in parameters.items()}
     jump = breaks.find_break(observations) if len(laws) > 1 else None
     direction = healthy if len(laws) > 1 else "any"
     return JudgedFits(fits, widening, parameters, judge(observations, fits, parameters, jump, momentum=momentum, healthy=direction))
+
+
+def _over_laws(fits: list[LawFit], observations: Observations, parameters: dict[str, Interval], level: float) -> dict[str, Interval]:
+    """The plateau's interval widened to cover every law that the evidence does not rule out.
+
+    An interval that takes the chosen law as true is far too short where another law fits as well: the choice itself is
+    the larger part of the uncertainty.
+    """
+    plateau = parameters["plateau"]
+    low, high = plateau.low, plateau.high
+    best = min(found.aicc for found in fits)
+    for found in fits[1:]:
+        if found.law.shapes and found.aicc - best < INERTIA:
+            other = intervals_of(found, observations, level=level)["plateau"]
+            low, high = min(low, other.low), max(high, other.high)
+    return {**parameters, "plateau": Interval(plateau.value, low, high, level)}
 
 
 def _fit_all(observations: Observations, laws: tuple[Law, ...]) -> list[LawFit]:

@@ -34,7 +34,7 @@ PRIOR_WIDTH = 1.0
 # a row, times one of the factors; the residuals say which.
 DRIFT_COVERED = 0.5
 DRIFT_NOISE = 0.6
-DRIFT_FACTORS = (0.15, 0.5, 1.5, 3.0)
+DRIFT_FACTORS = (0.05, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def forecast(
     level: float = 0.9,
     healthy: Direction = "any",
     rows: int = 1,
+    bounds: tuple[float, float] | None = None,
 ) -> Forecast:
     """Forecast a metric at given times, with a band of the mean and a band of the next observation.
 
@@ -92,6 +93,7 @@ def forecast(
         level: nominal coverage of both bands.
         healthy: as in `fit`.
         rows: the observation of the second band is the mean of this many neighbouring rows.
+        bounds: the range that the metric cannot leave, (0, 1) for a share; None for none.
 
     Returns:
         Means and bands, the plateau, the time to 95 % of it, and the gain still expected.
@@ -123,26 +125,38 @@ def forecast(
     judged = judged_fits(observations, healthy=healthy)
     fits, verdict = judged.fits, judged.verdict
     mixture = components(fits, observations)
-    memory, drift = _drift(mixture, fits[0], observations, local)
-    mean, mean_low, mean_high = _band(mixture, local, drift, level)
-    noise = _noise_variance(fits[0], observations, local, rows)
-    _, low, high = _band(mixture, local, drift + noise, level)
-    now = observations.row_time_T[-1]
+    regression, drift = _memory(fits[0], mixture, observations, local)
+    moments = _moments(mixture, observations, local, regression)
+    mean, mean_low, mean_high = _band(moments, drift, level)
+    _, low, high = _band(moments, drift + _noise_variance(fits[0], observations, local, rows), level)
     return Forecast(
         status=verdict.status,
         message=verdict.message,
         level=level,
         time_S=ahead,
-        mean_S=mean + memory,
-        mean_low_S=mean_low + memory,
-        mean_high_S=mean_high + memory,
-        low_S=low + memory,
-        high_S=high + memory,
-        plateau=_plateau(mixture, level),
+        mean_S=_within(mean, bounds),
+        mean_low_S=_within(mean_low, bounds),
+        mean_high_S=_within(mean_high, bounds),
+        low_S=_within(low, bounds),
+        high_S=_within(high, bounds),
+        plateau=_within_interval(_plateau(mixture, level), bounds),
         time_to_95=_time_to_95(mixture, observations, level),
-        expected_gain=_gain(mixture, now, float(local.max()), level),
+        expected_gain=_gain(mixture, observations.row_time_T[-1], float(local.max()), level),
         notes=verdict.notes,
     )
+
+
+def _within(value_S: FloatArray, bounds: tuple[float, float] | None) -> FloatArray:
+    """Values held inside the range that the metric cannot leave."""
+    return value_S if bounds is None else np.clip(value_S, *bounds)
+
+
+def _within_interval(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
+    """An interval held inside the range that the metric cannot leave."""
+    if bounds is None:
+        return interval
+    value, low, high = (float(v) for v in np.clip([interval.value, interval.low, interval.high], *bounds))
+    return Interval(value, low, high, interval.level)
 
 
 def _checked_times(at_S: ArrayLike) -> FloatArray:
@@ -223,23 +237,39 @@ def _law_components(found: LawFit, observations: Observations, share: float, rec
     )
 
 
-def _moments(mixture: list[Components], time_S: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights (Q,), means and variances (Q, S) of all curves."""
-    weights, means, variances = [], [], []
+def _curves(mixture: list[Components], time_S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights (Q,) and means (Q, S) of all curves."""
+    weight = np.concatenate([part.weight_Q for part in mixture])
+    means = [part.plateau_Q[:, None] + part.drop_Q[:, None] * part.decay(time_S) for part in mixture]
+    return weight / weight.sum(), np.concatenate(means)
+
+
+def _moments(
+    mixture: list[Components], observations: Observations, time_S: FloatArray, regression_SM: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights (Q,), means and variances (Q, S) of all curves, corrected by the rows seen (universal kriging).
+
+    What the residuals say about a time ahead is said of plateau and drop too: both enter with what the regression leaves.
+    """
+    means, variances = [], []
+    one = 1 - regression_SM.sum(1)
     for part in mixture:
-        decay = part.decay(time_S)
-        weights.append(part.weight_Q)
-        means.append(part.plateau_Q[:, None] + part.drop_Q[:, None] * decay)
+        decay = part.decay(time_S) - part.decay(observations.time_M) @ regression_SM.T
+        means.append(part.plateau_Q[:, None] * one + part.drop_Q[:, None] * decay + regression_SM @ observations.value_M)
         variances.append(
-            part.plateau_variance_Q[:, None] + decay**2 * part.drop_variance_Q[:, None] + 2 * decay * part.covariance_Q[:, None]
+            part.plateau_variance_Q[:, None] * one**2
+            + decay**2 * part.drop_variance_Q[:, None]
+            + 2 * one * decay * part.covariance_Q[:, None]
         )
-    weight = np.concatenate(weights)
+    weight = np.concatenate([part.weight_Q for part in mixture])
     return weight / weight.sum(), np.concatenate(means), np.maximum(np.concatenate(variances), 0.0)
 
 
-def _band(mixture: list[Components], time_S: FloatArray, extra_S: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _band(
+    moments: tuple[FloatArray, FloatArray, FloatArray], extra_S: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Mean and equal-tailed band of the mixture at each time, with extra variance added."""
-    weight, mean, variance = _moments(mixture, time_S)
+    weight, mean, variance = moments
     deviation = np.sqrt(variance + extra_S)
     low, high = (mixture_quantile(weight, mean, deviation, tail) for tail in ((1 - level) / 2, (1 + level) / 2))
     return weight @ mean, low, high
@@ -271,16 +301,16 @@ def mixture_quantile(weight_Q: FloatArray, mean_QS: FloatArray, deviation_QS: Fl
     return np.asarray((low + high) / 2)
 
 
-def _drift(mixture: list[Components], lead: LawFit, observations: Observations, time_S: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What the last rows tell about the level ahead beyond the laws, and the variance that no law accounts for.
+def _memory(lead: LawFit, mixture: list[Components], observations: Observations, time_S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How the rows seen bear on the level ahead beyond the laws, and the variance of what no law accounts for.
 
     The truth leaves every law in time: the difference is a random walk. Its deviation over one span of the log is
     `DRIFT_COVERED` times the range covered plus `DRIFT_NOISE` times the scatter of a row, times a factor from
-    `DRIFT_FACTORS` that the residuals weigh. The slow part of the noise joins in. Both are predicted from the residuals
-    by linear regression.
+    `DRIFT_FACTORS` that the residuals weigh. The slow part of the noise joins in. Returns the regression weights of the
+    residuals at each time ahead, shape (S, M), and the variance of the walk that they leave.
     """
     time, span = observations.time_M, observations.span
-    weight, curves, _ = _moments(mixture, time)
+    weight, curves = _curves(mixture, time)
     residual = observations.value_M - weight @ curves
     shape, variance = lead.noise.best_shape, float(lead.noise.variance_E[lead.noise.best])
     scatter = np.sqrt(variance * observations.row_time_T.size / time.size)
@@ -289,18 +319,18 @@ def _drift(mixture: list[Components], lead: LawFit, observations: Observations, 
         variance * shape.share * (shape.share > 0) * shape.after(np.abs(a[:, None] - time[None, :])) for a in (time, time_S)
     )
     white = np.diag(variance * ((1 - shape.share) * observations.relative_variance_M + 1e-9))
-    score, memories, rests = [], [], []
+    score, weights, rests = [], [], []
     for factor in DRIFT_FACTORS:
         power = (factor * step) ** 2 / span
         walk, walk_ahead = (power * np.minimum(a[:, None], time[None, :]) for a in (time, time_S))
         cholesky = cho_factor(walk + slow + white, lower=True)
-        solved = cho_solve(cholesky, np.column_stack([residual, walk_ahead.T]))
-        score.append(-float(np.log(np.diag(cholesky[0])).sum()) - 0.5 * float(residual @ solved[:, 0]))
-        memories.append((walk_ahead + slow_ahead) @ solved[:, 0])
-        rests.append(power * time_S - np.einsum("sm,ms->s", walk_ahead, solved[:, 1:]))
+        regression = cho_solve(cholesky, (walk_ahead + slow_ahead).T).T
+        score.append(-float(np.log(np.diag(cholesky[0])).sum()) - 0.5 * float(residual @ cho_solve(cholesky, residual)))
+        weights.append(regression)
+        rests.append(power * time_S - np.einsum("sm,ms->s", walk_ahead, cho_solve(cholesky, walk_ahead.T)))
     share = np.exp(np.array(score) - max(score))
     share /= share.sum()
-    return share @ np.array(memories), np.maximum(share @ np.array(rests), 0.0)
+    return np.einsum("f,fsm->sm", share, np.array(weights)), np.maximum(share @ np.array(rests), 0.0)
 
 
 def _noise_variance(found: LawFit, observations: Observations, time_S: FloatArray, rows: int) -> FloatArray:

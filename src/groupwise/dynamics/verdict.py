@@ -91,10 +91,15 @@ def judge(
         return Verdict("not_identifiable", _doubt_sentence(observations), nan, notes)
     loose = unidentified(best, parameters) if best.law.shapes else ()
     change, sentence = _non_stationary(observations, fits, parameters, jump, healthy)
-    if not sentence and (loose or not best.law.shapes) and breaks.wanders(best, observations):
+    explained = breaks.explained(observations, best.curve_M)
+    if not sentence and (loose or not best.law.shapes) and explained < 0.5 and breaks.wanders(best, observations):
         change, sentence = 0.0, "non-stationary: the mean wanders as slowly as the log is long; no law describes it"
     if sentence:
         return Verdict("non_stationary", sentence, change, notes)
+    if best.law.shapes and explained < 0.02:
+        return Verdict("not_identifiable", _empty_sentence(best), nan, notes)
+    if not best.law.shapes and parameters["plateau"].width > float(np.ptp(observations.value_M)):
+        return Verdict("not_identifiable", _slow_sentence(observations, parameters["plateau"]), nan, notes)
     if not best.law.shapes:
         return Verdict("flat", _flat_sentence(parameters["plateau"], observations, fits), nan, notes)
     if loose:
@@ -111,20 +116,26 @@ def _non_stationary(
 ) -> tuple[float, str]:
     """A sentence, and since when, if no law holds."""
     best = fits[0]
-    swings = best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and parameters["period"].value < observations.span
-    if healthy == "up" and best.law.shapes and not swings:
-        deviation = float(np.sqrt(best.noise.variance_E[best.noise.best]))
-        fall = breaks.fall_from_height(observations, best.curve_M, deviation)
-        if np.isfinite(fall):
-            sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
+    # A rise and a fall are not yet an oscillation: that takes a period and a half.
+    swings = best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and 1.5 * parameters["period"].value < observations.span
+    beaten = jump is not None and jump.aicc + breaks.MARGIN < best.aicc
+    if healthy == "up" and not swings:
+        fall = breaks.fall_from_height(observations)
+        sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
+        # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
+        floored = float(observations.value_M.min()) >= 0
+        described = sharper or breaks.explained(observations, best.curve_M) > 0.5
+        if np.isfinite(fall) and (floored or described):
             since = jump.time if jump is not None and sharper else fall
             before, after = _levels(observations, since)
             return since, f"collapsed: the mean falls from {before:.4g} to {after:.4g}, from {_at(since, observations)} on"
-    if jump is not None and jump.aicc + breaks.MARGIN < best.aicc and breaks.matters(jump, observations):
-        kind = "collapsed" if healthy == "up" and jump.jump < 0 else "non-stationary"
+    if jump is not None and beaten and breaks.matters(jump, observations):
+        before, after = _levels(observations, jump.time)
+        recovered = abs(after - before) < 0.5 * abs(jump.jump)
         way = "falls" if jump.jump < 0 else "jumps up"
         size, when = f"{abs(jump.jump):.4g}", _at(jump.time, observations)
-        return jump.time, f"{kind}: the level {way} by {size} at {when}; no single law holds across it"
+        end = "and has come back since" if recovered else "no single law holds across it"
+        return jump.time, f"non-stationary: the level {way} by {size} at {when}; {end}"
     return float("nan"), ""
 
 
@@ -192,6 +203,17 @@ def _doubt_sentence(observations: Observations) -> str:
     return (
         f"not identifiable yet: {observations.rows} rows cannot tell slow noise from a curve smoothed before it was logged, "
         "which would hide its start; if the log is raw, say --set smoothing=1"
+    )
+
+
+def _empty_sentence(best: LawFit) -> str:
+    return f"not identifiable yet: the {best.law.name} law is preferred, but it explains nothing of what the rows do"
+
+
+def _slow_sentence(observations: Observations, plateau: Interval) -> str:
+    return (
+        f"not identifiable yet: over {observations.rows} rows slow changes cannot be told from slow noise; "
+        f"a constant would lie at {_range(plateau)}"
     )
 
 

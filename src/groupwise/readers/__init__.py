@@ -16,6 +16,7 @@ from groupwise.readers.assemble import Request
 from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
 from groupwise.readers.console import read_console, sniff_console
 from groupwise.readers.notebook import read_notebook, sniff_notebook
+from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
 from groupwise.readers.tables import (
     read_csv,
@@ -32,6 +33,7 @@ from groupwise.record import RunConfig, RunRecord, is_record
 
 __all__ = ["READERS", "Reader", "Request", "open_run"]
 
+_BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE = 0.3
 _LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md")
 _NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
@@ -103,7 +105,7 @@ def open_run(
 
     Raises:
         UnreadableRunError: the path holds no log that can be read; the message says why and what to do.
-        InvalidArgumentError: a setting is unknown or outside its domain.
+        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
         MissingMetricError: a column named by the user is not in the log.
 
     Example:
@@ -113,6 +115,7 @@ def open_run(
         ...     open_run(Path(home, "run.csv")).metrics()
         ('reward',)
     """
+    _check_names(columns or {})
     place, chosen = _split(path)
     given = _given(settings, config)
     request = Request(columns or {}, given, chosen)
@@ -125,6 +128,14 @@ def open_run(
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableRunError(f"expected a log that can be read, got {reason} for {shown(place)}: check the path") from None
+
+
+def _check_names(columns: Mapping[str, str]) -> None:
+    """Raise where a column is said to hold what groupwise does not know."""
+    for name in columns:
+        if name not in _BASE_NAMES and not is_quantity(name):
+            allowed = ", ".join((*_BASE_NAMES, *(known for known in known_quantities() if known not in _BASE_NAMES)))
+            raise InvalidArgumentError(f"expected a known name before = in --column, got {name[:60]!r}: use one of {allowed}, or eval/...")
 
 
 def _split(path: str | Path) -> tuple[Path, str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, UnreadableRunError
 from groupwise.readers.merge import Merged, merge_rows
-from groupwise.readers.rows import LARGEST_WIDTH, RowStore
+from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted
 from groupwise.readers.semantics import looks_like_trl, meanings_of, plain
 from groupwise.readers.source import shown
 from groupwise.record import Meaning, RunConfig, RunRecord, Source
@@ -37,6 +37,7 @@ _SECOND_KEYS = (
 _STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
 _DURATION_KEYS = ("step_time", "step_seconds", "time_per_step", "perf/time_per_step", "timing_s/step", "perf/step_s")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
+_CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _SETTING_KEYS = {
     "group_size": "group_size", "num_generations": "group_size", "num_questions": "prompts_per_step", "num_groups": "prompts_per_step",
     "num_prompts": "prompts_per_step", "kl_coef": "kl_weight",
@@ -108,6 +109,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     step_key, step_R, notes = _steps(log, chosen)
     hidden = {step_key} if step_key else set()
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
+    cumulative |= {column for name, column in chosen.items() if name in _CLOCKS}
     merged = merge_rows(store, step_R, hidden=hidden, cumulative=cumulative, chosen="" if log.name else request.chosen)
     columns = dict(merged.columns)
     if not columns:
@@ -115,7 +117,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     framework = log.framework or ("trl" if looks_like_trl(columns) else "")
     config, spacing = _with_spacing(_with_logged(log.config, columns), merged, framework)
     config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
-    clock = _clock(merged, columns, config, framework, spacing)
+    clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
+    if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
+        notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     if not step_key and log.step is None and not chosen and not _known(columns, config, framework):
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
@@ -160,18 +164,24 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, list[str]]:
     spelled: dict[str, str] = {}
     for key in store.names():
         spelled.setdefault(plain(key), key)
-    best, most = "", 0
-    for name in STEP_KEYS:
-        if name not in spelled:
-            continue
-        values = store.sparse(spelled[name])[1]
-        good = int((np.isfinite(values) & (values == np.floor(values))).sum())
-        if good > most:
-            best, most = spelled[name], good
-    if best and most * 2 >= store.count:
-        return best, store.dense(best), []
+    present = [spelled[name] for name in STEP_KEYS if name in spelled]
+    for counted_in in (_whole_values, _increasing_values):
+        best = max(present, key=lambda key: counted_in(store.sparse(key)[1]), default="")
+        if best and counted_in(store.sparse(best)[1]) * 2 >= store.count:
+            return best, store.dense(best), []
     rows = np.arange(1, store.count + 1, dtype=np.float64)
     return "", rows, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
+
+
+def _whole_values(values: Array) -> int:
+    """Return how many values are whole numbers."""
+    return int((np.isfinite(values) & (values == np.floor(values))).sum())
+
+
+def _increasing_values(values: Array) -> int:
+    """Return how many values there are where they increase but for a few restarts, as fractional steps do; else 0."""
+    finite = values[np.isfinite(values)]
+    return len(finite) if len(finite) > 1 and (np.diff(finite) <= 0).mean() <= 0.2 else 0
 
 
 def _with_logged(config: RunConfig, columns: Mapping[str, Array]) -> RunConfig:
@@ -205,7 +215,7 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, framework: str, spacing: float) -> dict[str, Array | None]:
     """Return the base columns: optimiser updates, windows, tokens and seconds."""
     step = merged.step.astype(np.float64)
-    per_step = float(config.value("updates_per_step") or 1.0)
+    per_step = _updates_per_step(config)
     window = np.ones(len(step))
     if framework == "trl" or config.logging_steps.known:
         trained = np.flatnonzero(merged.trained)
@@ -222,11 +232,36 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
         steps_done = np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
         seconds = np.cumsum(np.nan_to_num(durations, nan=0.0, posinf=0.0) * (np.clip(steps_done, 0, spacing)))
     return {
-        "optimizer_updates": step * per_step if updates is None else updates,
+        "optimizer_updates": _updates(merged, config) if updates is None else updates,
         "window": window,
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
         "seconds": seconds,
     }
+
+
+def _updates(merged: Merged, config: RunConfig) -> Array:
+    """Return the updates so far by the steps alone, fractional ones where the log counts so."""
+    counted_by = merged.step.astype(np.float64) if merged.clock is None or merged.clock[0] < 0 else merged.clock
+    return counted_by * _updates_per_step(config)
+
+
+def _updates_per_step(config: RunConfig) -> float:
+    """Return the optimiser updates of one step, 1 where they are unknown."""
+    return float(config.value("updates_per_step") or 1.0)
+
+
+def _chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array | None]:
+    """Return the clocks that the user named; raise where one falls."""
+    found: dict[str, Array | None] = {}
+    for name in _CLOCKS:
+        if name not in chosen or chosen[name] not in columns:
+            continue
+        values = columns[chosen[name]]
+        order = np.arange(len(values), dtype=np.float64)
+        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None)
+        if found[name] is None:
+            raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another")
+    return found
 
 
 def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None) -> Array | None:
@@ -260,10 +295,11 @@ def _store_notes(store: RowStore) -> list[str]:
     notes = []
     mixed = {key: count for key, count in store.texts.items() if key in set(store.names())}
     if mixed:
-        some = ", ".join(f"{key} ({count})" for key, count in list(mixed.items())[:3])
-        notes.append(f"{sum(mixed.values())} cells that hold a text count as missing: {some}{', ...' if len(mixed) > 3 else ''}")
+        some = ", ".join(f"{key} ({count})" for key, count in list(mixed.items())[:3]) + (", ..." if len(mixed) > 3 else "")
+        cells = counted(sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count")
+        notes.append(f"{cells} as missing: {some}")
     if store.too_wide:
-        notes.append(f"the log has more than {LARGEST_WIDTH} keys: {store.too_wide} cells of the later ones left out")
+        notes.append(f"the log has more than {LARGEST_WIDTH} keys: {counted(store.too_wide, 'cell')} of the later ones left out")
     return notes
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
+from groupwise.readers.rows import counted
 from groupwise.record import RunConfig, Source
 from groupwise.tables import read_parquet
 
@@ -49,7 +50,7 @@ def completions_of(
         except UnreadableRunError:
             table = None
         if table is None:
-            notes.append(f"{path.name} is damaged or holds no completions and was left out")
+            notes.append(f"the file {path.name} is damaged or holds no completions and was left out")
             continue
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
@@ -89,9 +90,8 @@ def without_evaluations(
     if not foreign:
         return rollouts, ()
     left = rollouts.filter(~pl.col("step").is_in(foreign))
-    note = (
-        f"the completions of {len(foreign)} steps with an evaluation are the evaluation's (TRL writes them over the training's): left out"
-    )
+    steps = counted(len(foreign), "step")
+    note = f"the completions of {steps} with an evaluation are the evaluation's (TRL writes them over the training's): left out"
     return (left if len(left) else None), (note,)
 
 

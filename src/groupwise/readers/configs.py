@@ -30,6 +30,7 @@ _ALIASES = {
     "refresh_interval": "refresh_interval", "updates_per_step": "updates_per_step",
     "optimizer_updates_per_rollout_batch": "updates_per_step", "logging_steps": "logging_steps",
     "scale_rewards": "scale_rewards", "use_std_normalization": "scale_rewards",
+    "multi_objective_aggregation": "multi_objective_aggregation",
     "temperature": "temperature", "sampling_temperature": "temperature",
     "model_name_or_path": "model", "model_name": "model", "model": "model", "model/name": "model", "base_model": "model",
     "framework": "framework", "framework_version": "framework_version", "trl_version": "framework_version", "seed": "seed",

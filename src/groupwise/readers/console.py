@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Array, Log, Request, assemble
 from groupwise.readers.configs import with_found
-from groupwise.readers.rows import RowStore
+from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import open_text, peek, shown
 from groupwise.readers.tables import keep_row
 from groupwise.record import RunRecord
@@ -111,7 +111,7 @@ def read_console(path: Path, request: Request) -> RunRecord:
         raise UnreadableRunError(
             f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: give the log of the training itself"
         )
-    notes = [f"{damaged} printed rows are damaged and were left out"] if damaged else []
+    notes = [f"{counted(damaged, 'printed row is damaged and was', 'printed rows are damaged and were')} left out"] if damaged else []
     if summaries:
         notes.append("the summary row at the end is left out" if summaries == 1 else f"{summaries} summary rows left out")
     step, found = _steps_of(store, bars, stated)
@@ -166,5 +166,6 @@ def _steps_of(store: RowStore, bars: list[tuple[int, int]], stated: dict[str, An
     spacing = round(total / count) if total else 0
     order = np.maximum(np.cumsum(main), 1).astype(np.float64)
     if spacing >= 1 and spacing * count <= total < spacing * (count + 1):
-        return order * spacing, [f"the steps are counted: {count} rows over the {total} steps that the log states, one every {spacing}"]
+        rows = counted(count, "row")
+        return order * spacing, [f"the steps are counted: {rows} over the {total} steps that the log states, one every {spacing}"]
     return order, ["the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"]

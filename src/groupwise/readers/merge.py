@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore
+from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, counted
 
 _EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test"})
 _EITHER = frozenset({"step", "epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
@@ -20,6 +20,7 @@ _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
 _LARGEST_STEP = 2.0**53
+_FRACTIONAL_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Merged:
         trained: T flags, whether the step has a row that is not an evaluation alone.
         rows: rows that went in.
         notes: what was decided.
+        clock: T increasing numbers that the log gave as fractional steps, or None where its steps are whole.
     """
 
     step: NDArray[np.int64]
@@ -39,6 +41,7 @@ class Merged:
     trained: NDArray[np.bool_]
     rows: int
     notes: tuple[str, ...]
+    clock: NDArray[np.float64] | None = None
 
 
 def is_evaluation(key: str) -> bool:
@@ -58,7 +61,7 @@ def merge_rows(
 
     Args:
         store: the rows.
-        step_R: the step of each row; a row without a whole number is left out.
+        step_R: the step of each row; a row without a number is left out, and fractional ones are numbered.
         hidden: keys that are not carried over.
         cumulative: keys of which a step keeps the largest value.
         chosen: the run to keep, by the value of a column such as seed or run; "" where the log is of one run.
@@ -71,17 +74,14 @@ def merge_rows(
     """
     notes: list[str] = []
     mine = _rows_of(store, chosen)
-    usable = np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
-    usable &= np.where(usable, step_R, 0.5) == np.floor(np.where(usable, step_R, 0.5))
-    if not usable[mine].any():
-        raise UnreadableRunError("expected whole numbers as steps, got none in any row: name the column with --column step=NAME")
-    if not usable[mine].all():
-        notes.append(f"{_count(int((~usable[mine]).sum()), 'row')} without a whole-numbered step left out")
-    if not mine.all():
-        notes.append(f"{_count(int((~mine).sum()), 'row')} of other runs left out")
-    usable &= mine
     kinds = _kinds(store)
-    main = usable & _main_rows(store, kinds)
+    trains = _main_rows(store, kinds)
+    given, (step_R, clock) = step_R, _numbered(step_R, mine, trains)
+    usable = _usable(step_R, mine, notes)
+    if not mine.all():
+        notes.append(f"{counted(int((~mine).sum()), 'row')} of other runs left out")
+    usable &= mine
+    main = usable & trains
     if not main.any():
         main = usable
     kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
@@ -89,12 +89,52 @@ def merge_rows(
     columns = _reduced(store, kinds, kept, index, len(step), set(hidden), set(cumulative), notes)
     trained = np.zeros(len(step), dtype=bool)
     trained[index[main[kept]]] = True
-    return Merged(step, columns, trained, int(kept.sum()), tuple(notes))
+    if given is not step_R:
+        clock = None if clock is None else clock[step - 1]
+        step = np.arange(1, len(step) + 1, dtype=np.int64)
+        why = "" if clock is not None else " in the order of the rows, for they fall too often to be a clock"
+        notes.append(f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}")
+    return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
 
 
-def _count(number: int, noun: str) -> str:
-    """Return "1 row" or "12 rows"."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def _usable(step_R: NDArray[np.float64], mine: NDArray[np.bool_], notes: list[str]) -> NDArray[np.bool_]:
+    """Return which rows have a step that can be kept exactly; the others are named with what is wrong with theirs."""
+    finite = np.isfinite(step_R)
+    exact = finite & (np.abs(step_R) < _LARGEST_STEP)
+    whole: NDArray[np.bool_] = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
+    if not whole[mine].any() and (finite & ~exact)[mine].any():
+        raise UnreadableRunError("expected steps below 2^53, got larger ones in every row: name another column with --column step=NAME")
+    if not whole[mine].any():
+        raise UnreadableRunError("expected whole numbers as steps, got none in any row: name the column with --column step=NAME")
+    reasons = (
+        (~finite, "without a step"),
+        (finite & ~exact, "with a step of 2^53 or more, where doubles no longer tell neighbours apart,"),
+        (exact & ~whole, "with a fractional step"),
+    )
+    notes += [f"{counted(int((bad & mine).sum()), 'row')} {words} left out" for bad, words in reasons if (bad & mine).any()]
+    return whole
+
+
+def _numbered(
+    step_R: NDArray[np.float64], mine: NDArray[np.bool_], main: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return whole steps for fractional ones, and the number behind each step where that is a clock; whole ones stay as they are.
+
+    Equal numbers are one step, so restarts and evaluations keep their places; where the numbers fall too often to be a
+    clock, the rows are counted.
+    """
+    usable = mine & np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
+    values = step_R[usable]
+    if not len(values) or (values != np.floor(values)).mean() < _FRACTIONAL_SHARE:
+        return step_R, None
+    ordered = step_R[usable & main] if (usable & main).any() else values
+    numbered = step_R.copy()
+    if (np.diff(ordered) < 0).sum() > max(2, _UNORDERED_SHARE * len(ordered)):
+        numbered[usable] = np.arange(1, len(values) + 1)
+        return numbered, None
+    clock, rank = np.unique(values, return_inverse=True)
+    numbered[usable] = rank + 1
+    return numbered, clock
 
 
 def _rows_of(store: RowStore, chosen: str) -> NDArray[np.bool_]:
@@ -166,12 +206,12 @@ def _standing(step: NDArray[np.int64], usable: NDArray[np.bool_], main: NDArray[
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {_count(int(position[falls[-1]]), 'row')}: that looks like a second run in the "
-            f"same log, so the last run is read and {_count(lost, 'row')} before it set aside"
+            f"the step starts again at {restart} after {counted(int(position[falls[-1]]), 'row')}: that looks like a second run in the "
+            f"same log, so the last run is read and {counted(lost, 'row')} before it set aside"
         )
     else:
-        times = _count(len(falls), "time")
-        notes.append(f"the run was restarted {times} (the step drops back): {_count(lost, 'row')} superseded by what came after")
+        times = counted(len(falls), "time")
+        notes.append(f"the run was restarted {times} (the step drops back): {counted(lost, 'row')} superseded by what came after")
     return kept
 
 
@@ -209,7 +249,7 @@ def _reduced(
         most, some = max(averaged.values()), ", ".join(list(averaged)[:3])
         notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some}{', ...' if len(averaged) > 3 else ''})")
     if repeated:
-        notes.append(f"{_count(len(repeated), 'step')} logged more than once: the last values are kept")
+        notes.append(f"{counted(len(repeated), 'step')} logged more than once: the last values are kept")
     return columns
 
 

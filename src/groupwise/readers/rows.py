@@ -57,6 +57,24 @@ def clean_key(key: Any) -> str:
     return text.strip()[:200] or "unnamed"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is".
+
+    Args:
+        number: how many.
+        one: words for one.
+        many: words for more; `one` with an s where empty.
+
+    Returns:
+        Number and words.
+
+    Example:
+        >>> counted(1, "line is", "lines are"), counted(2, "row")
+        ('1 line is', '2 rows')
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 class _Column:
     """Values of one key; row numbers are kept only once a row lacks it."""
 

@@ -23,7 +23,7 @@ _TRL_RULES: tuple[tuple[str, str, str], ...] = (
     (r"completions/(mean|min|max)_terminated_length", "terminated_length", "{} tokens of the completions that ended by themselves"),
     (r"completions/clipped_ratio", "truncated_share", "share of completions cut off at the length limit"),
     (r"entropy", "entropy", "mean entropy of the policy over tokens, nats"),
-    (r"kl", "kl", "mean KL divergence to the reference policy, nats a token; logged only where its weight is not 0"),
+    (r"kl", "kl", "mean KL divergence to the reference policy, nats a token; TRL logs it where its weight is not 0, Unsloth always"),
     (r"grad_norm", "gradient_norm", "norm of the gradient before clipping"),
     (r"loss|training loss", "loss", "the policy loss: near 0 on-policy by construction, it says nothing about learning"),
     (r"learning_rate", "learning_rate", "learning rate of the last update of the row"),
@@ -53,6 +53,12 @@ _PLAIN_RULES: tuple[tuple[str, str], ...] = (
 )
 _ALWAYS_FROM: tuple[tuple[str, Version], ...] = (("frac_reward_zero_std", (0, 18)), ("entropy", (0, 20)), ("step_time", (0, 26)))
 _SOMETIMES_FROM: tuple[tuple[str, Version], ...] = (("policy_loss", (1, 8)), ("aux_loss", (1, 7)), ("entropy_coef", (1, 8)))
+# Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
+_ASYNCHRONOUS = re.compile(
+    r"sample/(staleness_|dropped_stale|rollout_queue_size|time_in_queue).*|perf/(rollout_wait_s|weight_sync_s|fwd_bwd_s)"
+    r"|rollout/(inflight|generated_tok_s|score_queue_size|backpressure_s|fork_frac)|weight_sync_time_s|queue_wait_time_s|training_tok/s"
+)
+_AGGREGATION_FROM: Version = (0, 27)
 _TRL = tuple((re.compile(pattern), quantity, words) for pattern, quantity, words in _TRL_RULES)
 _PLAIN = tuple((re.compile(pattern), quantity) for pattern, quantity in _PLAIN_RULES)
 
@@ -120,6 +126,8 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
     names = {plain(key) for key in keys}
     low, high = (0, 14), _NEWEST
     complete = complete and {"epoch", "learning_rate", "completions/mean_length"} <= names
+    if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
+        return VersionRange((1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST)
     functions = [name for name in names if name.startswith("rewards/")]
     old = ("completion_length" in names and "completions/mean_length" not in names) or (
         bool(functions) and not any(name.endswith(("/mean", "/std")) for name in functions)
@@ -166,6 +174,32 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
     return tuple(meaning for meaning in found if meaning is not None)
 
 
+def known_quantities() -> tuple[str, ...]:
+    """Return the canonical quantities that a column can be said to hold; "<function>" stands for any name.
+
+    Example:
+        >>> "reward" in known_quantities(), "nope" in known_quantities()
+        (True, False)
+    """
+    listed = ["reward", "reward/<function>", "reward_std_within_group", "reward_std_batch", "reward_std_ambiguous"]
+    listed += ["dead_group_share", "positive_share"]
+    listed += [quantity for _, quantity in _PLAIN_RULES] + [quantity for _, quantity, _ in _TRL_RULES if "/" not in quantity]
+    return tuple(dict.fromkeys(listed))
+
+
+def is_quantity(name: str) -> bool:
+    """Return whether a name is that of a canonical quantity, perhaps on the evaluation prompts or of one part (`_max`).
+
+    Example:
+        >>> is_quantity("reward/correct"), is_quantity("eval/reward"), is_quantity("completion_length_max"), is_quantity("nope")
+        (True, True, True, False)
+    """
+    bare = name.removeprefix("eval/")
+    if re.fullmatch(r"(reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
+        return True
+    return bare in known_quantities() or re.sub(r"_(min|max)$", "", bare) in known_quantities()
+
+
 def _evaluated(key: str) -> tuple[str, bool]:
     """Return the key without an evaluation's prefix, and whether it had one."""
     name = plain(key).rsplit(" - ", 1)[-1]
@@ -185,7 +219,8 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
     if name == "reward_std":
         return _reward_std(key, columns, config, versions, prefix)
     if name == "frac_reward_zero_std":
-        return _dead_groups(key, columns[key], config, window, prefix)
+        several = len(_reward_functions(columns, prefix)) > 1 and versions.high >= _AGGREGATION_FROM
+        return _dead_groups(key, columns[key], config, window, prefix, several=several)
     if name.startswith("clip_ratio/") or name == "clip_ratio":
         return _clip_ratio(key, columns[key], prefix)
     function = re.fullmatch(r"rewards/(.+?)(/mean|/std)?", name)
@@ -206,15 +241,57 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
     return None
 
 
-def _function_std(columns: Columns, prefix: str) -> NDArray[np.float64] | None:
-    """Return the batch spread of the only reward function, or None where there are several or none."""
-    wanted = ((values, *_evaluated(key)) for key, values in columns.items())
-    found = [values for values, name, evaluated in wanted if evaluated == bool(prefix) and re.fullmatch(r"rewards/[^/]+/std", name)]
-    return found[0] if len(found) == 1 else None
+def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Return what is logged of each reward function: "mean" and "std" where it is there."""
+    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for key, values in columns.items():
+        name, evaluated = _evaluated(key)
+        match = re.fullmatch(r"rewards/(.+?)(?:/(mean|std))?", name)
+        if match and evaluated == bool(prefix):
+            found.setdefault(match[1], {})[match[2] or "mean"] = values
+    return found
+
+
+def _weight(columns: Columns, mean: NDArray[np.float64] | None, prefix: str) -> float | None:
+    """Return the weight of the only reward function, reward over its mean, or None where that is not one number."""
+    total = next((values for key, values in columns.items() if _evaluated(key) == ("reward", bool(prefix))), None)
+    if mean is None or total is None:
+        return None
+    both = np.isfinite(mean) & np.isfinite(total)
+    moves = both & (np.abs(mean) > 1e-3)
+    if moves.sum() < 3:
+        return None
+    weight = float(np.median(total[moves] / mean[moves]))
+    alike = np.allclose(total[both], weight * mean[both], rtol=1e-3, atol=1e-4 * max(1.0, abs(weight)))
+    return weight if alike else None
+
+
+def _judged_by_function(columns: Columns, std: NDArray[np.float64], prefix: str) -> str:
+    """Return "batch", "within" or "" from reward_std over the batch spread of the only reward function.
+
+    Proportional to it with the weight that the means tell, it is the batch's; not proportional at all, it is not the batch's.
+    """
+    functions = list(_reward_functions(columns, prefix).values())
+    if len(functions) != 1 or "std" not in functions[0]:
+        return ""
+    twin = functions[0]["std"]
+    moves = np.isfinite(twin) & np.isfinite(std) & (twin > 1e-3)
+    if moves.sum() < 3:
+        return ""
+    twin, std = twin[moves], std[moves]
+    ratio = float(np.median(std / twin))
+    if not np.allclose(std, ratio * twin, rtol=1e-3, atol=1e-4 * max(1.0, ratio)):
+        return "within"
+    weight = _weight(columns, functions[0].get("mean"), prefix)
+    expected = 1.0 if weight is None else abs(weight)
+    return "batch" if np.allclose(std, expected * twin, rtol=1e-3, atol=1e-4 * min(1.0, expected)) else ""
 
 
 def _reward_std(key: str, columns: Columns, config: RunConfig, versions: VersionRange, prefix: str) -> Meaning:
-    """Return the meaning of reward_std: within groups up to TRL 0.26, over the whole batch from 0.27."""
+    """Return the meaning of reward_std: within groups up to TRL 0.26 and in its asynchronous trainer, else over the whole batch."""
+    if any(_ASYNCHRONOUS.fullmatch(_evaluated(name)[0]) for name in columns):
+        text = "mean over groups of the standard deviation of the total reward within the group, with G and not G - 1 in the denominator"
+        return Meaning(key, f"{prefix}reward_std_within_group", f"{text} (TRL's asynchronous trainer)")
     within = f"mean over groups of the standard deviation of the total reward within the group ({versions.words()})"
     batch = f"standard deviation of the total reward over the whole batch, within and between prompts ({versions.words()})"
     if versions.high <= (0, 26):
@@ -223,17 +300,13 @@ def _reward_std(key: str, columns: Columns, config: RunConfig, versions: Version
         return Meaning(key, f"{prefix}reward_std_batch", batch)
     if config.value("prompts_per_step") == 1:
         return Meaning(key, f"{prefix}reward_std_within_group", "standard deviation of the total reward within the one group of the step")
-    twin = _function_std(columns, prefix)
-    if twin is not None:
-        both = np.isfinite(twin) & np.isfinite(columns[key])
-        moves = both & (twin > 1e-3)
-        if moves.sum() >= 3:
-            equal = bool(np.allclose(twin[moves], columns[key][moves], rtol=1e-3, atol=1e-4))
-            if equal:
-                text = "standard deviation of the total reward over the whole batch: equal to that of its only reward function in every row"
-                return Meaning(key, f"{prefix}reward_std_batch", text)
-            text = "mean over groups of the standard deviation within the group: it differs from the batch's in the log"
-            return Meaning(key, f"{prefix}reward_std_within_group", text)
+    judged = _judged_by_function(columns, columns[key], prefix)
+    if judged == "batch":
+        text = "standard deviation of the total reward over the whole batch: in every row that of its only function times its weight"
+        return Meaning(key, f"{prefix}reward_std_batch", text)
+    if judged == "within":
+        text = "mean over groups of the standard deviation within the group: it is not proportional to the batch's in the log"
+        return Meaning(key, f"{prefix}reward_std_within_group", text)
     text = (
         "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the log does not say which "
         f"({versions.words()}): read as an upper bound of the spread within groups"
@@ -241,20 +314,27 @@ def _reward_std(key: str, columns: Columns, config: RunConfig, versions: Version
     return Meaning(key, f"{prefix}reward_std_ambiguous", text, ambiguous=True)
 
 
-def _dead_groups(key: str, values: NDArray[np.float64], config: RunConfig, window: float, prefix: str) -> Meaning:
-    """Return the meaning of frac_reward_zero_std: of groups, but of the whole batch where rewards are scaled by the batch."""
+def _dead_groups(key: str, values: NDArray[np.float64], config: RunConfig, window: float, prefix: str, *, several: bool) -> Meaning:
+    """Return the meaning of frac_reward_zero_std: of groups, but of the whole batch where advantages are scaled by the batch.
+
+    `several`: whether the version can normalise each of several reward functions before it sums them.
+    """
     groups = "share of groups whose completions all have the same total reward"
-    scaling = config.value("scale_rewards")
-    if scaling in ("group", "none"):
-        return Meaning(key, f"{prefix}dead_group_share", groups)
-    if scaling == "batch":
-        text = "whether the whole batch has one reward (rewards are scaled by the batch): it does not count dead groups"
+    scaling, aggregation = config.value("scale_rewards"), config.value("multi_objective_aggregation")
+    if scaling == "batch" or aggregation == "normalize_then_sum":
+        why = "each function is normalised before the sum" if aggregation == "normalize_then_sum" else "rewards are scaled by the batch"
+        text = f"whether the whole batch has one reward ({why}): it does not count dead groups"
         return Meaning(key, f"{prefix}dead_batch_share", text, unavailable=True)
+    open_order = several and aggregation is None
+    if scaling in ("group", "none") and not open_order:
+        return Meaning(key, f"{prefix}dead_group_share", groups)
     finite = values[np.isfinite(values)]
     counts = finite * max(1.0, window)
     if len(finite) and bool((np.abs(counts - np.round(counts)) > 0.01).any()):
         return Meaning(key, f"{prefix}dead_group_share", f"{groups}: its values are finer than the batch as a whole could give")
-    text = f"{groups}, unless rewards were scaled by the batch, when it reads 0 although groups are dead: a lower bound"
+    causes = ["rewards were scaled by the batch"] if scaling is None else []
+    causes += ["each function was normalised before the sum (multi_objective_aggregation)"] if open_order else []
+    text = f"{groups}, unless {' or '.join(causes)}, when it reads 0 although groups are dead: a lower bound"
     return Meaning(key, f"{prefix}dead_group_share", text, ambiguous=True)
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, clean_key, parse_number
+from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
 from groupwise.record import RunRecord
 from groupwise.run_config import RunConfig
@@ -86,7 +86,8 @@ def read_csv(path: Path, request: Request) -> RunRecord:
         if batch:
             store.add_cells(names, batch)
     if broken:
-        notes.append(f"{broken} rows have more or fewer cells than the header: missing cells are empty, further ones left out")
+        has = counted(broken, "row has", "rows have")
+        notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
     return assemble(Log(store, path, "csv", seen.size, request.config, tuple(notes)), request)
 
 
@@ -111,7 +112,7 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
         unique.append(final)
     again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
     if again:
-        notes.append(f"{len(again)} column names come more than once: the later ones carry a number")
+        notes.append(f"{counted(len(again), 'column')} of a name that comes more than once: the later ones carry a number")
     return unique
 
 
@@ -184,9 +185,9 @@ def read_jsonl(path: Path, request: Request) -> RunRecord:
                 store.add(row["data"] | {"step": row["step"]} if set(row) == {"step", "data"} and isinstance(row["data"], dict) else row)
     notes = list(_encoding_notes(seen)) + _json_notes(reader, skipped)
     if damaged:
-        notes.append(f"{damaged} lines are not whole JSON objects and were left out")
+        notes.append(f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out")
     if damaged > store.count:
-        raise UnreadableRunError(f"expected one JSON object a line, got {damaged} damaged lines in {shown(path)}: repair it")
+        raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     return assemble(Log(store, path, "jsonl", seen.size, request.config, tuple(notes)), request)
 
 
@@ -199,7 +200,7 @@ def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
     """Return notes on what the JSON held besides rows of the run."""
     notes = []
     if reader.duplicates:
-        notes.append(f"{reader.duplicates} rows give a key twice: the last value counts")
+        notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
     if skipped:
         notes.append("the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out")
     return notes
@@ -260,7 +261,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
             raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
         notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
     if strange:
-        notes.append(f"{strange} elements of the list are not rows and were left out")
+        notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
     return assemble(Log(store, path, "json", seen.size, request.config, tuple(notes)), request)
 
 

@@ -18,7 +18,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
 from groupwise.readers.completions import completions_of, without_evaluations
 from groupwise.readers.configs import recover
-from groupwise.readers.rows import RowStore
+from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
 from groupwise.record import RunConfig, RunRecord
 
@@ -145,9 +145,9 @@ def _record(states: list[State], folder: Path | None, request: Request, notes: t
     found = list(notes)
     store = newest.store if len(states) == 1 else _stitched(states, found)
     if not newest.whole:
-        found.append(f"{shown(newest.path)} is cut off or damaged after row {newest.store.count}: the whole rows before are used")
+        found.append(f"the file {shown(newest.path)} is cut off or damaged after row {newest.store.count}: the whole rows before are used")
     if newest.duplicates:
-        found.append(f"{newest.duplicates} rows give a key twice: the last value counts")
+        found.append(f"{counted(newest.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
     if newest.skipped:
         found.append("the summary row at the end is left out")
     config = _merged(recover(newest.path, folder), request.config)
@@ -173,7 +173,8 @@ def _stitched(states: list[State], notes: list[str]) -> RowStore:
         before = store.count
         load_state(state.path, store, below)
         if state is not states[0] and store.count > before:
-            notes.append(f"{store.count - before} rows before step {below:g} come from {shown(state.path)}: the newer state lacks them")
+            found = counted(store.count - before, f"row before step {below:g} comes", f"rows before step {below:g} come")
+            notes.append(f"{found} from {shown(state.path)}: the newer state lacks them")
     return store
 
 
@@ -257,7 +258,7 @@ def read_folder(path: Path, request: Request) -> RunRecord:
             states.append(load_state(file))
         except GroupwiseError as error:
             problem = problem or error
-            notes.append(f"{shown(file)} could not be read, so an older state is used")
+            notes.append(f"the file {shown(file)} could not be read, so an older state is used")
     if not states:
         raise problem or UnreadableRunError(f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder")
     return _record(states, home, request, tuple(notes) if states else ())

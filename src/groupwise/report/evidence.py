@@ -17,8 +17,8 @@ from groupwise.record import Meaning, RunRecord
 from groupwise.report.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
 from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.groups import GroupEvidence, Track
-from groupwise.report.verdict import before_and_after, law_name, subject, verdict
-from groupwise.report.wording import capital, clean, count, number, sentence, share
+from groupwise.report.verdict import ALL_LAWS, before_and_after, subject, verdict
+from groupwise.report.wording import capital, clean, count, law_name, number, sentence, share
 
 FloatArray = NDArray[np.float64]
 FEW_ROWS = 60
@@ -158,7 +158,7 @@ def _forecast_lines(outlook: Outlook, *, settled: bool) -> list[Line]:
     return [
         following,
         mean,
-        Line("plateau", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{100 * plateau.level:.0f} % interval"),
+        Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{100 * plateau.level:.0f} % interval"),
     ]
 
 

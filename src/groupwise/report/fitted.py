@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 _GRID = 48
 _RIVALS = 2
+_LAST_STEP = 1e12
 _RIVAL_WEIGHT = 0.05
 
 
@@ -300,6 +301,7 @@ def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlo
         smoothing=series.smoothing,
         level=level,
         healthy=series.healthy,
+        bounds=series.bounds,
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     rows = [ForecastRow(float(step), *(float(column[i]) for column in columns)) for i, step in enumerate(step_S)]
@@ -318,8 +320,9 @@ def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlo
 def _checked(at: Sequence[float], first: float) -> list[float]:
     """Return the steps asked for, if they can be forecast."""
     for step in at:
-        if not (math.isfinite(step) and step >= first):
-            raise InvalidArgumentError(f"--at expects steps from {first:g} on; got {step:g}: use a later one")
+        if not first <= step <= _LAST_STEP:
+            advice = "use a later one" if step < first else "use an earlier one"
+            raise InvalidArgumentError(f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}")
     return [float(step) for step in at]
 
 

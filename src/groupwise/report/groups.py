@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.record import RunRecord
+from groupwise.series import is_binary_mean
 
 FloatArray = NDArray[np.float64]
 MOST_VALUES = 32
@@ -225,10 +226,10 @@ def _expected_from_mean(record: RunRecord) -> Track:
     if size is None or prompts is None or not rewards:
         return Track(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
     mean = _array(record.steps[rewards[0]])
-    counts = mean * size * prompts * np.maximum(_array(record.steps["window"]), 1)
     known = np.isfinite(mean)
-    whole = np.abs(counts - np.round(counts)) < 1e-3 * np.maximum(1, np.abs(counts))
-    if not known.any() or mean[known].min() < 0 or mean[known].max() > 1 or not whole[known].all():
+    window = np.maximum(_array(record.steps["window"])[known], 1)
+    rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
+    if not is_binary_mean(mean[known], rollouts):
         return Track(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
     how = "from the step's mean reward as if all prompts were equally hard, which gives the smallest share that can be expected"
     return Track(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)

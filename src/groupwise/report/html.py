@@ -19,7 +19,7 @@ from groupwise.report.markup import Markup, breakable, join, tag, text
 from groupwise.report.summary import Summary
 from groupwise.report.summary import provenance as make_provenance
 from groupwise.report.verdict import before_and_after, ranged
-from groupwise.report.wording import to_json
+from groupwise.report.wording import steps_of_interval, to_json
 
 
 def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:
@@ -127,7 +127,9 @@ def _overview_numbers(summary: Summary) -> Iterable[Markup]:
     yield text(summary.fitted.now if found is None else found[1])
     plateau = {"converged": outlook.result.plateau, "flat": fit.parameters.get("plateau")}.get(fit.status)
     yield text("–" if plateau is None else ranged(plateau))
-    yield text(f"{outlook.done_step.value:,.0f}" if fit.status == "converged" and math.isfinite(outlook.done_step.value) else "–")
+    done = outlook.done_step
+    step, *_ = steps_of_interval(done.value, done.low, done.high)
+    yield text(step if fit.status == "converged" and math.isfinite(done.value) else "–")
 
 
 def _footer(provenance: Mapping[str, Any]) -> Markup:

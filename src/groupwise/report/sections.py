@@ -15,8 +15,8 @@ from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.parameters import word_of
 from groupwise.report.summary import Summary
 from groupwise.report.svg import StyleSheet
-from groupwise.report.verdict import before_and_after, law_name, ranged, said_of
-from groupwise.report.wording import alike, count, duration, file_size, number, sentence
+from groupwise.report.verdict import ALL_LAWS, THIS_LAW, before_and_after, nothing_to_forecast, ranged, said_of
+from groupwise.report.wording import alike, count, duration, file_size, law_name, number, sentence, steps_of_interval, tokens
 
 NARROW = (430, 310)
 _FEW = 8
@@ -85,7 +85,9 @@ def table(
         tag("tr", join(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)), class_="best" if place == best else "")
         for place, row in enumerate(rows)
     )
-    return tag("div", tag("table", join((tag("thead", top), tag("tbody", body)))), class_="scroll")
+    content = tag("table", join((tag("thead", top), tag("tbody", body))))
+    label = "Table: " + ", ".join(name for name in head if name)
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 
 def _section(title: str, content: Markup) -> Markup:
@@ -113,9 +115,9 @@ def _facts(summary: Summary) -> Markup:
     facts = [("Now", summary.fitted.now, f"fitted mean at step {summary.last_step:,}")]
     plateau = outlook.result.plateau
     if fit.status == "converged":
-        facts.append(("Plateau", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
+        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
         facts.append(
-            ("95 % of the way", f"step {outlook.done_step.value:,.0f}", _spent(summary))
+            ("95 % of the way", f"step {_done(summary)[0]}", _spent(summary))
             if math.isfinite(outlook.done_step.value)
             else ("95 % of the way", "–", "")
         )
@@ -170,10 +172,18 @@ def _spent(summary: Summary) -> str:
     outlook = summary.fitted.outlook
     assert outlook is not None
     done = outlook.done_step
-    parts = [f"{number(done.low)} to {number(done.high)}"] if done.bounded else []
-    parts += [f"{number(outlook.done_tokens / 1e6)} M tokens"] if math.isfinite(outlook.done_tokens) else []
-    parts += [duration(outlook.done_hours)] if math.isfinite(outlook.done_hours) else []
+    _, low, high = _done(summary)
+    parts = [f"{low} to {high}"] if done.bounded else []
+    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     return ", ".join(parts)
+
+
+def _done(summary: Summary) -> tuple[str, str, str]:
+    """Write the step at which 95 % of the way is done, and its interval."""
+    outlook = summary.fitted.outlook
+    assert outlook is not None
+    return steps_of_interval(outlook.done_step.value, outlook.done_step.low, outlook.done_step.high)
 
 
 def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:
@@ -248,8 +258,8 @@ def _forecast_table(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if outlook is None or fit is None:
         return _NOTHING
-    if fit.status == "non_stationary":
-        return tag("p", text("No law holds, so there is nothing to forecast by. Find what happened at the step above before training on."))
+    if nothing := nothing_to_forecast(summary.fitted):
+        return tag("p", text(nothing))
     percent = f"{100 * outlook.result.level:.0f} %"
     rows = [[text(cell) for cell in cells] for cells in outlook.cells()]
     head = ["Step", "Expected", f"Mean, {percent}", f"A logged row, {percent}"]
@@ -293,7 +303,8 @@ def _law_tables(summary: Summary) -> Markup:
     if math.isfinite(fit.r_squared_explainable):
         explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
     lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
-    first = join((tag("h3", text("Parameters")), parameters)) if fit.status != "non_stationary" else _NOTHING
+    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
     second = join((tag("h3", text("Candidate laws")), candidates))
     return join((lead, first, second))
 

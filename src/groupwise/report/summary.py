@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from groupwise.intervals import finite_or_none
@@ -18,8 +19,9 @@ from groupwise.report.charts import POINTS, Chart
 from groupwise.report.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
 from groupwise.report.fitted import Fitted, cut, fit_metric
 from groupwise.report.groups import group_evidence
+from groupwise.report.paths import shown_path
 from groupwise.report.verdict import Verdict, verdict
-from groupwise.report.wording import clean
+from groupwise.report.wording import clean, readable
 
 MOST_FUNCTIONS = 8
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
@@ -140,6 +142,7 @@ def summarise(
     level: float = 0.95,
     forecast_level: float = 0.9,
     points: int = POINTS,
+    opened: Path | None = None,
 ) -> Summary:
     """Summarise a run.
 
@@ -151,6 +154,7 @@ def summarise(
         level: nominal coverage of the parameters' intervals.
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
+        opened: what the run was read from; its files are shown from there on.
 
     Returns:
         The summary; what cannot be said is said to be unavailable.
@@ -196,9 +200,7 @@ def summarise(
         unknown_settings=unknown,
         meanings=_meanings(record),
         notes=_notes(record, fitted),
-        sources=tuple(
-            SourceRow(clean(s.path, longest=400), clean(s.reader), s.bytes, s.rows, clean(s.note, longest=400)) for s in record.sources
-        ),
+        sources=_sources(record, opened),
     )
 
 
@@ -229,13 +231,21 @@ def _meanings(record: RunRecord) -> tuple[MeaningRow, ...]:
     return tuple(rows)
 
 
+def _sources(record: RunRecord, opened: Path | None) -> tuple[SourceRow, ...]:
+    """Return the files, named from the run's own name on: a page is for others, who have no business with our folders."""
+    return tuple(
+        SourceRow(clean(shown_path(s.path, opened), longest=400), clean(s.reader), s.bytes, s.rows, clean(s.note, longest=400))
+        for s in record.sources
+    )
+
+
 def _notes(record: RunRecord, fitted: Fitted) -> tuple[str, ...]:
     """Return the notes of reader, series, fit and forecast, each once."""
     notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
     if fitted.fit is not None:
-        notes += fitted.fit.notes
+        notes += map(readable, fitted.fit.notes)
     if fitted.outlook is not None:
-        notes += fitted.outlook.result.notes
+        notes += map(readable, fitted.outlook.result.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))
 
 

@@ -17,8 +17,20 @@ from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.parameters import word_of
 from groupwise.report.scores import METHOD_NAMES, Scores
 from groupwise.report.summary import Summary
-from groupwise.report.verdict import Verdict, law_name, ranged, said_of, verdict
-from groupwise.report.wording import alike, capital, clean, count, duration, number, sentence
+from groupwise.report.verdict import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
+from groupwise.report.wording import (
+    alike,
+    capital,
+    clean,
+    count,
+    duration,
+    law_name,
+    number,
+    readable,
+    sentence,
+    steps_of_interval,
+    tokens,
+)
 
 _TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
 
@@ -33,10 +45,12 @@ def print_summary(summary: Summary, console: Console) -> None:
     fitted = summary.fitted
     _heading(console, f"{summary.name}: {count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}")
     _verdict(console, summary.verdict)
-    if fitted.fit is not None:
+    nothing = nothing_to_forecast(fitted)
+    if fitted.fit is not None and not nothing:
         console.print(_parameters(fitted.fit))
-    if fitted.outlook is not None:
+    if fitted.outlook is not None and not nothing:
         console.print(_forecast(fitted.outlook))
+    _line(console, nothing)
     _notes(console, summary.notes)
 
 
@@ -57,7 +71,7 @@ def print_fit(fitted: Fitted, console: Console) -> None:
     if math.isfinite(fit.r_squared_explainable):
         explained += f", of what sampling noise leaves to explain {number(fit.r_squared_explainable)}"
     _line(console, f"{explained}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}.")
-    _notes(console, (f"Sampling noise: {fitted.series.noise_source}.", *fit.notes))
+    _notes(console, (f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 
 
 def print_forecast(fitted: Fitted, console: Console) -> None:
@@ -71,10 +85,14 @@ def print_forecast(fitted: Fitted, console: Console) -> None:
     assert outlook is not None
     _heading(console, f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     _verdict(console, verdict(fitted), supported=False)
-    _line(console, sentence(outlook.result.message))
-    console.print(_forecast(outlook))
-    _line(console, f"Plateau {ranged(outlook.result.plateau)}.{_cost(outlook)}")
-    _notes(console, outlook.result.notes)
+    _line(console, sentence(readable(outlook.result.message)))
+    if nothing := nothing_to_forecast(fitted):
+        _line(console, nothing)
+    else:
+        console.print(_forecast(outlook))
+    if outlook.result.status == "converged":  # an open plateau is no place to date
+        _line(console, f"Plateau, {ALL_LAWS}: {ranged(outlook.result.plateau)}.{_cost(outlook)}")
+    _notes(console, [readable(note) for note in outlook.result.notes])
 
 
 def print_scores(scores: Scores, console: Console) -> None:
@@ -144,7 +162,7 @@ def _table(*columns: str) -> Table:
 def _parameters(fit: FitResult) -> Table:
     """Return the parameters with their intervals."""
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    table = _table(capital(law_name(fit.law)), "Value", f"{100 * level:.0f} % interval", "Unit")
+    table = _table(f"{capital(law_name(fit.law))}, {THIS_LAW}", "Value", f"{100 * level:.0f} % interval", "Unit")
     table.columns[1].justify = table.columns[2].justify = "right"
     for name, interval in fit.parameters.items():
         word = word_of(name)
@@ -181,7 +199,8 @@ def _cost(outlook: Outlook) -> str:
     """Write what 95 % of the way costs."""
     if not math.isfinite(outlook.done_step.value):
         return ""
-    parts = [f"step {outlook.done_step.value:,.0f}"]
-    parts += [f"{number(outlook.done_tokens)} tokens"] if math.isfinite(outlook.done_tokens) else []
-    parts += [duration(outlook.done_hours)] if math.isfinite(outlook.done_hours) else []
+    done = outlook.done_step
+    parts = [f"step {steps_of_interval(done.value, done.low, done.high)[0]}"]
+    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     return f" 95 % of the way: {', '.join(parts)}."

@@ -12,17 +12,9 @@ from typing import Literal
 from groupwise.dynamics.results import FitResult
 from groupwise.intervals import Interval
 from groupwise.report.fitted import Fitted, Outlook
-from groupwise.report.wording import alike, clean, count, number, sentence
+from groupwise.report.wording import alike, clean, count, law_name, number, readable, sentence, steps_of_interval
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
-LAW_NAMES = {
-    "constant": "constant level",
-    "exponential": "single exponential",
-    "oscillator": "damped oscillator",
-    "logistic": "logistic curve",
-    "scalerl_sigmoid": "ScaleRL sigmoid",
-    "power_law": "power law",
-}
 TONE_WORDS: dict[Tone, str] = {
     "learning": "still learning",
     "done": "at its plateau",
@@ -32,6 +24,9 @@ TONE_WORDS: dict[Tone, str] = {
     "broken": "no law holds",
     "nothing": "too little data",
 }
+ALL_LAWS = "all laws averaged"
+THIS_LAW = "this law alone"
+_NOT_NOISE = 0.5
 _INERT = ("logistic", "scalerl_sigmoid", "exponential", "power_law")
 _OTHER_WORDS: dict[Tone, str] = {"learning": "still rising", "worse": "still falling"}
 
@@ -55,11 +50,6 @@ class Verdict:
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {"tone": self.tone, "word": self.word, "headline": self.headline, "sentences": list(self.sentences)}
-
-
-def law_name(law: str) -> str:
-    """Return a law's name as a person says it."""
-    return LAW_NAMES.get(law, law.replace("_", " "))
 
 
 def subject(metric: str, quantity: str) -> str:
@@ -116,9 +106,9 @@ def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tup
     falling = plateau.value < float(fit.curve_T[0])
     if outlook.result.time_to_95.value <= fitted.clock.time_T[-1]:
         word = "Settled lower than it began" if falling and rewarding else "Learning is done" if rewarding else "Settled"
-        return ("worse" if falling and rewarding else "done"), f"{word}: {now}, at its plateau of {ranged(plateau)}."
+        return ("worse" if falling and rewarding else "done"), f"{word}: {now}, at its plateau of {ranged(plateau)}, {ALL_LAWS}."
     word = ("Getting worse" if falling else "Still learning") if rewarding else ("Still falling" if falling else "Still rising")
-    return ("worse" if falling else "learning"), f"{word}: {now} and heads for {ranged(plateau)}."
+    return ("worse" if falling else "learning"), f"{word}: {now} and heads for {ranged(plateau)}, {ALL_LAWS}."
 
 
 def _broken(who: str, fitted: Fitted, fit: FitResult) -> str:
@@ -143,23 +133,35 @@ def before_and_after(fitted: Fitted) -> tuple[str, str, float] | None:
     return before, after, fitted.clock.step(fit.change_time)
 
 
+def nothing_to_forecast(fitted: Fitted) -> str:
+    """Say why there is no forecast where no law holds; "" where one does."""
+    if fitted.fit is None or fitted.fit.status != "non_stationary":
+        return ""
+    found = before_and_after(fitted)
+    advice = "" if found is None else f" Find what happened at step {found[2]:,.0f} before training on."
+    return f"No law holds, so there is nothing to forecast by.{advice}"
+
+
 def _law(fit: FitResult) -> str:
     """Say which law holds and how well, or why none does."""
     if fit.message.startswith("flat: no law"):
-        return f"No law beats a constant: what moves is noise (R² of the best other law {number(_best_other(fit), digits=2)})."
+        best = _best_other(fit)
+        explained = f"R² of the best other law {number(best, digits=2)}"
+        if best > _NOT_NOISE:
+            return f"No law is shown to beat a constant, but the rows are too few or too slow to tell ({explained})."
+        return f"No law beats a constant: what moves is noise ({explained})."
     if fit.status != "converged":
         return sentence(said_of(fit).removeprefix("collapsed: ").removeprefix("non-stationary: "))
     weight = next((candidate.weight for candidate in fit.candidates if candidate.law == fit.law), math.nan)
-    best = f"A {law_name(fit.law)} describes all {count(fit.n, 'row')} best"
-    return f"{best} (weight {number(weight, digits=2)} of 1, R² {number(fit.r_squared, digits=2)})."
+    how = f"weight {number(weight, digits=2)} of 1, R² {number(fit.r_squared, digits=2)}"
+    if any(candidate.weight > weight for candidate in fit.candidates):
+        return f"A {law_name(fit.law)} is the simplest law that the evidence of {count(fit.n, 'row')} does not rule out ({how})."
+    return f"A {law_name(fit.law)} describes all {count(fit.n, 'row')} best ({how})."
 
 
 def said_of(fit: FitResult) -> str:
     """Return the message of a fit with the laws called as a person calls them."""
-    said = fit.message
-    for law, name in LAW_NAMES.items():
-        said = said.replace(f"the {law} law", f"the {name}")
-    return said
+    return readable(fit.message)
 
 
 def _best_other(fit: FitResult) -> float:
@@ -172,10 +174,11 @@ def _when(fit: FitResult, outlook: Outlook, last_time: float) -> str:
     done = outlook.done_step
     if fit.status != "converged" or not math.isfinite(done.value) or outlook.result.time_to_95.value <= last_time:
         return ""
+    step, low, high = steps_of_interval(done.value, done.low, done.high)
     between = ""
     if math.isfinite(done.low):
-        between = f" ({done.low:,.0f} to {done.high:,.0f})" if math.isfinite(done.high) else f" (not before {done.low:,.0f})"
-    return f"95 % of the way from its start is done by step {done.value:,.0f}{between}."
+        between = f" ({low} to {high})" if math.isfinite(done.high) else f" (not before {low})"
+    return f"95 % of the way from its start is done by step {step}{between}."
 
 
 def _inertia(fit: FitResult) -> str:

@@ -7,12 +7,49 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 _LONGEST = 200
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+LAW_NAMES = {
+    "constant": "constant level",
+    "exponential": "single exponential",
+    "oscillator": "damped oscillator",
+    "logistic": "logistic curve",
+    "scalerl_sigmoid": "ScaleRL sigmoid",
+    "power_law": "power law",
+}
+_LAW = "|".join(LAW_NAMES)
+_LAW_TOLD = re.compile(rf"\b({_LAW}) law\b")
+# "exponential" alone may be an ordinary word of the sentence; in a list of what fits it is the law.
+_LAWS_LISTED = re.compile(rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW}))*(?= fits? as well)")
+_LAW_ALONE = re.compile(rf"\b(?:{'|'.join(name for name in LAW_NAMES if '_' in name)})\b")
+
+
+def law_name(law: str) -> str:
+    """Return a law's name as a person says it."""
+    return LAW_NAMES.get(law, law.replace("_", " "))
+
+
+def readable(said: str) -> str:
+    """Call the laws in a sentence of the dynamics as a person calls them.
+
+    Args:
+        said: a message or a note.
+
+    Returns:
+        The sentence.
+
+    Example:
+        >>> readable("logistic, power_law fit as well"), readable("the exponential law holds")
+        ('logistic curve, power law fit as well', 'the single exponential holds')
+    """
+    told = _LAW_TOLD.sub(lambda found: LAW_NAMES[found[1]], said)
+    listed = _LAWS_LISTED.sub(lambda found: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], found[0]), told)
+    return _LAW_ALONE.sub(lambda name: LAW_NAMES[name[0]], listed)
 
 
 def clean(text: object, *, longest: int = _LONGEST) -> str:
@@ -124,6 +161,45 @@ def decimals_of(values: Iterable[float]) -> int | None:
     return max(least, -exponent + (1 if scale / 10.0**exponent < 5 else 0))
 
 
+def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Write a step and its interval with the two digits or so that the width of the interval allows.
+
+    Args:
+        value: the step.
+        low: lower end, possibly infinite.
+        high: upper end, possibly infinite.
+
+    Returns:
+        The three as texts.
+
+    Example:
+        >>> steps_of_interval(784.3, 546.2, 1908.0)
+        ('780', '540', '1,900')
+    """
+    finite = [end for end in (low, value, high) if math.isfinite(end)]
+    width = max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10
+    exponent = math.floor(math.log10(width)) if width > 0 else 0
+    leading = width / 10.0**exponent
+    unit = max(1.0, (0.2 if leading < 2 else 0.5 if leading < 5 else 1.0) * 10.0 ** (exponent - 1))
+    first, middle, last = (f"{round(end / unit) * unit:,.0f}" if math.isfinite(end) else number(end) for end in (value, low, high))
+    return first, middle, last
+
+
+def tokens(value: float) -> str:
+    """Write an extrapolated number of tokens in two digits: "1.8 M tokens", "950 k tokens"."""
+    for unit, scale in (("", 1.0), (" k", 1e3), (" M", 1e6), (" G", 1e9)):
+        if abs(value) < 999.5 * scale or unit == " G":
+            break
+    return f"{_short(value / scale)}{unit} tokens"
+
+
+def _short(value: float) -> str:
+    """Write a number in two digits, the rest as noughts."""
+    if not math.isfinite(value) or value == 0:
+        return number(value)
+    return number(round(value, 1 - math.floor(math.log10(abs(value)))))
+
+
 def count(value: float, noun: str) -> str:
     """Write a number of things: "1 row", "1,200 rows"."""
     return f"{value:,.0f} {noun}" if round(value) == 1 else f"{value:,.0f} {noun}s"
@@ -136,12 +212,12 @@ def share(value: float) -> str:
     return f"{100 * value:.0f} %" if abs(value) >= 0.095 or value == 0 else f"{100 * value:.1f} %"
 
 
-def duration(hours: float) -> str:
+def duration(hours: float, *, digits: int = 3) -> str:
     """Write a time as a person says it: "67 s", "12 min", "4.7 h", "3.1 days"."""
     for unit, scale in (("s", 3600.0), ("min", 60.0), ("h", 1.0)):
         if abs(hours) * scale < 100 or unit == "h":
             break
-    return f"{number(hours / 24)} days" if abs(hours) >= 72 else f"{number(hours * scale)} {unit}"
+    return f"{number(hours / 24, digits=digits)} days" if abs(hours) >= 72 else f"{number(hours * scale, digits=digits)} {unit}"
 
 
 def file_size(count_of_bytes: float) -> str:

@@ -101,7 +101,10 @@ def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tup
     if fit.status == "not_identifiable":
         far = outlook.rows[-1]
         low, high = alike(far.mean_low, far.mean_high)
-        return "unclear", f"Too early to say where it ends: {now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}."
+        gain = outlook.result.expected_gain
+        moving = ("Still learning" if rewarding else "Still rising") if gain.low > 0 else "Still falling" if gain.high < 0 else ""
+        start = f"{moving}, too early to say where it ends" if moving else "Too early to say where it ends"
+        return "unclear", f"{start}: {now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}."
     plateau = outlook.result.plateau
     falling = plateau.value < float(fit.curve_T[0])
     if outlook.result.time_to_95.value <= fitted.clock.time_T[-1]:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from groupwise.errors import MissingMetricError
+from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.record import Meaning, RunConfig, RunRecord, Source, steps_table
 from groupwise.series import metric_series
 from groupwise.tables import rollouts_table
@@ -232,3 +232,22 @@ def test_a_trainers_own_log_is_raw_and_an_export_may_be_smoothed() -> None:
     assert metric_series(record({"reward": binomial(32)}, sources=(trl,))).smoothing == 1
     assert metric_series(record({"reward": binomial(32)}, sources=(table,))).smoothing is None
     assert metric_series(record({"reward": binomial(32)}, settings={"smoothing": 20}, sources=(trl,))).smoothing == 20
+
+
+def test_the_integral_of_a_decaying_learning_rate_straightens_a_schedule() -> None:
+    """Under a linear decay the clock slows down: rows late in the log are closer together."""
+    rate = [1e-6 * (ROWS - i) / ROWS for i in range(ROWS)]
+    run = record({"reward": binomial(32), "learning_rate": rate})
+    time = metric_series(run, clock="learning_rate").time_T
+    assert np.all(np.diff(time) > 0)
+    np.testing.assert_allclose(np.diff(time), np.array(rate[1:]) / rate[0], rtol=1e-12)
+    assert metric_series(run, clock="steps").time_T.tolist() == [float(step) for step in STEPS]
+
+
+def test_a_clock_without_a_learning_rate_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="above 0"):
+        metric_series(record({"reward": binomial(32), "learning_rate": [0.0] * ROWS}), clock="learning_rate")
+    with pytest.raises(MissingMetricError):
+        metric_series(record({"reward": binomial(32)}), clock="learning_rate")
+    with pytest.raises(InvalidArgumentError, match="clock"):
+        metric_series(record({"reward": binomial(32)}), clock="seconds")  # type: ignore[arg-type]

@@ -12,9 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.errors import InvalidArgumentError
 from groupwise.record import RunRecord
 
 FloatArray = NDArray[np.float64]
+Clock = Literal["updates", "steps", "learning_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,21 @@ class MetricSeries:
     bounds: tuple[float, float] | None = None
 
 
-def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
+def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "updates") -> MetricSeries:
     """Take one metric out of a record.
 
     Args:
         record: the run.
         metric: a key of the log, or a canonical quantity.
+        clock: what `time_T` counts. "learning_rate" is the integral of the learning rate over updates, in units of its
+            largest value: the time of the dynamics under a warm-up or a schedule.
 
     Returns:
         The rows where the metric has a finite value.
 
     Raises:
-        MissingMetricError: the log has no such metric.
+        MissingMetricError: the log has no such metric, or no learning rate for the clock that needs it.
+        InvalidArgumentError: the clock is unknown, or the learning rate is never above 0.
 
     Example:
         >>> from groupwise.record import steps_table
@@ -76,11 +81,17 @@ def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
     time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
     if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
         time = step.astype(float)
+    if clock == "steps":
+        time = step.astype(float)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else ""
     rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
     variance, source = _sampling_variance(record, rows, column, quantity, value, window)
+    if clock == "learning_rate":
+        time, window = _learning_rate_time(record, rows, time), 1.0
+    elif clock not in ("updates", "steps"):
+        raise InvalidArgumentError(f"a clock counts updates, steps or learning_rate; got {clock!r}")
     return MetricSeries(
         metric=column,
         step_T=step,
@@ -95,6 +106,17 @@ def metric_series(record: RunRecord, metric: str = "reward") -> MetricSeries:
         healthy="up" if rewarding else "any",
         bounds=(0.0, 1.0) if rewarding and _is_share(record, column, quantity, value, window) else None,
     )
+
+
+def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: FloatArray) -> FloatArray:
+    """Integral of the learning rate over updates, in units of its largest value; strictly increasing."""
+    rate = rows[record.column("learning_rate")].fill_null(strategy="forward").fill_null(strategy="backward").to_numpy().astype(float)
+    largest = float(np.nanmax(rate)) if rate.size else 0.0
+    if not largest > 0:
+        raise InvalidArgumentError("this clock needs a learning rate above 0 somewhere in the log; every logged one is 0 or missing")
+    passed = np.diff(update_T, prepend=update_T[0] - 1)
+    # A rate of exactly 0 would stop the clock; a billionth of the largest keeps rows apart.
+    return np.asarray(np.cumsum(np.maximum(rate / largest, 1e-9) * passed))
 
 
 def _smoothing(record: RunRecord) -> int | None:

@@ -23,6 +23,7 @@ FloatArray = NDArray[np.float64]
 MAX_BLOCKS = 600
 # Squares of larger values do not fit into a float, and ranges below the smallest are no movement.
 LARGEST, SMALLEST = 1e100, 1e-100
+_ROWS_AT_ONCE = 8192
 _NO_BLOCKS = np.zeros(0, dtype=np.intp)
 
 
@@ -79,6 +80,17 @@ class Observations:
         """Chebyshev polynomials in the square root of time."""
         return np.asarray(chebvander(2 * np.sqrt(np.clip(time_T / self.span, 0, 1)) - 1, order - 1))
 
+    def _block_means(self, first: int, last: int, order: int) -> FloatArray:
+        """Mean polynomials of some neighbouring blocks."""
+        starts = self.block_starts_M[first:last]
+        end = int(self.block_starts_M[last]) if last < self.block_starts_M.size else self.row_time_T.size
+        time = self.row_time_T[starts[0] : end]
+        rows = averaged(lambda t: self._polynomials(t, order), time, self.window, self.spacing)
+        if starts.size == time.size:
+            return rows
+        counts = np.diff(np.append(starts, end))
+        return np.asarray(np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None])
+
     def interpolation_error(self, curve: Callable[[FloatArray], FloatArray], order: int) -> float:
         """Largest error of the basis on a curve, over up to a hundred rows.
 
@@ -107,10 +119,10 @@ class Observations:
             nodes_K, and basis_MK.
         """
         unit, to_coefficients = _chebyshev(order)
-        rows = averaged(lambda t: self._polynomials(t, order), self.row_time_T, self.window, self.spacing)
-        if self.block_starts_M.size < self.row_time_T.size:
-            counts = np.diff(np.append(self.block_starts_M, self.row_time_T.size))
-            rows = np.add.reduceat(rows, self.block_starts_M, axis=0) / counts[:, None]
+        count = self.block_starts_M.size
+        # A few blocks at a time, so that a long log needs no more memory than a short one.
+        some = max(1, count * _ROWS_AT_ONCE // self.row_time_T.size)
+        rows = np.concatenate([self._block_means(first, min(first + some, count), order) for first in range(0, count, some)])
         nodes: FloatArray = self.span * unit * unit
         matrix: FloatArray = rows @ to_coefficients
         return nodes, matrix

@@ -251,3 +251,9 @@ def test_a_clock_without_a_learning_rate_is_refused() -> None:
         metric_series(record({"reward": binomial(32)}), clock="learning_rate")
     with pytest.raises(InvalidArgumentError, match="clock"):
         metric_series(record({"reward": binomial(32)}), clock="seconds")  # type: ignore[arg-type]
+
+
+def test_a_logged_mean_above_one_has_no_bounds_whatever_the_rollouts_say() -> None:
+    meaning = Meaning("rewards/check/mean", "reward/check", "mean of the check")
+    run = record({"rewards/check/mean": [1.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS))
+    assert metric_series(run, "rewards/check/mean").bounds is None

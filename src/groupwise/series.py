@@ -129,6 +129,8 @@ def _smoothing(record: RunRecord) -> int | None:
 
 def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray, window: float) -> bool:
     """Whether the metric is a mean of zeros and ones."""
+    if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
+        return False
     name = "reward" if column == "reward" else quantity
     if record.rollouts is not None and name in record.rollouts.columns:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())

@@ -81,16 +81,17 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
     if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
         time = step.astype(float)
-    if clock == "steps":
-        time = step.astype(float)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else ""
     rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
     variance, source = _sampling_variance(record, rows, column, quantity, value, window)
+    share = rewarding and _is_share(record, column, quantity, value, window)
     if clock == "learning_rate":
         time, window = _learning_rate_time(record, rows, time), 1.0
-    elif clock not in ("updates", "steps"):
+    elif clock == "steps":
+        time = step.astype(float)
+    elif clock != "updates":
         raise InvalidArgumentError(f"a clock counts updates, steps or learning_rate; got {clock!r}")
     return MetricSeries(
         metric=column,
@@ -104,7 +105,7 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         seconds_T=_cumulative(rows, "seconds"),
         noise_source=source,
         healthy="up" if rewarding else "any",
-        bounds=(0.0, 1.0) if rewarding and _is_share(record, column, quantity, value, window) else None,
+        bounds=(0.0, 1.0) if share else None,
     )
 
 

@@ -214,7 +214,7 @@ def _law_components(found: LawFit, observations: Observations, share: float, rec
     products = found.products.with_prior(recent - found.centre, variance / width**2)
     whole = search.whole_box(found.law, observations.span)
     best = search.minimum(found.law, products, whole, found.point)
-    least = search.surface(found.law, products, *whole.shapes(tuple(np.array([p]) for p in best))).error_Q[0]
+    least = search.surface(found.law, products, *whole.at(best)).error_Q[0]
     limit = least * (1 + 12.0 / noise.freedom)
     area = profile.region(found.law, products, observations.span, best, float(limit), float(np.sqrt(12.0 * variance)), counts=(14, 10))
     surface = area.surface

@@ -104,7 +104,7 @@ def _fit_constant(observations: Observations, law: Law, centred: FloatArray, cen
 
 def _values_at(law: Law, products: search.Gram, whole: search.Box, point: tuple[float, ...]) -> dict[str, float]:
     """Parameters, linear ones solved, at a point of the search."""
-    shapes = whole.shapes(tuple(np.array([p]) for p in point))
+    shapes = whole.at(point)
     best = search.surface(law, products, *shapes)
     return {
         "plateau": float(best.plateau_Q[0]),
@@ -206,8 +206,7 @@ def intervals_of(
 
 def _shapes_at(found: LawFit, observations: Observations) -> tuple[FloatArray, ...]:
     """Shape values at the best point."""
-    box = search.whole_box(found.law, observations.span)
-    return box.shapes(tuple(np.array([p]) for p in found.point))
+    return search.whole_box(found.law, observations.span).at(found.point)
 
 
 def widening_of(found: LawFit, level: float) -> FloatArray:

@@ -173,6 +173,10 @@ class Box:
             grid[0] = np.clip(grid[0] + self.shear * (grid[1] - self.pivot), whole.low[0] - 1, whole.high[0] + 1)
         return tuple(grid)
 
+    def at(self, point: tuple[float, ...]) -> tuple[FloatArray, ...]:
+        """Shape values at one point in the scale of the search, each of length 1."""
+        return self.shapes(tuple(np.array([p]) for p in point))
+
     def shapes(self, points: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
         """Shape values at grid points, flattened."""
         axes = [axis.from_search(p.ravel()) for p, axis in zip(points, self.law.axes, strict=True)]
@@ -290,7 +294,7 @@ def linearised(law: Law, products: Gram, whole: Box, point: tuple[float, ...]) -
         Covariance for unit noise, and the step of the search coordinates.
     """
     nodes = products.nodes_K
-    here = [float(shape[0]) for shape in whole.shapes(tuple(np.array([p]) for p in point))]
+    here = [float(shape[0]) for shape in whole.at(point)]
     decay, slopes = law.decay(nodes, *here), law.slopes(nodes, *here)
     one = np.ones(nodes.size)
     linear = np.stack([one, decay])

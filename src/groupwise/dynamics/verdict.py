@@ -90,8 +90,8 @@ def judge(
     if doubtful(observations, best):
         return Verdict("not_identifiable", _doubt_sentence(observations), nan, notes)
     loose = unidentified(best, parameters) if best.law.shapes else ()
-    change, sentence = _non_stationary(observations, fits, parameters, jump, healthy)
     explained = breaks.explained(observations, best.curve_M)
+    change, sentence = _non_stationary(observations, fits, parameters, jump, healthy, explained)
     if not sentence and (loose or not best.law.shapes) and explained < 0.5 and breaks.wanders(best, observations):
         change, sentence = 0.0, "non-stationary: the mean wanders as slowly as the log is long; no law describes it"
     if sentence:
@@ -113,6 +113,7 @@ def _non_stationary(
     parameters: Mapping[str, Interval],
     jump: breaks.Break | None,
     healthy: Literal["up", "any"],
+    explained: float,
 ) -> tuple[float, str]:
     """A sentence, and since when, if no law holds."""
     best = fits[0]
@@ -124,7 +125,7 @@ def _non_stationary(
         sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
         # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
         floored = float(observations.value_M.min()) >= 0
-        described = sharper or breaks.explained(observations, best.curve_M) > 0.5
+        described = sharper or explained > 0.5
         if np.isfinite(fall) and (floored or described):
             since = jump.time if jump is not None and sharper else fall
             before, after = _levels(observations, since)

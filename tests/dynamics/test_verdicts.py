@@ -35,6 +35,13 @@ def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
     assert not fit(TIME, value, healthy="up").message.startswith("collapsed")
 
 
+def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
+    """Down twice before without any rhythm, and down at the end: the last low is no different from the others."""
+    low = ((TIME >= 20) & (TIME < 75)) | ((TIME >= 90) & (TIME < 130)) | (TIME >= 170)
+    value = np.where(low, 0.1, 0.9) + noise(6)
+    assert not fit(TIME, np.maximum(value, 0.0), healthy="up").message.startswith("collapsed")
+
+
 def test_a_drop_to_nothing_says_when() -> None:
     value = np.where(TIME < 150, 0.9, 0.0) + noise(1)
     result = fit(TIME, value, healthy="up")

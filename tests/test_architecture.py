@@ -36,9 +36,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "examples": set(),
     "readers": FOUNDATION | RECORD,
     "series": FOUNDATION | RECORD,
+    "estimators": FOUNDATION,  # arrays in, results out, as below
+    "language_models": FOUNDATION,  # weights and tokens: no record, no estimator
+    "gradient_file": FOUNDATION | {"estimators"},
+    "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file"},  # a run and a model -> components
     "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
     "simulate": FOUNDATION,  # the judge shares no code with the judged
-    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics"},
+    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "gradient_file"},
 }
 
 

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from groupwise.dynamics.laws import LAWS, Law, law_by_name
     from groupwise.dynamics.results import Backtest, FitResult, Forecast
     from groupwise.errors import GroupwiseError, GroupwiseWarning
+    from groupwise.estimators.advantages import ADVANTAGES
+    from groupwise.estimators.comparison import compare_baselines
+    from groupwise.estimators.component_results import Components
+    from groupwise.estimators.components import components
+    from groupwise.estimators.group_size import plan_from_components, plan_group_size
+    from groupwise.estimators.plans import Budget, GroupSizePlan
+    from groupwise.estimators.rewards_alone import reward_statistics
+    from groupwise.estimators.score_sums import score_sums
+    from groupwise.estimators.trainer_presets import preset
+    from groupwise.gradient_file import load_components, save_components
     from groupwise.intervals import Interval, wilson
     from groupwise.readers import READERS, open_run
     from groupwise.record import Meaning, RecordWriter, RunRecord, Source
@@ -26,9 +36,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ADVANTAGES": "estimators.advantages",
     "Backtest": "dynamics.results",
+    "Budget": "estimators.plans",
+    "Components": "estimators.component_results",
     "FitResult": "dynamics.results",
     "Forecast": "dynamics.results",
+    "GroupSizePlan": "estimators.plans",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
@@ -44,22 +58,35 @@ _HOME = {
     "Source": "record",
     "Summary": "report.summary",
     "backtest": "dynamics.backtest",
+    "compare_baselines": "estimators.comparison",
+    "components": "estimators.components",
     "fit": "dynamics.fit",
     "forecast": "dynamics.forecast",
     "law_by_name": "dynamics.laws",
+    "load_components": "gradient_file",
     "metric_series": "series",
     "open_run": "readers",
+    "plan_from_components": "estimators.group_size",
+    "plan_group_size": "estimators.group_size",
+    "preset": "estimators.trainer_presets",
     "render": "report.html",
+    "reward_statistics": "estimators.rewards_alone",
+    "save_components": "gradient_file",
+    "score_sums": "estimators.score_sums",
     "summarise": "report.summary",
     "wilson": "intervals",
 }
 
 __all__ = [
+    "ADVANTAGES",
     "LAWS",
     "READERS",
     "Backtest",
+    "Budget",
+    "Components",
     "FitResult",
     "Forecast",
+    "GroupSizePlan",
     "GroupwiseError",
     "GroupwiseWarning",
     "Interval",
@@ -74,12 +101,21 @@ __all__ = [
     "Summary",
     "__version__",
     "backtest",
+    "compare_baselines",
+    "components",
     "fit",
     "forecast",
     "law_by_name",
+    "load_components",
     "metric_series",
     "open_run",
+    "plan_from_components",
+    "plan_group_size",
+    "preset",
     "render",
+    "reward_statistics",
+    "save_components",
+    "score_sums",
     "summarise",
     "wilson",
 ]

@@ -56,6 +56,64 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard outp
 _FitLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the intervals, between 0 and 1.")]
 _BandLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the bands, between 0 and 1.")]
 
+_Force = Annotated[bool, typer.Option("--force", help="Replace a file of components that is there already.")]
+_Level = Annotated[
+    float | None,
+    typer.Option("--level", metavar="SHARE", help="Coverage of the intervals; that of saved components, else 0.95.", show_default=False),
+]
+_GroupSize = Annotated[
+    int | None, typer.Option("--group-size", metavar="G", help="Size in use; the run's own where known.", show_default=False)
+]
+_Groups = Annotated[
+    int | None, typer.Option("--groups", metavar="P", help="How many groups to take scores of; 64 where not given.", show_default=False)
+]
+_Steps = Annotated[
+    str | None, typer.Option("--steps", metavar="A:B", help="First and last step whose completions are used.", show_default=False)
+]
+_Aggregation = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregation",
+        metavar="NAME",
+        help="Of the token losses: sum, sequence_mean or batch_token_mean; sum where not given.",
+        show_default=False,
+    ),
+]
+_Temperature = Annotated[
+    float | None, typer.Option("--temperature", metavar="T", help="Of the sampling; the run's own where not given.", show_default=False)
+]
+_Layers = Annotated[
+    list[str] | None,
+    typer.Option("--layers", metavar="PATTERN", help="Only parameters whose names match. Repeatable.", show_default=False),
+]
+_SketchWidth = Annotated[
+    int | None,
+    typer.Option(
+        "--sketch-width",
+        metavar="K",
+        help="Sketch the scores to K numbers; exact inner products where not given and memory allows.",
+        show_default=False,
+    ),
+]
+_MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-completion-length",
+        metavar="L",
+        help="Tokens at which completions were cut off; the longest seen where not given.",
+        show_default=False,
+    ),
+]
+_ZeroMean = Annotated[
+    bool | None,
+    typer.Option(
+        "--zero-mean/--any-mean",
+        help="Whether the scores in FILE average to zero within a prompt; they do for whole sums.",
+        show_default=False,
+    ),
+]
+_Source = Annotated[Path, typer.Argument(metavar="RUN|FILE", help="A run, an .npz with scores, or saved components.", show_default=False)]
+
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer passes it so
     """Print the version and stop."""
@@ -161,6 +219,98 @@ def backtest(
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     command.run(runs, opening, metric=metric, from_share=from_share, level=level, min_rows=min_rows, as_json=as_json)
+
+
+@app.command()
+def components(
+    source: _Source,
+    *,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="CHECKPOINT", help="Folder of the model that takes scores of the run.", show_default=False),
+    ] = None,
+    adapter: Annotated[
+        Path | None, typer.Option("--adapter", metavar="DIR", help="Folder of a LoRA adapter on the model.", show_default=False)
+    ] = None,
+    groups: _Groups = None,
+    steps: _Steps = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the sample of groups, or of the bootstrap.")] = 0,
+    aggregation: _Aggregation = None,
+    temperature: _Temperature = None,
+    layers: _Layers = None,
+    sketch_width: _SketchWidth = None,
+    max_completion_length: _MaxLength = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Intervals for FILE: jackknife or bootstrap.", show_default=False)
+    ] = None,
+    zero_mean: _ZeroMean = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option("--group-size", metavar="G", help="For a FILE without prompt_N: groups follow one another.", show_default=False),
+    ] = None,
+    level: _Level = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to save; beside the run where not given.", show_default=False),
+    ] = None,
+    settings: _Set = None,
+    config: _Config = None,
+    column: _Column = None,
+    as_json: _Json = False,
+    force: _Force = False,
+) -> None:
+    """Variance components of the gradient, from scores in a file or from a run and its model."""
+    from groupwise.commands import components as command
+    from groupwise.commands.options import Opening
+
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    measurement = command.Measurement(
+        model, adapter, groups, steps, aggregation, temperature, tuple(layers or ()), sketch_width, max_completion_length
+    )
+    estimation = command.Estimation(method, zero_mean, group_size)
+    command.run(source, opening, measurement, estimation, seed=seed, level=level, output=output, force=force, as_json=as_json)
+
+
+@app.command()
+def plan(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN|FILE", help="A run with components, an .npz with scores, or saved components.", show_default=False),
+    ] = None,
+    *,
+    vp: Annotated[float | None, typer.Option("--vp", metavar="VP", help="Variance between prompts.", show_default=False)] = None,
+    t: Annotated[float | None, typer.Option("--t", metavar="T", help="First-order part within prompts.", show_default=False)] = None,
+    r: Annotated[float | None, typer.Option("--r", metavar="R", help="Second-order part within prompts.", show_default=False)] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="N", help="Of one optimiser step; a run's own rollouts where not given.", show_default=False),
+    ] = None,
+    budget_unit: Annotated[str, typer.Option("--budget-unit", metavar="UNIT", help="rollouts, tokens or seconds.")] = "rollouts",
+    prompt_cost: Annotated[float, typer.Option("--prompt-cost", metavar="C", help="Of one prompt, in the unit of the budget.")] = 0.0,
+    rollout_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--rollout-cost", metavar="C", help="Of one rollout; 1 for rollouts, else from the run where it tells.", show_default=False
+        ),
+    ] = None,
+    prompt_pool: Annotated[
+        int | None,
+        typer.Option("--prompt-pool", metavar="P", help="Different prompts there are, where few.", show_default=False),
+    ] = None,
+    group_size: _GroupSize = None,
+    level: _Level = None,
+    settings: _Set = None,
+    config: _Config = None,
+    column: _Column = None,
+    as_json: _Json = False,
+) -> None:
+    """Best group size and number of prompts for a budget, and what the size in use costs."""
+    from groupwise.commands import plan as command
+    from groupwise.commands.options import Opening
+
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    spending = command.Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
+    command.run(source, opening, spending, vp=vp, t=t, r=r, group_size=group_size, level=level, as_json=as_json)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Values with their intervals: the one form in which a number leaves the package.
 
-`Interval` is the record; `wilson` gives the interval of a proportion. Estimation is elsewhere.
+`Interval` is the record; `wilson` serves proportions, `mean_interval` and `bootstrap_interval` means of prompts, `ratio_interval`
+ratios of estimates. What is estimated is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -8,12 +9,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from groupwise.errors import InvalidArgumentError
 
 
 def finite_or_none(value: float) -> float | None:
     """Return `value`, or None where it is not finite: JSON has no infinity."""
     return float(value) if math.isfinite(value) else None
+
+
+def percent(share: float) -> str:
+    """Return a share as whole per cent, as the sentences of the package write it.
+
+    Args:
+        share: 1 is all.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> percent(0.95)
+        '95 %'
+    """
+    return f"{100 * share:.0f} %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +114,174 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     centre = (share + z * z / (2 * trials)) / denominator
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials**2)) / denominator
     return Interval(share, max(0.0, centre - half), min(1.0, centre + half), level)
+
+
+def mean_interval(value_P: NDArray[np.float64], *, level: float = 0.95) -> Interval:
+    r"""Interval of a mean from independent draws, corrected for their skewness.
+
+    Student's $T = \sqrt n(\bar x - \theta)/s$ is mapped by Hall's monotone cubic
+    $g(T) = T + \hat\gamma(T^2/3 + 1/6)/\sqrt n + \hat\gamma^2 T^3/(27 n)$, which removes the skewness $\hat\gamma$ of its law, and
+    compared with Student's quantile at `effective_freedom`. A plain t interval covers less than .90 where 64 prompts differ much.
+
+    Args:
+        value_P: one value a draw (a prompt), at least two.
+        level: nominal coverage.
+
+    Returns:
+        The mean with its interval; both ends infinite where there are fewer than three draws.
+
+    Example:
+        >>> mean_interval(np.array([0.0, 0.1, 0.2, 0.1, 3.0])).high > 2
+        True
+
+    Source: Hall (1992), Journal of the Royal Statistical Society B 54, 221-228; the quantile is our choice.
+    """
+    count = len(value_P)
+    mean = float(value_P.mean()) if count else math.nan
+    if count < 3:
+        return Interval(mean, -math.inf, math.inf, level)
+    deviation = value_P - mean
+    spread = float(np.sqrt((deviation**2).sum() / (count - 1)))
+    if spread == 0:
+        return Interval(mean, mean, mean, level)
+    skewness = float((deviation**3).mean() / ((deviation**2).mean()) ** 1.5)
+    quantile = student_quantile(level, effective_freedom(value_P))
+    upper, lower = (_undo_skewness(point, skewness, count) for point in (quantile, -quantile))
+    scale = spread / math.sqrt(count)
+    return Interval(mean, mean - scale * upper, mean - scale * lower, level)
+
+
+def _undo_skewness(point: float, skewness: float, count: int) -> float:
+    """The inverse of Hall's cubic at a quantile."""
+    root = math.sqrt(count)
+    if abs(skewness) < 1e-6:
+        return point
+    inside = 1 + skewness * (point / root - skewness / (6 * count))
+    return float(3 * root / skewness * (np.cbrt(inside) - 1))
+
+
+def effective_freedom(value_P: NDArray[np.float64]) -> float:
+    r"""Degrees of freedom of a sample variance whose draws have heavy tails.
+
+    A sample variance has relative variance $(\kappa - 1)/n$ at kurtosis $\kappa$, and $2/\nu$ with $\nu$ degrees of freedom; so
+    $\nu = 2n/(\hat\kappa - 1)$, between 2 and n - 1.
+
+    Args:
+        value_P: one value a draw, at least three.
+
+    Returns:
+        The degrees of freedom.
+
+    Example:
+        >>> effective_freedom(np.array([0.0] * 62 + [1.0, 9.0])) < 5
+        True
+
+    Source: Satterthwaite's (1946) matching of moments, applied here to the sample variance.
+    """
+    count = len(value_P)
+    deviation = value_P - value_P.mean()
+    second = float((deviation**2).mean())
+    if second == 0:
+        return count - 1.0
+    kurtosis = float((deviation**4).mean()) / second**2
+    return max(2.0, min(count - 1.0, 2 * count / (kurtosis - 1))) if kurtosis > 1 else count - 1.0
+
+
+def student_quantile(level: float, freedom: float) -> float:
+    """Return the two-sided quantile of Student's t.
+
+    Args:
+        level: nominal coverage between 0 and 1.
+        freedom: degrees of freedom, positive.
+
+    Returns:
+        The point t with P(|T| <= t) = level.
+
+    Raises:
+        InvalidArgumentError: a level outside (0, 1).
+
+    Example:
+        >>> round(student_quantile(0.95, 10), 3)
+        2.228
+    """
+    from scipy.special import stdtrit
+
+    if not 0 < level < 1:
+        raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
+    return float(stdtrit(freedom, 0.5 + level / 2))
+
+
+def bootstrap_interval(value_P: NDArray[np.float64], rng: np.random.Generator, *, draws: int = 2000, level: float = 0.95) -> Interval:
+    """Interval of a mean from the bootstrap of its t statistic: whole draws (prompts) are drawn anew, with replacement.
+
+    Args:
+        value_P: one value a draw.
+        rng: the source of randomness.
+        draws: how often.
+        level: nominal coverage.
+
+    Returns:
+        The mean with its interval; both ends infinite where there are fewer than three draws.
+
+    Example:
+        >>> bootstrap_interval(np.arange(20.0), np.random.default_rng(1)).covers(9.5)
+        True
+
+    Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, section 12.5.
+    """
+    count = len(value_P)
+    mean = float(value_P.mean()) if count else math.nan
+    if count < 3:
+        return Interval(mean, -math.inf, math.inf, level)
+    spread = float(value_P.std(ddof=1)) / math.sqrt(count)
+    if spread == 0:
+        return Interval(mean, mean, mean, level)
+    drawn = value_P[rng.integers(count, size=(draws, count))]
+    error = drawn.std(axis=1, ddof=1) / math.sqrt(count)
+    # A draw of one prompt over and over has no spread: it counts as infinitely far out, on its side.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        studentised = np.nan_to_num((drawn.mean(axis=1) - mean) / error, nan=0.0)
+    low, high = np.quantile(studentised, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(mean, mean - float(high) * spread, mean - float(low) * spread, level)
+
+
+def ratio_interval(
+    numerator: float, denominator: float, covariance: NDArray[np.float64], quantile: float, *, level: float = 0.95
+) -> Interval:
+    r"""Interval of a ratio of two estimates that cannot be negative.
+
+    Where the denominator can be told from zero, by the delta method on the logarithm; where it cannot, the set of $\rho \ge 0$ with
+    $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2 v_{bb})$, which has no upper end, and that is the truth and not a failure.
+
+    Args:
+        numerator: its estimate a.
+        denominator: its estimate b.
+        covariance: 2 x 2, of the two estimates.
+        quantile: t, of the test.
+        level: nominal coverage that goes with the quantile.
+
+    Returns:
+        The ratio (infinite where the denominator is not positive, 0 where the numerator is not) with its interval.
+
+    Example:
+        >>> ratio_interval(1.0, 0.1, np.diag([0.01, 0.01]), 1.96).high
+        inf
+
+    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185, and the delta method.
+    """
+    ratio = math.inf if denominator <= 0 else max(numerator, 0.0) / denominator
+    square = quantile**2
+    a = denominator**2 - square * float(covariance[1, 1])
+    b = numerator * denominator - square * float(covariance[0, 1])
+    c = numerator**2 - square * float(covariance[0, 0])
+    root = math.sqrt(max(b * b - a * c, 0.0))
+    factor = math.inf
+    if numerator > 0 and denominator > 0:
+        slope = np.array([1 / numerator, -1 / denominator])
+        factor = math.exp(min(quantile * math.sqrt(max(float(slope @ covariance @ slope), 0.0)), 700.0))
+    if a > 0 and denominator > 0:
+        high = ratio * factor if numerator > 0 else max(0.0, (b + root) / a)
+        return Interval(ratio, ratio / factor, high, level)
+    # The denominator may be zero, so nothing bounds the ratio from above; from below it is bounded where the numerator is not zero.
+    low = (b - root) / a if a < 0 and c > 0 and numerator > 0 else 0.0
+    return Interval(ratio, min(max(0.0, low), ratio if factor == math.inf else ratio / factor), math.inf, level)

@@ -259,6 +259,8 @@ class TestCompletions:
         assert record.rollouts["step"].unique().to_list() == [1]
         assert sum("was left out" in note for note in record.notes) == 2
 
-    def test_a_completions_file_alone_is_refused(self, trl_run: Path) -> None:
+    def test_a_completions_file_without_numbers_is_refused(self, trl_run: Path) -> None:
+        path = trl_run / "completions" / "completions_00001.parquet"
+        pl.read_parquet(path).select("step", "prompt", "completion").write_parquet(path)
         with pytest.raises(UnreadableRunError, match="give the run's folder"):
-            open_run(trl_run / "completions" / "completions_00001.parquet")
+            open_run(path)

@@ -109,7 +109,8 @@ def test_a_log_of_the_reward_alone_says_what_is_missing_and_how_to_get_it() -> N
     assert set(unavailable) == {"evaluation", "spread", "dead_groups"}
     assert "eval_strategy" in unavailable["evaluation"]
     assert "log_completions" in unavailable["dead_groups"]
-    assert len(bare.missing) == 6
+    assert len(bare.missing) == 7
+    assert "log_completions" in bare.missing[-1]
 
 
 def test_a_function_that_is_the_total_is_not_shown_twice() -> None:

@@ -272,3 +272,18 @@ def progress(*, quiet: bool, total: int) -> Iterator[Callable[[str], None]]:
             bar.update(task, advance=1, description=escape(clean(doing, longest=60)))
 
         yield step
+
+
+@contextmanager
+def counting(*, quiet: bool, doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on standard error how much of some work is done."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

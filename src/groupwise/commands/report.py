@@ -60,7 +60,9 @@ def run(
     checked_until(until)
     steps = steps_of(at)
     target = output if output is not None or as_json else DEFAULT
-    inputs = [*paths, *([opening.config] if opening.config else [])]
+    from groupwise.gradient_file import path_beside
+
+    inputs = [*paths, *map(path_beside, paths), *([opening.config] if opening.config else [])]
     if target is not None:
         free_target(target, inputs, force=force)
     with progress(quiet=as_json, total=2 * len(paths) + 1) as step:

@@ -16,6 +16,7 @@ from groupwise.readers.assemble import Request
 from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
 from groupwise.readers.console import read_console, sniff_console
 from groupwise.readers.notebook import read_notebook, sniff_notebook
+from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
 from groupwise.readers.tables import (
@@ -38,6 +39,7 @@ _LEAST_CONFIDENCE = 0.3
 _LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md")
 _NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
 _MOST_FILES = 200
+_OURS = '"groupwise-components"'  # variance components that were saved beside the log they belong to
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ READERS: tuple[Reader, ...] = (
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
     Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
+    Reader("rollouts", "one completion a row with its prompt and reward, in JSON lines or Parquet", sniff_rollouts, read_rollouts),
+    Reader(
+        "rollout_folder", "a folder of verl's dumps or of TRL's completions alone", sniff_rollout_folder, read_rollout_folder, folder=True
+    ),
     Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table),
     Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl),
     Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv),
@@ -178,7 +184,7 @@ def _open_file(path: Path, request: Request) -> RunRecord:
     """Read a file with the reader that its content chooses."""
     seen = peek(path)
     confidence, reader = _best(path)
-    if seen.binary and (reader is None or reader.name != "parquet"):
+    if seen.binary and (reader is None or reader.name not in ("parquet", "rollouts")):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
     if reader is None or confidence < _LEAST_CONFIDENCE:
         if path.suffix.lower() in (".yaml", ".yml") or len(parse_yaml(seen.text)) > 3:
@@ -199,17 +205,25 @@ def _open_folder(path: Path, request: Request) -> RunRecord:
         inside = sorted(path.iterdir())[:_MOST_FILES]
     except OSError as error:
         raise UnreadableRunError(f"expected a folder that can be listed, got {error.strerror} for {shown(path)}: change its mode") from None
-    runs = [folder for folder in inside if folder.is_dir() and _best(folder)[0] >= _LEAST_CONFIDENCE]
+    folders = {folder: _best(folder) for folder in inside if folder.is_dir()}
+    runs = [folder for folder, (sure, kind) in folders.items() if sure >= _LEAST_CONFIDENCE and not _is_dump(kind)]
     logs = [file for file in inside if file.is_file() and _may_be_log(file)]
-    found = runs or logs
+    # A log says more of a run than the rollouts in a folder beside it: they are taken only where there is nothing else.
+    dumps = [folder for folder, (sure, kind) in folders.items() if sure >= _LEAST_CONFIDENCE and _is_dump(kind)]
+    found = runs or logs or dumps
     if not found:
         raise UnreadableRunError(f"expected a run folder, got {shown(path)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
         some = ", ".join(file.name for file in found[:4]) + (", ..." if len(found) > 4 else "")
         raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(found)} ({some}): give the path of one")
-    if runs:
-        return _open_folder(runs[0], request)
+    if found[0].is_dir():
+        return _open_folder(found[0], request)
     return _open_file(logs[0], _around(request, recover(logs[0], path)))
+
+
+def _is_dump(reader: Reader | None) -> bool:
+    """Return whether a reader reads rollouts without the log of their run."""
+    return reader is not None and reader.name == "rollout_folder"
 
 
 def _may_be_log(file: Path) -> bool:
@@ -218,6 +232,6 @@ def _may_be_log(file: Path) -> bool:
     if not name.endswith(_LOG_ENDINGS) or any(word in name for word in _NO_LOGS):
         return False
     try:
-        return _best(file)[0] >= 0.4
+        return _OURS not in peek(file).text[:200] and _best(file)[0] >= 0.4
     except GroupwiseError:
         return False

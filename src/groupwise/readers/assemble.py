@@ -105,7 +105,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     store = log.store
     if store.count == 0 or not store.names():
         raise UnreadableRunError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
-    chosen = _chosen_columns(store, request.columns)
+    chosen = chosen_columns(store, request.columns)
     step_key, step_R, notes = _steps(log, chosen)
     hidden = {step_key} if step_key else set()
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
@@ -141,8 +141,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
     return record
 
 
-def _chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that the user named, spelled as in the log."""
+def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that the user named, spelled as in the log; raise MissingMetricError where one is not there."""
     keys = store.names()
     chosen: dict[str, str] = {}
     for name, column in columns.items():

@@ -39,6 +39,23 @@ def completions_of(
         The rollouts or None, the settings (group_size added where the rows tell it), notes, and the files read.
     """
     files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file())[:100_000]
+    return completions_in(files, config, means, total)
+
+
+def completions_in(
+    files: Sequence[Path], config: RunConfig, means: Mapping[str, Array], total: Array | None
+) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
+    """Return the rollouts in files of completions.
+
+    Args:
+        files: `completions_<step>.parquet`, in order.
+        config: the settings; group_size decides the groups where it is known.
+        means: reward function -> its mean in T rows of the log.
+        total: mean total reward in the same rows, or None.
+
+    Returns:
+        The same as `completions_of`.
+    """
     if not files:
         return None, config, (), ()
     notes: list[str] = []
@@ -62,7 +79,7 @@ def completions_of(
     rows, config = _grouped(rows, config, notes)
     functions = _functions(rows, means)
     weights = _logged_weights(functions, means, total)
-    rows = _rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None)
+    rows = rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None)
     return rows, config, tuple(notes), tuple(sources)
 
 
@@ -142,8 +159,18 @@ def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
     return [name for name in numbers if name.lower() in lowered] or numbers
 
 
-def _rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
-    """Return the rows in the record's columns, with the total reward where it is known; `stated`: the log gave the weights."""
+def rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
+    """Return the rows in the record's columns, with the total reward where it is known.
+
+    Args:
+        rows: with a column for each function, sorted by step and group.
+        weights: function -> its weight in the total.
+        notes: receives what the total is.
+        stated: whether the log gave the weights.
+
+    Returns:
+        The rows; their total is missing where the advantages contradict the weights.
+    """
     unknown = pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
     total = unknown
     if weights:

@@ -81,6 +81,7 @@ class Chart:
         unavailable: why there is nothing to draw and what to log to get it; "" where there is.
         subject: the log's own key that is shown, "" where the title says it.
         y_range: ordinates at the bottom and the top edge, or None to show everything.
+        x_scale: linear, or log2 for group sizes, which people double.
     """
 
     key: str
@@ -94,6 +95,7 @@ class Chart:
     unavailable: str = ""
     subject: str = ""
     y_range: tuple[float, float] | None = None
+    x_scale: Literal["linear", "log2"] = "linear"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -103,6 +105,7 @@ class Chart:
             "subject": self.subject,
             "x_label": self.x_label,
             "y_label": self.y_label,
+            "x_scale": self.x_scale,
             "caption": self.caption,
             "unavailable": self.unavailable,
             "lines": [line.as_dict() for line in self.lines],

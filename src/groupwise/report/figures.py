@@ -118,7 +118,7 @@ def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] 
 
 def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:
     """Return axes with room for their labels, thin rules and plain numbers."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     plateau = any(line.role == "plateau" for line in chart.lines)
     right = 1 - (78 if plateau else 14) / width
@@ -129,7 +129,11 @@ def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:
     axes.set_axisbelow(True)
     axes.set_xlabel(chart.x_label, labelpad=3)
     axes.annotate(chart.y_label, (0, 1), xytext=(-44, 9), xycoords="axes fraction", textcoords="offset points", color=COLOURS["muted"])
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7 if width > 600 else 5, integer=True))
+    if chart.x_scale == "log2":
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7 if width > 600 else 5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(_tick))
@@ -258,8 +262,12 @@ def _limits(axes: Axes, chart: Chart) -> None:
     """Set both ranges: all of the steps, and the ordinates that the chart asks for."""
     ends = [x for line in chart.lines if line.role != "plateau" for x in (line.x[:1] + line.x[-1:])]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    pad = 0.015 * (high - low) or 1.0
-    axes.set_xlim(low - pad, high + pad)
+    if chart.x_scale == "log2":
+        factor = (high / low) ** 0.015 if high > low else 2.0
+        axes.set_xlim(low / factor, high * factor)
+    else:
+        pad = 0.015 * (high - low) or 1.0
+        axes.set_xlim(low - pad, high + pad)
     if chart.y_range is not None:
         axes.set_ylim(*chart.y_range)
     else:
@@ -268,10 +276,10 @@ def _limits(axes: Axes, chart: Chart) -> None:
 
 def _marks(axes: Axes, chart: Chart) -> None:
     """Draw the vertical rules with their labels."""
-    left, right = axes.get_xlim()
+    place_of = axes.transData + axes.transAxes.inverted()
     for place, mark in enumerate(chart.marks):
         axes.axvline(mark.x, color=COLOURS["muted"], linewidth=1.0, linestyle=(0, (2, 2)), zorder=2.5)
-        part = (mark.x - left) / (right - left)
+        part = float(place_of.transform((mark.x, 0.0))[0])
         ends = part > 0.8 or (part > 0.2 and place + 1 < len(chart.marks))
         axes.annotate(
             mark.label,

@@ -34,9 +34,12 @@
     const [left, top, right, bottom] = numbers("box");
     const [x0, x1] = numbers("x"), [y0, y1] = numbers("y");
     const lines = chart.lines.filter((line) => line.x.length && !quiet.has(line.role));
-    const anchors = [...new Set(lines.filter((line) => !smooth.has(line.role) || line.role === "forecast").flatMap((line) => line.x))].sort((a, b) => a - b);
+    const stepped = lines.filter((line) => !smooth.has(line.role) || line.role === "forecast");
+    const anchors = [...new Set((chart.x_scale === "log2" || !stepped.length ? lines : stepped).flatMap((line) => line.x))].sort((a, b) => a - b);
     if (!anchors.length) return;
-    const toX = (x) => left + (right - left) * (x - x0) / (x1 - x0);
+    const scaled = chart.x_scale === "log2" ? Math.log2 : (x) => x;
+    const unscaled = chart.x_scale === "log2" ? (x) => 2 ** x : (x) => x;
+    const toX = (x) => left + (right - left) * (scaled(x) - scaled(x0)) / (scaled(x1) - scaled(x0));
     const toY = (y) => bottom - (bottom - top) * (y - y0) / (y1 - y0);
     let layer = null, box = null, place = -1;
 
@@ -91,7 +94,8 @@
     };
     svg.addEventListener("pointermove", (event) => {
       const frame = svg.getBoundingClientRect();
-      const x = x0 + ((event.clientX - frame.left) * svg.viewBox.baseVal.width / frame.width - left) / (right - left) * (x1 - x0);
+      const part = ((event.clientX - frame.left) * svg.viewBox.baseVal.width / frame.width - left) / (right - left);
+      const x = unscaled(scaled(x0) + part * (scaled(x1) - scaled(x0)));
       if (x < x0 || x > x1) { hide(); return; }
       const at = nearest(anchors, x);
       if (at !== place) show(at);

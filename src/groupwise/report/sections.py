@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from groupwise.dynamics.results import FitResult
 from groupwise.report.charts import Chart, Line
 from groupwise.report.figures import Drawing, draw
+from groupwise.report.group_size import shown_sizes
+from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid
 from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.parameters import word_of
 from groupwise.report.summary import Summary
@@ -43,6 +45,7 @@ def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: boo
         _section("Reward by function, and evaluation", _figures(summary, "rewards", index, sheet)),
         _section("What the best law leaves over", _figures(summary, "residuals", index, sheet)),
         _section("Groups", _figures(summary, "groups", index, sheet)),
+        _section("Group size", _group_size(summary, index, sheet)),
         _section("Beside the reward", join((_figures(summary, "behaviour", index, sheet), _missing(summary)))),
         _section("How this was computed", _method(summary)),
     ]
@@ -318,6 +321,32 @@ def _ends(low: float, high: float) -> str:
     """Write the ends of an interval."""
     first, second = alike(low, high)
     return f"{first} to {second}"
+
+
+def _group_size(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
+    """Return the plan with its components, or else what rewards alone say."""
+    found = summary.group_size
+    lead = join(tag("p", text(said)) for said in found.said)
+    parts = [lead, _figures(summary, "group_size", index, sheet)] if found.components is not None else [lead]
+    if found.plan is not None:
+        parts += [tag("h3", text("Group sizes at this budget")), _grid(plan_grid(found.plan, shown_sizes(found.plan)))]
+    if found.components is not None:
+        parts += [tag("h3", text("Variance components of the gradient")), _grid(component_grid(found.components))]
+    if found.plan is not None and found.baselines:
+        parts += [tag("h3", text("Baselines at the batch in use")), _grid(baseline_grid(found.baselines, found.plan))]
+    if found.rewards is not None:
+        parts += [_grid(reward_grid(found.rewards.statistics)), _figures(summary, "group_size", index, sheet)]
+    if found.notes and (found.said or not found.missing):
+        parts.append(tag("ul", join(tag("li", isolated(note)) for note in found.notes), class_="notes"))
+    elif found.notes:
+        parts.append(join(tag("p", isolated(note), class_="missing") for note in found.notes))
+    return join(parts)
+
+
+def _grid(grid: Grid) -> Markup:
+    """Return a table of texts."""
+    rows = [[text(cell) for cell in row] for row in grid.rows]
+    return table(grid.head, rows, numbers=grid.numbers, best=grid.best)
 
 
 def _missing(summary: Summary) -> Markup:

@@ -18,6 +18,7 @@ from groupwise.record import RunRecord
 from groupwise.report.charts import POINTS, Chart
 from groupwise.report.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
 from groupwise.report.fitted import Fitted, cut, fit_metric
+from groupwise.report.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.report.groups import group_evidence
 from groupwise.report.paths import shown_path
 from groupwise.report.verdict import Verdict, verdict
@@ -70,7 +71,8 @@ class Summary:
         last_step: of the rows used.
         rows: rows used.
         until: last step that was to be used, or None.
-        charts: the evidence, by section: "metric", "rewards", "residuals", "groups", "behaviour".
+        charts: the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "behaviour".
+        group_size: what the run says of it.
         missing: sentences on what the log does not hold.
         settings: the known ones.
         unknown_settings: names of the others.
@@ -88,6 +90,7 @@ class Summary:
     rows: int
     until: float | None
     charts: dict[str, tuple[Chart, ...]]
+    group_size: GroupSizeEvidence
     missing: tuple[str, ...]
     settings: tuple[SettingRow, ...]
     unknown_settings: tuple[str, ...]
@@ -108,6 +111,7 @@ class Summary:
             "forecast": None if fitted.outlook is None else fitted.outlook.as_dict(),
             "functions": [fit_dict(function) for function in self.functions],
             "charts": {section: [chart.as_dict() for chart in charts] for section, charts in self.charts.items()},
+            "group_size": self.group_size.as_dict(),
             "missing": list(self.missing),
             "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
             "unknown_settings": list(self.unknown_settings),
@@ -154,7 +158,7 @@ def summarise(
         level: nominal coverage of the parameters' intervals.
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
-        opened: what the run was read from; its files are shown from there on.
+        opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
 
     Returns:
         The summary; what cannot be said is said to be unavailable.
@@ -174,6 +178,7 @@ def summarise(
     used = cut(record, until)
     small = points // 2  # half the width needs no more
     behaviour, missing = behaviour_charts(used, points=small)
+    group_size = group_size_evidence(used, opened=opened, until=until)
     charts = {
         "metric": (reward_chart(fitted, points=points),),
         "rewards": (
@@ -182,6 +187,7 @@ def summarise(
         ),
         "residuals": tuple(residual_charts(fitted, points=small)),
         "groups": tuple(group_charts(group_evidence(used), points=small)),
+        "group_size": group_size.charts,
         "behaviour": tuple(behaviour),
     }
     settings, unknown = _settings(record)
@@ -195,7 +201,8 @@ def summarise(
         rows=len(used.steps),
         until=until,
         charts=charts,
-        missing=tuple(missing),
+        group_size=group_size,
+        missing=(*missing, *([group_size.missing] if group_size.missing else [])),
         settings=settings,
         unknown_settings=unknown,
         meanings=_meanings(record),

@@ -13,7 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.dynamics.results import FitResult
+from groupwise.estimators.comparison import BaselineRow
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.plans import GroupSizePlan
+from groupwise.estimators.rewards_alone import LABEL
 from groupwise.report.fitted import Fitted, Outlook
+from groupwise.report.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
+from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
 from groupwise.report.parameters import word_of
 from groupwise.report.scores import METHOD_NAMES, Scores
 from groupwise.report.summary import Summary
@@ -51,6 +57,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     if fitted.outlook is not None and not nothing:
         console.print(_forecast(fitted.outlook))
     _line(console, nothing)
+    _group_size(summary.group_size, console)
     _notes(console, summary.notes)
 
 
@@ -115,6 +122,79 @@ def print_scores(scores: Scores, console: Console) -> None:
     for said in scores.sentences():
         _line(console, said)
     _notes(console, [f"left out {name}: {reason}" for name, reason in scores.left_out])
+
+
+def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Sequence[str], console: Console) -> None:
+    """Print a plan: words first, then sizes, components and baselines.
+
+    Args:
+        plan: as made.
+        baselines: compared at one batch, or none.
+        notes: further sentences.
+        console: where to.
+    """
+    _heading(console, "Group size")
+    _line(console, plan.status)
+    console.print(_grid(plan_grid(plan, shown_sizes(plan))))
+    if plan.components is not None:
+        console.print(_grid(component_grid(plan.components)))
+    if baselines:
+        console.print(_grid(baseline_grid(baselines, plan)))
+    _notes(console, list(dict.fromkeys((*plan.notes, *notes))))
+
+
+def print_components(components: Components, notes: Sequence[str], console: Console) -> None:
+    """Print variance components.
+
+    Args:
+        components: as estimated.
+        notes: what they were computed from, and what to do with them.
+        console: where to.
+    """
+    _heading(console, f"Variance components of the gradient: {components.rollouts:,} rollouts, {count(components.prompts, 'prompt')}")
+    _line(console, components.status)
+    console.print(_grid(component_grid(components)))
+    estimates = (components.vp, components.t, components.r, components.gradient_norm2)
+    doubtful = [estimate.status for estimate in estimates if not estimate.distinguishable]
+    _notes(console, list(dict.fromkeys((*doubtful, *components.notes, *notes))))
+
+
+def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Console) -> None:
+    """Print what rewards alone say, labelled as such.
+
+    Args:
+        facts: of a run.
+        notes: what would get the rest.
+        console: where to.
+    """
+    _heading(console, LABEL)
+    _line(console, facts.statistics.status)
+    console.print(_grid(reward_grid(facts.statistics)))
+    if facts.statistics.dead_shares:
+        console.print(_grid(dead_grid(facts.statistics)))
+    _notes(console, (*facts.notes, *notes))
+
+
+def _group_size(found: GroupSizeEvidence, console: Console) -> None:
+    """Print what a run says of its group size, in short."""
+    if not (found.said or found.notes):
+        return
+    _heading(console, "Group size")
+    for said in found.said:
+        _line(console, said)
+    if found.components is not None:
+        console.print(_grid(component_grid(found.components)))
+    _notes(console, found.notes)
+
+
+def _grid(grid: Grid) -> Table:
+    """Return a table of texts."""
+    table = _table(*grid.head)
+    for column in grid.numbers:
+        table.columns[column].justify = "right"
+    for place, row in enumerate(grid.rows):
+        table.add_row(*map(escape, row), style="bold" if place == grid.best else "")
+    return table
 
 
 def _error(value: float, best: float) -> str:

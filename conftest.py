@@ -1,0 +1,19 @@
+"""Doctests of what needs an extra are skipped, visibly, where the extra is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+OPTIONAL = ("torch", "transformers")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip each doctest that imports a library which is not here."""
+    missing = [name for name in OPTIONAL if find_spec(name) is None]
+    for item in items:
+        examples = getattr(getattr(item, "dtest", None), "examples", [])
+        for name in missing:
+            if any(f"import {name}" in example.source for example in examples):
+                item.add_marker(pytest.mark.skip(reason=f"needs {name}"))

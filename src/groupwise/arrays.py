@@ -1,0 +1,154 @@
+"""Shapes and what must hold in an array before anything is computed from it.
+
+Legend of the suffixes: `T` steps, `P` prompts of a step, `G` rollouts of a group, `N` rollouts in long form, `L` tokens of a
+completion, `D` parameters, `K` width of a sketch, `R` directions; so `reward_PG` has a row a prompt and a column a rollout.
+It computes nothing of the subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.errors import InvalidArgumentError
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which rows of a long-form array belong to which group.
+
+    Args:
+        order_N: rows sorted by group, stable; None where they are sorted already.
+        start_P: first row of each group in that order.
+        size_P: rows of each group.
+        label_P: the group's own label.
+
+    Example:
+        >>> groups_of([7, 7, 3]).size_P.tolist()
+        [1, 2]
+    """
+
+    order_N: NDArray[np.intp] | None
+    start_P: NDArray[np.intp]
+    size_P: NDArray[np.intp]
+    label_P: NDArray[Any]
+
+    @property
+    def common_size(self) -> int | None:
+        """The rollouts of every group, or None where groups differ."""
+        first = int(self.size_P[0])
+        return first if bool((self.size_P == first).all()) else None
+
+    @property
+    def group_of_row(self) -> NDArray[np.intp]:
+        """The number of the group of each row, in sorted order."""
+        return np.repeat(np.arange(len(self.size_P)), self.size_P)
+
+    def sorted(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return rows of `values` group by group."""
+        return values if self.order_N is None else values[self.order_N]
+
+
+def groups_of(prompt_N: ArrayLike) -> Groups:
+    """Return the groups of rollouts in long form.
+
+    Args:
+        prompt_N: N labels, numbers or texts; equal labels are one group, wherever they stand.
+
+    Returns:
+        The groups in the order of their labels.
+
+    Raises:
+        InvalidArgumentError: not one-dimensional, empty, or with a label that is not finite.
+
+    Example:
+        >>> groups_of(["b", "a", "b"]).label_P.tolist()
+        ['a', 'b']
+    """
+    labels = np.asarray(prompt_N)
+    if labels.ndim != 1 or not len(labels):
+        raise InvalidArgumentError(
+            f"expected one prompt label a rollout, got an array of shape {labels.shape}: give prompt_N with N entries"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InvalidArgumentError(f"expected prompt labels, got {_first_bad(labels)}: name the prompt of every rollout")
+    # Most callers hand over whole groups in a row: one comparison then saves the sort of a million labels.
+    change = labels[1:] != labels[:-1]
+    sorted_already = bool((labels[1:] >= labels[:-1]).all())
+    order = None
+    if not sorted_already:
+        order = np.argsort(labels, kind="stable")
+        labels = labels[order]
+        change = labels[1:] != labels[:-1]
+    start = np.concatenate([[0], np.flatnonzero(change) + 1]).astype(np.intp)
+    size = np.diff(np.append(start, len(labels))).astype(np.intp)
+    return Groups(order, start, size, labels[start])
+
+
+def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
+    """Return `values` as float64 with the right number of dimensions and nothing but finite numbers.
+
+    Args:
+        name: of the argument, for the message.
+        values: the array.
+        dimensions: how many it must have.
+
+    Returns:
+        The array; no copy where it is float64 already.
+
+    Raises:
+        InvalidArgumentError: another number of dimensions, an empty array, or a NaN or infinity.
+
+    Example:
+        >>> finite_array("reward_N", [0, 1], dimensions=1).tolist()
+        [0.0, 1.0]
+    """
+    array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
+    if not np.isfinite(array).all():
+        raise InvalidArgumentError(f"expected finite numbers in {name}, got {_first_bad(array)}: drop these rollouts or mend their source")
+    return array
+
+
+def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[Any]:
+    """Return `values` as an array of numbers with the right number of dimensions.
+
+    Args:
+        name: of the argument, for the message.
+        values: the array.
+        dimensions: how many it must have.
+
+    Returns:
+        The array in its own precision.
+
+    Raises:
+        InvalidArgumentError: another number of dimensions, an empty array, or no numbers.
+
+    Example:
+        >>> checked_shape("reward_N", [0, 1], dimensions=1).shape
+        (2,)
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"expected {name} as one array of numbers, got rows of unequal length: use the long form with prompt_N"
+        ) from None
+    if array.dtype.kind not in "fiub":
+        raise InvalidArgumentError(f"expected numbers in {name}, got {array.dtype}: convert it first")
+    if array.ndim != dimensions or not array.size:
+        raise InvalidArgumentError(
+            f"expected {name} with {dimensions} dimension{'s'[: dimensions > 1]}, got shape {array.shape}: reshape it"
+        )
+    return array
+
+
+def _first_bad(array: NDArray[Any]) -> str:
+    """Say how many entries are not finite and where the first is."""
+    bad = np.argwhere(~np.isfinite(array))
+    place = ", ".join(str(int(index)) for index in bad[0])
+    return f"{array[tuple(bad[0])]} at [{place}]" + (f" and {len(bad) - 1} more" if len(bad) > 1 else "")

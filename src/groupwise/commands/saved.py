@@ -1,0 +1,131 @@
+"""Components of a file, whichever kind it is: scores that have to be estimated from first, or components that were saved.
+
+It opens no run and plans nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groupwise.errors import InsufficientDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from groupwise.estimators.component_results import Components
+    from groupwise.estimators.components import Method
+
+_LEVEL = 0.95
+
+
+def components_of_file(path: Path, *, level: float | None = None) -> Components | None:
+    """Return the components of a file.
+
+    Args:
+        path: anything.
+        level: coverage of the intervals; where None that of the file, else 0.95.
+
+    Returns:
+        The components, or None where the path is neither scores nor components, so perhaps a run.
+    """
+    from groupwise.commands.score_file import is_score_file
+    from groupwise.gradient_file import is_components
+
+    if path.is_file() and is_components(path):
+        return saved_components(path, level=level)[0]
+    return estimated(path, level=level) if not path.is_dir() and is_score_file(path) else None
+
+
+def saved_components(path: Path, *, level: float | None = None) -> tuple[Components, Mapping[str, Any]]:
+    """Return saved components and what they were computed from.
+
+    Args:
+        path: of a file of ours.
+        level: coverage of the intervals; that of the file where None.
+
+    Returns:
+        Both.
+    """
+    from groupwise.report.group_size import read_components
+
+    saved = read_components(path)
+    found = saved.components
+    return (found if level is None or level == found.level else _at_level(found, level)), saved.provenance
+
+
+def _at_level(found: Components, level: float) -> Components:
+    """The same estimates with intervals of another level."""
+    from groupwise.estimators.components import assemble
+    from groupwise.intervals import Interval, mean_interval, student_quantile
+
+    pseudo = found.pseudo_PC
+    if pseudo is not None and found.method == "jackknife":
+        intervals = [mean_interval(column, level=level) for column in pseudo.T]
+    else:
+        errors = found.covariance_CC.diagonal().clip(min=0.0) ** 0.5
+        half = student_quantile(level, max(found.prompts - 1, 1)) * errors
+        intervals = [Interval(float(v), float(v - h), float(v + h), level) for v, h in zip(found.estimate_C, half, strict=True)]
+    return assemble(
+        found.estimate_C,
+        found.covariance_CC,
+        intervals,
+        prompts=found.prompts,
+        rollouts=found.rollouts,
+        left_out=found.left_out,
+        method=found.method,
+        zero_mean=found.zero_mean,
+        pseudo_PC=pseudo,
+    )
+
+
+def estimated(
+    path: Path,
+    *,
+    level: float | None = None,
+    method: Method = "jackknife",
+    seed: int = 0,
+    zero_mean: bool = True,
+    group_size: int | None = None,
+) -> Components:
+    """Return the components of scores in an `.npz`.
+
+    Args:
+        path: of the file.
+        level: coverage of the intervals, 0.95 where None.
+        method: jackknife or bootstrap.
+        seed: of the bootstrap.
+        zero_mean: whether scores average to zero within a prompt.
+        group_size: of groups that follow one another, where the file names no prompts.
+
+    Returns:
+        The components.
+
+    Raises:
+        UnreadableRunError: the file is not such a file.
+        InsufficientDataError: too few prompts or rollouts, or no group in which rewards differ.
+    """
+    import numpy as np
+
+    from groupwise.commands.score_file import read_score_file
+    from groupwise.estimators.components import components
+
+    held = read_score_file(path, group_size=group_size)
+    rng = np.random.default_rng(seed) if method == "bootstrap" else None
+    found = components(
+        held.reward_N,
+        held.prompt_N,
+        score_ND=held.score_ND,
+        gram_NN=held.gram_NN,
+        zero_mean=zero_mean,
+        level=_LEVEL if level is None else level,
+        method=method,
+        rng=rng,
+    )
+    if found.others["reward_variance"].value == 0:
+        raise InsufficientDataError(
+            f"expected rewards that differ within some group, got {found.prompts} groups with equal rewards throughout: "
+            "they carry no gradient; take other prompts, or larger groups"
+        )
+    return found

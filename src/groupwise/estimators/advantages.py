@@ -1,0 +1,391 @@
+r"""Advantages of rollouts: what a rollout's score is multiplied by, one function for each baseline, and the registry of them all.
+
+Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt label a rollout (then groups may differ in size), as a
+NumPy array or a torch tensor, and returns the same shape, kind, precision and device. "Unbiased" in the registry means that
+$\frac1P\sum_p \frac1{G_p}\sum_i A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
+What a trainer computes to the last digit is in `advantage_specs`; variances are in `mse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.baselines import shrinkage, variance_optimal, weighted_leave_one_out
+from groupwise.estimators.dynamic_baselines import history
+from groupwise.estimators.rollout_groups import Array, centred, rollout_groups
+from groupwise.estimators.scaled_advantages import batch_std, max_rl, reward_decoupled, std_normalised
+
+__all__ = [
+    "ADVANTAGES",
+    "Advantage",
+    "advantage_by_name",
+    "batch_mean",
+    "batch_std",
+    "constant",
+    "full_group_mean",
+    "history",
+    "leave_one_out",
+    "max_rl",
+    "oracle",
+    "reward_decoupled",
+    "shrinkage",
+    "std_normalised",
+    "vanilla",
+    "variance_optimal",
+    "weighted_leave_one_out",
+]
+
+
+def vanilla(reward: Array, prompt: Any = None) -> Array:
+    r"""The reward itself.
+
+    $A_i = z_i$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units.
+
+    Raises:
+        InvalidArgumentError: a reward is not finite, or labels are missing.
+
+    Example:
+        >>> vanilla([[1.0, 0.0]]).tolist()
+        [[1.0, 0.0]]
+
+    Source: REINFORCE without a baseline.
+    """
+    return rollout_groups(reward, prompt).reward * 1
+
+
+def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
+    r"""The reward above a number that was fixed beforehand.
+
+    $A_i = z_i - c$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+        value: c, reward units; it must not come from these rollouts.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units.
+
+    Raises:
+        InvalidArgumentError: a reward or the value is not finite, or labels are missing.
+
+    Example:
+        >>> constant([[1.0, 0.0]], value=0.25).tolist()
+        [[0.75, -0.25]]
+
+    Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
+    """
+    return oracle(reward, prompt, value=float(value))
+
+
+def oracle(reward: Array, prompt: Any = None, *, value: Array) -> Array:
+    r"""The reward above the value of its prompt, known from elsewhere.
+
+    $A_i = z_i - V(x)$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+        value: V(x): one number a row of `reward_PG`, or one a rollout; it must not come from these rollouts.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units.
+
+    Raises:
+        InvalidArgumentError: a reward or value is not finite, shapes do not fit, or labels are missing.
+
+    Example:
+        >>> oracle([[1.0, 0.0], [1.0, 1.0]], value=[0.5, 0.75]).tolist()
+        [[0.5, -0.5], [0.25, 0.25]]
+
+    Source: paper A's oracle estimator.
+    """
+    groups = rollout_groups(reward, prompt)
+    return groups.reward - groups.matched("value", value)
+
+
+def batch_mean(reward: Array, prompt: Any = None) -> Array:
+    r"""The reward above the mean of all rollouts of the batch, its own included.
+
+    $A_i = z_i - \bar z$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units.
+
+    Raises:
+        InvalidArgumentError: a reward is not finite, or labels are missing.
+
+    Example:
+        >>> batch_mean([[1.0, 0.0], [1.0, 1.0]]).tolist()
+        [[0.25, -0.75], [0.25, 0.25]]
+
+    Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
+    """
+    groups = rollout_groups(reward, prompt)
+    return centred(groups.flat.reshape(1, -1)).reshape(groups.reward.shape)
+
+
+def full_group_mean(reward: Array, prompt: Any = None) -> Array:
+    r"""The reward above the mean of its group, its own included: GRPO without division.
+
+    $A_i = z_i - \bar z_g$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units. Exactly 0 where a group's rewards are equal.
+
+    Raises:
+        InvalidArgumentError: a reward is not finite, or labels are missing.
+        InsufficientDataError: a group of one.
+
+    Example:
+        >>> full_group_mean([1.0, 0.0, 3.0, 1.0], ["a", "a", "b", "b"]).tolist()
+        [0.5, -0.5, 1.0, -1.0]
+
+    Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
+    """
+    groups = rollout_groups(reward, prompt)
+    groups.at_least(2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts")
+    return groups.apply(centred)
+
+
+def leave_one_out(reward: Array, prompt: Any = None) -> Array:
+    r"""The reward above the mean of the others of its group: RLOO.
+
+    $A_i = z_i - \frac{1}{G-1}\sum_{j\ne i} z_j = \frac{G}{G-1}(z_i - \bar z_g)$
+
+    Args:
+        reward: `reward_PG`, or `reward_N` with labels; reward units.
+        prompt: labels of the rollouts' prompts, needed for `reward_N`.
+
+    Returns:
+        Advantages in the shape, kind and precision of `reward`; reward units. Exactly 0 where a group's rewards are equal.
+
+    Raises:
+        InvalidArgumentError: a reward is not finite, or labels are missing.
+        InsufficientDataError: a group of one.
+
+    Example:
+        >>> leave_one_out([[1.0, 0.0, 0.0]]).tolist()
+        [[1.0, -0.5, -0.5]]
+
+    Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
+    """
+    groups = rollout_groups(reward, prompt)
+    groups.at_least(2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts")
+    return groups.apply(lambda block: centred(block) * (block.shape[1] / (block.shape[1] - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Advantage:
+    """A named advantage and what holds for it.
+
+    Args:
+        name: the name in reports and JSON.
+        formula: as a person would write it.
+        description: one sentence.
+        function: of (reward, prompt, *, what it needs).
+        unbiased: whether its mean is the policy gradient exactly.
+        needs: keyword arguments that have no default.
+        shift: what a number added to all rewards does to it; "moves" where it depends on the level.
+        scale: what a positive factor on all rewards does: it scales along, it stays, or neither ("moves").
+        smallest_group: rollouts that every group needs.
+        equal_is_zero: whether a group of equal rewards gets exactly 0.
+        several: whether it takes several rewards, stacked first.
+        smallest_reward: lowest reward that it takes.
+    """
+
+    name: str
+    formula: str
+    description: str
+    function: Callable[..., Array]
+    unbiased: bool
+    needs: tuple[str, ...] = ()
+    shift: Literal["stays", "moves"] = "stays"
+    scale: Literal["scales", "stays", "moves"] = "scales"
+    smallest_group: int = 2
+    equal_is_zero: bool = True
+    several: bool = False
+    smallest_reward: float = float("-inf")
+
+
+ADVANTAGES: tuple[Advantage, ...] = (
+    Advantage(
+        "vanilla", "z", "The reward itself, no baseline.", vanilla, unbiased=True, shift="moves", smallest_group=1, equal_is_zero=False
+    ),
+    Advantage(
+        "constant",
+        "z - c",
+        "The reward above a number fixed beforehand.",
+        constant,
+        unbiased=True,
+        needs=("value",),
+        shift="moves",
+        scale="moves",
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "batch_mean",
+        "z - mean of the batch",
+        "The reward above the mean of all rollouts of the batch.",
+        batch_mean,
+        unbiased=False,
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "full_group_mean",
+        "z - mean of the group",
+        "The reward above the mean of its group: GRPO without division.",
+        full_group_mean,
+        unbiased=False,
+    ),
+    Advantage(
+        "leave_one_out",
+        "z - mean of the others of the group",
+        "The reward above the mean of the others of its group: RLOO.",
+        leave_one_out,
+        unbiased=True,
+    ),
+    Advantage(
+        "std_normalised",
+        "(z - mean of the group) / (std of the group + eps)",
+        "GRPO as it was published.",
+        std_normalised,
+        unbiased=False,
+        scale="stays",
+    ),
+    Advantage(
+        "batch_std",
+        "(z - mean of the group) / (std of the batch + eps)",
+        "The reward above its group's mean, in standard deviations of the batch.",
+        batch_std,
+        unbiased=False,
+        scale="stays",
+    ),
+    Advantage(
+        "oracle",
+        "z - V(x)",
+        "The reward above the known value of its prompt.",
+        oracle,
+        unbiased=True,
+        needs=("value",),
+        shift="moves",
+        scale="moves",
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "variance_optimal",
+        "z - V(x) - kappa(x)/S2(x)",
+        "The best baseline that depends on the prompt alone, given its ingredients.",
+        variance_optimal,
+        unbiased=True,
+        needs=("value", "kappa", "score_norm2"),
+        shift="moves",
+        scale="moves",
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "weighted_leave_one_out",
+        "z - mean of the others of the group, weighted by |s|^2",
+        "The variance-optimal baseline estimated from the others of the group.",
+        weighted_leave_one_out,
+        unbiased=True,
+        needs=("score_norm2",),
+    ),
+    Advantage(
+        "shrinkage",
+        "z - lam mean of the other groups - (1 - lam) mean of the others of the group",
+        "James-Stein: leave-one-out drawn towards the other prompts, as far as the other rewards advise.",
+        shrinkage,
+        unbiased=True,
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "running",
+        "z - decaying mean of the prompt's earlier rewards",
+        "A prompt's value carried over from earlier steps, with an exponential memory.",
+        history,
+        unbiased=True,
+        needs=("baseline", "step"),
+        shift="moves",
+        scale="moves",
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "kernel_smoothed",
+        "z - kernel mean of the prompt's earlier rewards",
+        "A prompt's value carried over from earlier steps, smoothed over a window of steps.",
+        history,
+        unbiased=True,
+        needs=("baseline", "step"),
+        shift="moves",
+        scale="moves",
+        smallest_group=1,
+        equal_is_zero=False,
+    ),
+    Advantage(
+        "max_rl",
+        "(z - mean of the group) / mean of the group",
+        "Maximum-likelihood reinforcement learning: the mean in place of the standard deviation.",
+        max_rl,
+        unbiased=False,
+        shift="moves",
+        scale="stays",
+        smallest_reward=0.0,
+    ),
+    Advantage(
+        "reward_decoupled",
+        "sum of group z-scores of each reward, then a z-score of the batch",
+        "GDPO: several rewards, each standardised by itself.",
+        reward_decoupled,
+        unbiased=False,
+        scale="stays",
+        equal_is_zero=False,
+        several=True,
+    ),
+)
+
+
+def advantage_by_name(name: str) -> Advantage:
+    """Return an entry of `ADVANTAGES`.
+
+    Args:
+        name: one of their names.
+
+    Returns:
+        The entry.
+
+    Raises:
+        InvalidArgumentError: no such advantage.
+
+    Example:
+        >>> advantage_by_name("leave_one_out").unbiased
+        True
+    """
+    for advantage in ADVANTAGES:
+        if advantage.name == name:
+            return advantage
+    raise InvalidArgumentError(f"no advantage is called {name!r}: choose one of {', '.join(entry.name for entry in ADVANTAGES)}")

@@ -1,0 +1,401 @@
+r"""What every group of rollouts says by itself: unbiased estimates of its own moments, and its inner products with other groups.
+
+A group enters through nine sums, three of which are of vectors; so the cost is linear in the rollouts and no pair is ever visited. With
+$n_i = |s_i|^2$, centred rewards $c_i = z_i - \bar z$, $Q = \sum c_i^2$ and $m$ rollouts, all sums over triples and quadruples of
+different rollouts reduce to $\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $|\sum c s|^2$, $\langle\sum s, \sum c^2 s\rangle$
+(docs/theory/gradient.md). It averages nothing over prompts and gives no intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.arrays import Float, Groups, checked_shape, finite_array, groups_of
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+
+SMALLEST_GROUP = 4
+"""Below it there are no four different rollouts, and |g(x)|^2 is not estimable without assumptions on the reward."""
+
+MOMENTS = (
+    "gradient_norm2",  # |g(x)|^2
+    "oracle_variance",  # T_o(x) = E[|s|^2 e^2] - |g(x)|^2
+    "remainder",  # R(x) = S2 sigma2 + |g(x)|^2
+    "score_norm2",  # S2 = E|s|^2
+    "kappa",  # E[|s|^2 e]
+    "score_norm2_reward",  # E[|s|^2 z]
+    "score_norm2_reward2",  # E[|s|^2 z^2]
+    "reward_variance",  # sigma2
+    "value",  # V
+    "score_mean_norm2",  # |E s|^2, zero for the policy's own scores
+)
+
+_CHUNK_BYTES = 32 * 2**20
+_SYMMETRY_ROWS = 64
+_LARGEST_REWARD = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSums:
+    """The nine sums of each group, with c the rewards centred in their group.
+
+    Args:
+        size_P: rollouts m.
+        mean_P: mean reward.
+        spread_P: sum of c^2.
+        norm_P: sum of |s|^2.
+        norm_reward_P: sum of |s|^2 c.
+        norm_reward2_P: sum of |s|^2 c^2.
+        total_P: |sum of s|^2.
+        weighted_P: |sum of c s|^2.
+        mixed_P: inner product of the sum of s with the sum of c^2 s.
+    """
+
+    size_P: Float
+    mean_P: Float
+    spread_P: Float
+    norm_P: Float
+    norm_reward_P: Float
+    norm_reward2_P: Float
+    total_P: Float
+    weighted_P: Float
+    mixed_P: Float
+
+    @property
+    def own_norm2(self) -> Float:
+        """The squared length of each group's leave-one-out gradient."""
+        return self.weighted_P / (self.size_P - 1) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMoments:
+    """Unbiased moments of each group, and how its gradient stands to those of other groups.
+
+    Two of them, taken at the same parameters, combine by `+`: exactly, whatever the batches, ranks or machines they came from, but
+    for inner products between the two, which neither has seen.
+
+    Args:
+        moment_PC: one row a group, columns as in `MOMENTS`.
+        cross_P: sum of the inner products of its leave-one-out gradient with those of the other groups.
+        partners_P: how many other groups that were.
+        size_P: rollouts of each group.
+        left_out: rollouts that were in groups too small to be used.
+        zero_mean: whether the scores were taken to have mean zero, given the prompt.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> one, two = (moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)) for _ in range(2))
+        >>> len((one + two).size_P)
+        4
+    """
+
+    moment_PC: Float
+    cross_P: Float
+    partners_P: Float
+    size_P: NDArray[np.intp]
+    left_out: int
+    zero_mean: bool
+
+    def __add__(self, other: GroupMoments) -> GroupMoments:
+        """Return the groups of both."""
+        if self.zero_mean != other.zero_mean:
+            raise InvalidArgumentError("expected moments under one assumption on the scores' mean, got both: compute them alike")
+        return GroupMoments(
+            np.concatenate([self.moment_PC, other.moment_PC]),
+            np.concatenate([self.cross_P, other.cross_P]),
+            np.concatenate([self.partners_P, other.partners_P]),
+            np.concatenate([self.size_P, other.size_P]),
+            self.left_out + other.left_out,
+            self.zero_mean,
+        )
+
+
+def moments_of_scores(
+    score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, metric_D: ArrayLike | None = None, zero_mean: bool = True
+) -> GroupMoments:
+    r"""Moments of every group from the scores of its rollouts, or from sketches of them.
+
+    Args:
+        score_ND: one score a rollout, $s = \nabla_\theta \log\pi(y|x)$, in 1/parameter units; a sketch does as well.
+        reward_N: one reward a rollout.
+        prompt_N: the label of its prompt; groups may differ in size.
+        metric_D: weights of a diagonal metric, $\langle s, t\rangle = \sum_d w_d s_d t_d$ (for Adam $1/(\sqrt v + \epsilon)^2$).
+        zero_mean: whether E[s|x] = 0, true for the policy's own scores summed over tokens. False costs precision, and is
+            what scores that are divided by the length or taken at another temperature need.
+
+    Returns:
+        The moments; groups of fewer than four rollouts are left out and counted.
+
+    Raises:
+        InvalidArgumentError: shapes that do not fit, or a NaN or infinity.
+        InsufficientDataError: no group has four rollouts.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
+        (2, 10)
+
+    Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
+    """
+    score, reward = checked_shape("score_ND", score_ND, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
+    metric = _metric(metric_D, score.shape[1])
+    groups, kept = usable_groups(prompt_N, reward, len(score), "score_ND")
+    sums, gradient_PD = sums_of_scores(score, reward, groups, kept, metric)
+    own = sums.own_norm2
+    cross = gradient_PD @ gradient_PD.sum(axis=0) - own
+    return _moments(sums, cross, np.full(len(own), len(own) - 1.0), groups, kept, zero_mean=zero_mean)
+
+
+def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
+    r"""Moments of every group from the inner products of scores, with one product of the matrix with a vector.
+
+    Args:
+        gram_NN: $K_{ij} = \langle s_i, s_j\rangle$, symmetric.
+        reward_N: one reward a rollout.
+        prompt_N: the label of its prompt; groups may differ in size.
+        zero_mean: as in `moments_of_scores`.
+
+    Returns:
+        The moments; groups of fewer than four rollouts are left out and counted.
+
+    Raises:
+        InvalidArgumentError: not square, not symmetric, shapes that do not fit, or a NaN or infinity.
+        InsufficientDataError: no group has four rollouts.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> score = rng.normal(size=(16, 3))
+        >>> moments_of_gram(score @ score.T, rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
+        (2, 10)
+
+    Source: derived here (docs/theory/gradient.md).
+    """
+    gram, reward = checked_shape("gram_NN", gram_NN, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
+    if gram.shape[0] != gram.shape[1]:
+        raise InvalidArgumentError(f"expected a square matrix in gram_NN, got shape {gram.shape}: give all inner products of N scores")
+    groups, kept = usable_groups(prompt_N, reward, len(gram), "gram_NN")
+    _check_symmetric(gram)
+    weight = np.zeros(len(reward))
+    for rows, _ in _batches(groups, kept, row_bytes=8):
+        centred = reward[rows] - reward[rows].mean(axis=1, keepdims=True)
+        weight[rows] = centred / (rows.shape[1] - 1)
+    product = np.asarray(gram @ weight.astype(gram.dtype if gram.dtype.kind == "f" else np.float64), dtype=np.float64)
+    # A NaN or infinity anywhere in a row survives the product, even where the weight is zero: one pass checks the whole matrix.
+    if not np.isfinite(product).all():
+        finite_array("gram_NN", gram, dimensions=2)
+        raise InvalidArgumentError(
+            "expected inner products that can be added up in gram_NN, got an overflow: divide the scores by a constant"
+        )
+    sums, cross = _sums_of_gram(gram, reward, groups, kept, weight * product)
+    return _moments(sums, cross, np.full(len(cross), len(cross) - 1.0), groups, kept, zero_mean=zero_mean)
+
+
+def sums_of_scores(
+    score: NDArray[Any], reward: Float, groups: Groups, kept: NDArray[np.intp], metric: Float | None = None
+) -> tuple[GroupSums, Float]:
+    """Return the sums of the kept groups, and their leave-one-out gradients.
+
+    Args:
+        score: N x D.
+        reward: N rewards.
+        groups: which rows belong together.
+        kept: the groups to use.
+        metric: D weights of the metric, or None.
+
+    Returns:
+        The sums, and one gradient a kept group, multiplied by the root of the metric.
+    """
+    table = np.empty((9, len(kept)))
+    gradient = np.empty((len(kept), score.shape[1]))
+    root = None if metric is None else np.sqrt(metric)
+    for rows, index in _batches(groups, kept, row_bytes=score.shape[1] * 8):
+        block = _take(score, rows)
+        # Sums of a few rollouts lose nothing in single precision that the scores had; integers become floating point here.
+        block = block if block.dtype.kind == "f" and root is None else block.astype(np.float64)
+        if root is not None:
+            block = block * root
+        values = reward[rows]
+        mean = values.mean(axis=1, keepdims=True)
+        centred = values - mean
+        weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
+        vector = np.matmul(weights, block).astype(np.float64)
+        norm = np.einsum("pmd,pmd->pm", block, block).astype(np.float64)
+        if not np.isfinite(norm).all():
+            finite_array("score_ND", score, dimensions=2)
+            raise InvalidArgumentError(
+                "expected scores whose squares can be added up in score_ND, got an overflow: divide them by a constant"
+            )
+        products = np.einsum("pad,pbd->pab", vector, vector)
+        table[:, index] = _table(rows.shape[1], mean[:, 0], centred, norm, products[:, 0, 0], products[:, 1, 1], products[:, 0, 2])
+        gradient[index] = vector[:, 1] / (rows.shape[1] - 1)
+    return GroupSums(*table), gradient
+
+
+def _sums_of_gram(gram: NDArray[Any], reward: Float, groups: Groups, kept: NDArray[np.intp], share: Float) -> tuple[GroupSums, Float]:
+    """Return the sums of the kept groups, and the inner products of their gradients with those of the others."""
+    table = np.empty((9, len(kept)))
+    cross = np.empty(len(kept))
+    for rows, index in _batches(groups, kept, row_bytes=int(groups.size_P.max()) * 8):
+        block = gram[rows[:, :, None], rows[:, None, :]].astype(np.float64)
+        values = reward[rows]
+        mean = values.mean(axis=1, keepdims=True)
+        centred = values - mean
+        norm = np.einsum("pmm->pm", block)
+        row = block.sum(axis=2)
+        weighted = np.einsum("pa,pab,pb->p", centred, block, centred, optimize=True)
+        table[:, index] = _table(rows.shape[1], mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1))
+        cross[index] = share[rows].sum(axis=1) - weighted / (rows.shape[1] - 1) ** 2
+    return GroupSums(*table), cross
+
+
+def _table(size: int, mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float) -> Float:
+    """The nine sums of groups of one size, as rows."""
+    square = centred**2
+    return np.stack(
+        [
+            np.full(len(mean), float(size)),
+            mean,
+            square.sum(axis=1),
+            norm.sum(axis=1),
+            (norm * centred).sum(axis=1),
+            (norm * square).sum(axis=1),
+            total,
+            weighted,
+            mixed,
+        ]
+    )
+
+
+def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:
+    r"""Unbiased moments of each group from its sums, columns as in `MOMENTS`.
+
+    Args:
+        sums: of P groups, each of at least four rollouts.
+        zero_mean: whether E[s|x] = 0 may be used for T and R.
+
+    Returns:
+        P x C moments.
+
+    Source: derived here; every entry is a U-statistic over all tuples of different rollouts (docs/theory/gradient.md).
+    """
+    m, spread = sums.size_P, sums.spread_P
+    three, four = m * (m - 1) * (m - 2), m * (m - 1) * (m - 2) * (m - 3)
+    norm, norm1, norm2 = sums.norm_P, sums.norm_reward_P, sums.norm_reward2_P
+    pairs = (m - 1) * (m - 2) * sums.weighted_P + 2 * (m - 1) * sums.mixed_P - spread * sums.total_P
+    diagonal = m * (m - 1) * norm2 - spread * norm
+    gradient = (pairs - diagonal) / four
+    if zero_mean:
+        oracle = diagonal / three - gradient
+        remainder = ((m - 1) * spread * norm - m * norm2) / three + gradient
+    else:
+        oracle, remainder = _shift_free(sums, gradient)
+    first = (norm1 + sums.mean_P * norm) / m
+    second = (norm2 + 2 * sums.mean_P * norm1 + sums.mean_P**2 * norm) / m
+    score_mean = (sums.total_P - norm) / (m * (m - 1))
+    columns = [gradient, oracle, remainder, norm / m, norm1 / (m - 1), first, second, spread / (m - 1), sums.mean_P, score_mean]
+    return np.stack(columns, axis=1)
+
+
+def _shift_free(sums: GroupSums, gradient: Float) -> tuple[Float, Float]:
+    """T and R from the covariances of the pair kernel, whatever the scores' mean: T = 4 zeta_1 and R = 2 zeta_2 - T."""
+    m, spread, total = sums.size_P, sums.spread_P, sums.total_P
+    norm2 = sums.norm_reward2_P - 2 / m * sums.mixed_P + spread * total / m**2
+    norm0 = spread * (sums.norm_P - total / m)
+    # Sums of h(1,2).h(1,2) over pairs and of h(1,2).h(1,3) over triples of different rollouts.
+    two = (m * norm2 + norm0 + 2 * sums.weighted_P) / 2
+    three = (m * (m - 2) * norm2 + (3 * m - 4) * sums.weighted_P - 2 * norm0) / 4
+    zeta_1 = three / (m * (m - 1) * (m - 2)) - gradient
+    zeta_2 = two / (m * (m - 1)) - gradient
+    return 4 * zeta_1, 2 * zeta_2 - 4 * zeta_1
+
+
+def _moments(sums: GroupSums, cross: Float, partners: Float, groups: Groups, kept: NDArray[np.intp], *, zero_mean: bool) -> GroupMoments:
+    """Put the result together."""
+    size = groups.size_P[kept]
+    return GroupMoments(
+        unbiased_moments(sums, zero_mean=zero_mean), cross, partners, size, int(groups.size_P.sum() - size.sum()), zero_mean
+    )
+
+
+def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> tuple[Groups, NDArray[np.intp]]:
+    """Return the groups, and which of them have at least four rollouts.
+
+    Args:
+        prompt_N: labels.
+        reward: N rewards.
+        rows: of the other argument.
+        name: of the other argument.
+
+    Returns:
+        The groups and the numbers of those to use.
+
+    Raises:
+        InvalidArgumentError: the arguments do not have one length.
+        InsufficientDataError: no group has four rollouts.
+    """
+    if len(reward) != rows:
+        raise InvalidArgumentError(f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one of each a rollout")
+    if np.abs(reward).max() > _LARGEST_REWARD:
+        raise InvalidArgumentError(
+            f"expected rewards up to {_LARGEST_REWARD:g}, got {np.abs(reward).max():.3g}, an overflow: divide them by a constant"
+        )
+    groups = groups_of(prompt_N)
+    if int(groups.size_P.sum()) != rows:
+        raise InvalidArgumentError(f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} rollouts")
+    kept = np.flatnonzero(groups.size_P >= SMALLEST_GROUP)
+    if not len(kept):
+        largest = int(groups.size_P.max())
+        raise InsufficientDataError(
+            f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got {largest} at most: "
+            f"sample {SMALLEST_GROUP} or more of each prompt for the estimate (8 are better)"
+        )
+    return groups, kept
+
+
+def _metric(metric_D: ArrayLike | None, width: int) -> Float | None:
+    """Check the weights of a metric."""
+    if metric_D is None:
+        return None
+    metric = finite_array("metric_D", metric_D, dimensions=1)
+    if len(metric) != width or (metric < 0).any():
+        raise InvalidArgumentError(
+            f"expected {width} non-negative weights in metric_D, got {len(metric)} of which {(metric < 0).sum()} are negative"
+        )
+    return metric
+
+
+def _check_symmetric(gram: NDArray[Any]) -> None:
+    """Compare the entries of a sample of rollouts with their mirror images: a matrix of another kind shows in any of them."""
+    rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
+    part = gram[np.ix_(rows, rows)].astype(np.float64)
+    scale = float(np.max(np.abs(part[np.isfinite(part)]), initial=0.0))
+    gap = np.abs(part - part.T)
+    worst = float(np.max(gap[np.isfinite(gap)], initial=0.0))
+    if worst > 1e-3 * scale:
+        raise InvalidArgumentError(
+            f"expected a symmetric gram_NN, got entries that differ by {worst:.3g} from their mirror image: give all inner products"
+        )
+
+
+def _batches(groups: Groups, kept: NDArray[np.intp], *, row_bytes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield row numbers of groups of one size (P x m) with the groups' places among the kept, a bounded number at a time."""
+    size_P, start_P = groups.size_P[kept], groups.start_P[kept]
+    for size in np.unique(size_P):
+        members = np.flatnonzero(size_P == size)
+        count = max(1, _CHUNK_BYTES // (int(size) * max(row_bytes, 1)))
+        for first in range(0, len(members), count):
+            index = members[first : first + count]
+            rows = start_P[index][:, None] + np.arange(size)
+            yield (rows if groups.order_N is None else groups.order_N[rows]), index
+
+
+def _take(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Return values[rows]; a view where the rows follow one another."""
+    first, last = int(rows[0, 0]), int(rows[-1, -1])
+    if last - first + 1 == rows.size and bool((np.diff(rows.ravel()) == 1).all()):
+        return values[first : last + 1].reshape(*rows.shape, -1)
+    return values[rows]

@@ -1,0 +1,302 @@
+r"""The planner: which group size and how many prompts a budget is best spent on, how flat the optimum is, and how sure that is.
+
+Minimises $\mathrm{MSE}(G, B) = (V_p + T/G + R/(G(G-1)))/B$ over integers with $B = \lfloor\text{budget}/(c_p + c_r G)\rfloor$. The
+gradient is that of leave-one-out or mean-centred advantages, unclipped and not divided by the group's deviation. It estimates nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.components import contrast_quantile
+from groupwise.estimators.plans import Budget, CurvePoint, GroupSizePlan, Present
+from groupwise.intervals import Interval
+
+EVERY_SIZE_UP_TO = 256
+"""Every group size up to this one is on the curve; beyond it 16 a factor of two."""
+
+_STEPS_A_DOUBLING = 16
+_MOST_SIZES = 2_000_000
+_MOST_RIVALS = 1000
+_DRAWS = 2000
+
+
+def plan_group_size(
+    vp: float, t: float, r: float, budget: Budget, *, present: int | None = None, gradient_norm2: float | None = None
+) -> GroupSizePlan:
+    r"""Best integer group size and number of prompts for given variance components.
+
+    Args:
+        vp: E|g(X) - g|^2, at least 0.
+        t: E T_o(X), at least 0.
+        r: E R(X), at least 0; not all three zero.
+        budget: of one step.
+        present: the group size in use, to be held against the best.
+        gradient_norm2: |g|^2, where known: tells when the group size stops mattering.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InvalidArgumentError: a component that is negative or not finite, or a group size below 2 or beyond the budget.
+
+    Example:
+        >>> plan_group_size(1.0, 0.0, 49.0, Budget(1024)).group_size
+        8
+
+    Source: the exact error is derived here; arXiv 2603.01162, Theorem 7, has its form with an unknown c3.
+    """
+    values = np.array([vp, t, r], dtype=np.float64)
+    if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+        raise InvalidArgumentError(f"the components Vp, T and R have to be zero or positive, and not all zero; got {vp}, {t}, {r}")
+    return _plan(values, budget, draws=None, present=present, gradient_norm2=gradient_norm2, components=None)
+
+
+def plan_from_components(
+    components: Components, budget: Budget, *, present: int | None = None, rng: np.random.Generator | None = None, draws: int = _DRAWS
+) -> GroupSizePlan:
+    r"""Best integer group size and number of prompts from estimated components, with what their uncertainty does to the answer.
+
+    Prompts are drawn anew (bootstrap of the jackknife's pseudo-values; a normal law where only sums were kept); each draw has its own
+    curve, best size and regret. A component that comes out negative counts as zero, and the plan says so.
+
+    Args:
+        components: as estimated.
+        budget: of one step.
+        present: the group size in use.
+        rng: of the draws; a fixed seed where None, so that one file gives one answer.
+        draws: how many.
+
+    Returns:
+        The plan, with bands.
+
+    Raises:
+        InvalidArgumentError: as `plan_group_size`, or all components negative.
+
+    Example:
+        >>> from groupwise.estimators.components import components
+        >>> rng = np.random.default_rng(1)
+        >>> score, reward = rng.normal(size=(512, 4)), rng.integers(2, size=512)
+        >>> found = components(reward, np.repeat(np.arange(64), 8), score_ND=score)
+        >>> plan_from_components(found, Budget(1024), present=8).present.regret.low >= 0
+        True
+
+    Source: derived here.
+    """
+    values = np.maximum(components.estimate_C[:3], 0.0)
+    if values.sum() <= 0:
+        raise InvalidArgumentError(
+            "expected a component above zero, got none: every group was dead, or there were far too few; measure more prompts"
+        )
+    drawn = _drawn_components(components, np.random.default_rng(0) if rng is None else rng, draws)
+    gradient = components.gradient_norm2
+    return _plan(values, budget, draws=drawn, present=present, gradient_norm2=max(gradient.value, 0.0), components=components)
+
+
+def _drawn_components(components: Components, rng: np.random.Generator, draws: int) -> Float | None:
+    """Draws of (Vp, T, R), negative ones set to zero, or None where too few prompts allow none."""
+    if components.prompts < 3:
+        return None
+    pseudo = components.pseudo_PC
+    if pseudo is None:
+        drawn = rng.multivariate_normal(components.estimate_C[:3], components.covariance_CC[:3, :3], size=draws, method="eigh")
+    else:
+        weight = rng.multinomial(len(pseudo), np.full(len(pseudo), 1 / len(pseudo)), size=draws) / len(pseudo)
+        drawn = weight @ pseudo[:, :3]
+    positive: Float = np.maximum(drawn, 0.0)
+    # A draw of nothing but zeros has no best size.
+    some: Float = positive[positive.sum(axis=1) > 0]
+    return some
+
+
+def _plan(
+    values: Float, budget: Budget, *, draws: Float | None, present: int | None, gradient_norm2: float | None, components: Components | None
+) -> GroupSizePlan:
+    """The plan from three numbers, and draws of them where there are any."""
+    size = _sizes(budget)
+    if present is not None:
+        _check_present(present, budget)
+    error = error_of(values, size, budget)
+    best = int(np.argmin(error))
+    shown = _shown(size, best, present)
+    level = 0.95 if components is None else components.level
+    best_sizes = _best_sizes(draws, size, budget, level)
+    compared = None
+    if present is not None:
+        compared = _present(present, values, int(size[best]), best_sizes, size, budget, gradient_norm2, components)
+    return GroupSizePlan(
+        group_size=int(size[best]),
+        prompts=budget.prompts(int(size[best])),
+        mse=float(error[best]),
+        budget=budget,
+        curve=_curve(size[shown], error[shown], draws, budget, level),
+        within_2_percent=_within(size, error, 0.02),
+        within_10_percent=_within(size, error, 0.10),
+        group_size_interval=best_sizes,
+        signal_to_noise=None if gradient_norm2 is None else gradient_norm2 / float(error[best]),
+        present=compared,
+        components=components,
+        notes=tuple(_notes(components, budget)),
+    )
+
+
+def error_of(values: Float, size: NDArray[np.integer], budget: Budget) -> Float:
+    """Mean squared error of the gradient at each group size, for one set of components or for many.
+
+    Args:
+        values: (..., 3): Vp, T, R.
+        size: M group sizes.
+        budget: of one step.
+
+    Returns:
+        (..., M) errors.
+
+    Example:
+        >>> error_of(np.array([1.0, 0.0, 49.0]), np.array([8]), Budget(1024)).round(4).tolist()
+        [0.0146]
+    """
+    error: Float = values @ weights_of(size, budget)
+    return error
+
+
+def weights_of(size: NDArray[np.integer], budget: Budget) -> Float:
+    """What each of Vp, T and R counts in the error.
+
+    Args:
+        size: M group sizes.
+        budget: of one step.
+
+    Returns:
+        3 x M weights.
+
+    Example:
+        >>> weights_of(np.array([2]), Budget(8)).tolist()
+        [[0.25], [0.125], [0.125]]
+    """
+    prompts = budget.prompts_of(size)
+    between = 1 / prompts
+    if budget.prompt_pool is not None:
+        between = (budget.prompt_pool - prompts) / (prompts * (budget.prompt_pool - 1))
+    return np.stack([between, 1 / (prompts * size), 1 / (prompts * size * (size - 1.0))])
+
+
+def _sizes(budget: Budget) -> NDArray[np.integer]:
+    """Every group size that the budget allows; beyond two million only those at which the number of prompts changes matter."""
+    largest = budget.largest_group
+    if largest <= _MOST_SIZES:
+        return np.arange(2, largest + 1)
+    beyond = np.unique(np.geomspace(_MOST_SIZES, largest, 2000).astype(np.int64))
+    return np.concatenate([np.arange(2, _MOST_SIZES), beyond])
+
+
+def _shown(size: NDArray[np.integer], best: int, present: int | None) -> NDArray[np.intp]:
+    """Which sizes to put on the curve: each small one, a few of the large, and those that the plan speaks of."""
+    wanted = [np.arange(2, EVERY_SIZE_UP_TO + 1), [size[best], size[-1]], [] if present is None else [present]]
+    if size[-1] > EVERY_SIZE_UP_TO:
+        doublings = math.log2(size[-1] / EVERY_SIZE_UP_TO)
+        wanted.append(np.geomspace(EVERY_SIZE_UP_TO, size[-1], 2 + int(_STEPS_A_DOUBLING * doublings)).astype(np.int64))
+    asked = np.unique(np.concatenate([np.asarray(part, dtype=np.int64) for part in wanted]))
+    return np.flatnonzero(np.isin(size, asked))
+
+
+def _within(size: NDArray[np.integer], error: Float, share: float) -> tuple[int, int]:
+    """The smallest and the largest size that cost at most `share` more than the best."""
+    near = size[error <= error.min() * (1 + share)]
+    return int(near[0]), int(near[-1])
+
+
+def _curve(size: NDArray[np.integer], error: Float, draws: Float | None, budget: Budget, level: float) -> tuple[CurvePoint, ...]:
+    """The points to show, with band and chance to be best where there are draws."""
+    prompts = budget.prompts_of(size).astype(int)
+    if draws is None:
+        return tuple(CurvePoint(int(g), int(b), float(value)) for g, b, value in zip(size, prompts, error, strict=True))
+    drawn = error_of(draws, size, budget)
+    low, high = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+    chance = np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)
+    rows = zip(size, prompts, error, low, high, chance, strict=True)
+    return tuple(CurvePoint(int(g), int(b), float(value), float(lo), float(hi), float(share)) for g, b, value, lo, hi, share in rows)
+
+
+def _rivals(size: NDArray[np.integer], budget: Budget) -> NDArray[np.integer]:
+    """Sizes that could be best for some components: for each number of prompts only the largest, thinned where there are very many."""
+    prompts = budget.prompts_of(size)
+    last = np.append(prompts[1:] != prompts[:-1], True)
+    rivals = size[last | (size <= EVERY_SIZE_UP_TO)]
+    if len(rivals) <= _MOST_RIVALS:
+        return rivals
+    return rivals[np.unique(np.geomspace(1, len(rivals), _MOST_RIVALS).astype(np.int64)) - 1]
+
+
+def _best_sizes(draws: Float | None, size: NDArray[np.integer], budget: Budget, level: float) -> tuple[int, int] | None:
+    """The interval of the best size over the draws."""
+    if draws is None:
+        return None
+    rivals = _rivals(size, budget)
+    best = rivals[error_of(draws, rivals, budget).argmin(axis=1)]
+    low, high = np.quantile(best, [0.5 - level / 2, 0.5 + level / 2], method="inverted_cdf")
+    return int(low), int(high)
+
+
+def _present(
+    present: int,
+    values: Float,
+    best: int,
+    best_sizes: tuple[int, int] | None,
+    size: NDArray[np.integer],
+    budget: Budget,
+    gradient_norm2: float | None,
+    components: Components | None,
+) -> Present:
+    """Hold the size in use against the best."""
+    error, least = (float(value) for value in error_of(values, np.array([present, best]), budget))
+    regret = Interval(error / least - 1, error / least - 1, error / least - 1)
+    if components is not None and best_sizes is not None:
+        rivals = _rivals(size, budget)
+        plausible = rivals[(rivals >= best_sizes[0]) & (rivals <= best_sizes[1])]
+        regret = _regret(present, best, plausible, budget, components)
+    prompts = budget.prompts(present)
+    lost_gain = None if gradient_norm2 is None else 1 - (gradient_norm2 + least) / (gradient_norm2 + error)
+    return Present(present, prompts, error, regret, prompts * (1 - least / error), lost_gain)
+
+
+def _regret(present: int, best: int, plausible: NDArray[np.integer], budget: Budget, components: Components) -> Interval:
+    """The size in use against the best one (lower end), and against each that may be the best (upper end), on the logarithm."""
+    values = np.maximum(components.estimate_C[:3], 0.0)
+    in_use = weights_of(np.array([present]), budget)[:, 0]
+    rivals = np.append(plausible[plausible != present], best)
+    weight = weights_of(rivals, budget)
+    ratio = (values @ in_use) / (values @ weight)
+    contrast = in_use[:, None] / (values @ in_use) - weight / (values @ weight)
+    error = np.sqrt(np.maximum(np.einsum("cm,cd,dm->m", contrast, components.covariance_CC[:3, :3], contrast), 0.0))
+    # One quantile serves all: rivals that may be best are alike.
+    half = contrast_quantile(components.pseudo_PC, contrast[:, -1], components.prompts, components.level) * error
+    value = float(ratio[-1]) - 1
+    low, high = float(ratio[-1] * np.exp(-half[-1])) - 1, float(np.max(ratio * np.exp(half))) - 1
+    return Interval(value, max(0.0, low), max(high, value), components.level)
+
+
+def _check_present(present: int, budget: Budget) -> None:
+    """Refuse a size in use that the budget has no room for."""
+    if not 2 <= present <= budget.largest_group:
+        raise InvalidArgumentError(
+            f"the group size in use has to lie between 2 and {budget.largest_group:,}, which the budget pays for; got {present}"
+        )
+
+
+def _notes(components: Components | None, budget: Budget) -> list[str]:
+    """What to know before the plan is followed."""
+    notes = []
+    if components is not None:
+        notes += [estimate.status + "." for estimate in (components.vp, components.t, components.r) if not estimate.distinguishable]
+        notes += components.notes
+        if components.vp.value <= 0:
+            notes.append("Vp was estimated as zero or less and counts as zero: one prompt then seems enough, which no one should follow.")
+    if budget.prompt_pool is not None:
+        notes.append(f"Prompts are drawn without replacement from {budget.prompt_pool:,}.")
+    return notes

@@ -1,0 +1,422 @@
+r"""Exact mean squared error of the policy gradient for every baseline, group size and number of prompts.
+
+Given a prompt: $e = Z - V$, $\sigma^2 = Var(Z)$, $S_2 = E|s|^2$, $\kappa = E|s|^2 e$, $T_o = E|s|^2e^2 - |g(x)|^2$ and
+$R = S_2\sigma^2 + |g(x)|^2$. Over prompts: $V_p = E|g(X) - g|^2$, $T = E\,T_o$, $R = E\,R(X)$. On-policy, no clipping, no
+division by a deviation (that is `normalisation`). It estimates nothing from data and makes no plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.errors import InvalidArgumentError
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMoments:
+    r"""What the laws need to know of each prompt.
+
+    Args:
+        value_P: V, reward units.
+        score_norm2_P: $S_2 = E|s|^2$.
+        reward_variance_P: $\sigma^2$, squared reward units.
+        kappa_P: $\kappa = E[|s|^2 e]$.
+        oracle_variance_P: $T_o$, variance (trace) of one rollout with the true value as baseline.
+        gradient_norm2_P: $|g(x)|^2$.
+
+    Raises:
+        InvalidArgumentError: arrays of unlike length, numbers that are not finite, or a negative variance.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> bandit.degenerate.tolist()
+        [0.125]
+    """
+
+    value_P: Float
+    score_norm2_P: Float
+    reward_variance_P: Float
+    kappa_P: Float
+    oracle_variance_P: Float
+    gradient_norm2_P: Float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be moments."""
+        arrays = {field.name: np.asarray(getattr(self, field.name), dtype=float) for field in fields(self)}
+        shapes = {array.shape for array in arrays.values()}
+        if len(shapes) > 1 or len(shapes.pop()) != 1:
+            found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            raise InvalidArgumentError(f"expected one number a prompt for every moment, got {found}: give one-dimensional arrays")
+        for name, array in arrays.items():
+            bad = ~np.isfinite(array) if name in {"value_P", "kappa_P"} else ~(np.isfinite(array) & (array >= 0))
+            if bad.any():
+                raise InvalidArgumentError(f"expected finite moments, none but value and kappa negative, got {array[bad][0]} in {name}")
+            object.__setattr__(self, name, array)
+
+    @property
+    def degenerate(self) -> Float:
+        r"""Return $R(x) = S_2\sigma^2 + |g(x)|^2$ of every prompt."""
+        return self.score_norm2_P * self.reward_variance_P + self.gradient_norm2_P
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    r"""A row of the table of variances: what is subtracted from the reward, and what that does to the gradient.
+
+    Every row is $b = \lambda c + (1-\lambda)\,b_{LOO}$ with a fixed part c, times a scale.
+
+    Args:
+        name: in reports and JSON.
+        subtracts: the baseline as a person would write it.
+        variance: the formula of the within-prompt variance.
+        fixed_share: $\lambda$; None where the caller gives it.
+        fixed_part: function of the moments and of the reference that returns c.
+        full_mean: whether the rollout itself is in its mean, which scales the gradient by (G-1)/G.
+        smallest_group: the smallest G for which it exists.
+        source: where the formula comes from.
+    """
+
+    name: str
+    subtracts: str
+    variance: str
+    fixed_share: float | None
+    fixed_part: Callable[[PromptMoments, Float], Float]
+    full_mean: bool = False
+    smallest_group: int = 1
+    source: str = "derived here"
+
+    def scale(self, group_size: float) -> float:
+        """Return the factor by which the gradient's mean differs from the true one: 1 where unbiased."""
+        return (group_size - 1) / group_size if self.full_mean else 1.0
+
+
+def _reference(_: PromptMoments, reference: Float) -> Float:
+    """The caller's own number."""
+    return reference
+
+
+def _optimum(moments: PromptMoments, _: Float) -> Float:
+    """The fixed baseline of least variance, V + kappa/S2; the value where the score is zero."""
+    norm2 = moments.score_norm2_P
+    return moments.value_P + np.divide(moments.kappa_P, norm2, out=np.zeros_like(norm2), where=norm2 > 0)
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline("vanilla", "0", "[T_o + V^2 S2 + 2 V kappa] / G", 1.0, lambda _, reference: np.zeros_like(reference)),
+    Baseline("constant", "c", "[T_o + (V - c)^2 S2 + 2 (V - c) kappa] / G", 1.0, _reference),
+    Baseline("oracle", "V(x)", "T_o / G", 1.0, lambda moments, _: moments.value_P, source="2603.01162, Theorem 2"),
+    Baseline("variance_optimal", "V(x) + kappa/S2", "[T_o - kappa^2/S2] / G", 1.0, _optimum),
+    Baseline("leave_one_out", "mean of the others", "T_o/G + R/(G(G-1))", 0.0, _reference, smallest_group=2),
+    Baseline(
+        "full_group_mean",
+        "mean of the group",
+        "((G-1)/G)^2 [T_o/G + R/(G(G-1))], and squared bias |g(x)|^2/G^2",
+        0.0,
+        _reference,
+        full_mean=True,
+        smallest_group=2,
+    ),
+    Baseline(
+        "shrunk",
+        "lam mu + (1 - lam) mean of the others",
+        "[T_o + lam^2 (V - mu)^2 S2 + 2 lam (V - mu) kappa]/G + (1 - lam)^2 R/(G(G-1))",
+        None,
+        _reference,
+        smallest_group=2,
+    ),
+)
+
+
+def baseline_by_name(name: str) -> Baseline:
+    """Find a baseline in `BASELINES`; InvalidArgumentError names them all where there is none.
+
+    Example:
+        >>> baseline_by_name("leave_one_out").variance
+        'T_o/G + R/(G(G-1))'
+    """
+    for baseline in BASELINES:
+        if baseline.name == name:
+            return baseline
+    raise InvalidArgumentError(f"unknown baseline {name!r}; the baselines are {', '.join(baseline.name for baseline in BASELINES)}")
+
+
+def within_prompt_variance(
+    baseline: str,
+    moments: PromptMoments,
+    group_size: float,
+    *,
+    reference: ArrayLike = 0.0,
+    reference_variance: ArrayLike = 0.0,
+    shrinkage: float = 0.5,
+) -> Float:
+    r"""Return the exact variance (trace) of a group's gradient given its prompt.
+
+    $[T_o + \lambda^2 E(V-c)^2 S_2 + 2\lambda (V-Ec)\kappa]/G + (1-\lambda)^2 R/(G(G-1))$, times the squared scale.
+
+    Args:
+        baseline: a name in `BASELINES`.
+        moments: of the prompts.
+        group_size: G.
+        reference: mean of the constant c or of the number mu shrunk towards, one or one a prompt, reward units; only for
+            "constant" and "shrunk".
+        reference_variance: its variance where it is an estimate, from data other than this group.
+        shrinkage: lam, the weight of the reference; only for "shrunk".
+
+    Returns:
+        The variance at each prompt, shape (P,).
+
+    Raises:
+        InvalidArgumentError: an unknown baseline, or a group too small for it.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> [float(within_prompt_variance(name, bandit, 2)[0]) for name in ("vanilla", "oracle", "leave_one_out")]
+        [0.03125, 0.0, 0.0625]
+
+    Source: derived here (docs/theory/gradient.md); the paper's Theorem 2 and Proposition 3 give the leading order.
+    """
+    row = baseline_by_name(baseline)
+    _at_least(group_size, row.smallest_group, f"the baseline {baseline}")
+    share = shrinkage if row.fixed_share is None else row.fixed_share
+    fixed = row.fixed_part(moments, np.broadcast_to(np.asarray(reference, dtype=float), moments.value_P.shape))
+    spread = np.asarray(reference_variance, dtype=float) if row.fixed_part is _reference else np.zeros(1)
+    error = moments.value_P - fixed
+    variance = moments.oracle_variance_P + share**2 * (error**2 + spread) * moments.score_norm2_P + 2 * share * error * moments.kappa_P
+    if share != 1:
+        variance = variance + (1 - share) ** 2 * moments.degenerate / (group_size - 1)
+    return np.asarray(row.scale(group_size) ** 2 * variance / group_size)
+
+
+def squared_bias(baseline: str, moments: PromptMoments, group_size: float) -> Float:
+    r"""Return the squared bias of a group's gradient given its prompt: $|g(x)|^2/G^2$ with the full group mean, else 0.
+
+    Args:
+        baseline: a name in `BASELINES`.
+        moments: of the prompts.
+        group_size: G.
+
+    Returns:
+        The squared bias at each prompt, shape (P,). It only rescales the step, by (G-1)/G.
+
+    Raises:
+        InvalidArgumentError: an unknown baseline, or a group too small for it.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> squared_bias("full_group_mean", bandit, 2).tolist()
+        [0.015625]
+
+    Source: derived here; the scale is the paper's Lemma 1.
+    """
+    row = baseline_by_name(baseline)
+    _at_least(group_size, row.smallest_group, f"the baseline {baseline}")
+    return np.asarray((1 - row.scale(group_size)) ** 2 * moments.gradient_norm2_P)
+
+
+def optimal_shrinkage(
+    moments: PromptMoments, group_size: float, *, reference: ArrayLike = 0.0, reference_variance: ArrayLike = 0.0
+) -> Float:
+    r"""Return the weight lam of the reference for which the shrunk baseline has the least variance.
+
+    $\lambda^* = [R/(G-1) - (V-\mu)\kappa] / [E(V-\mu)^2 S_2 + R/(G-1)]$
+
+    Args:
+        moments: of the prompts.
+        group_size: G, at least 2.
+        reference: mean of mu, reward units.
+        reference_variance: its variance.
+
+    Returns:
+        lam of each prompt, shape (P,); not clipped, and outside 0 to 1 where kappa is large. Where any lam does, 1.
+
+    Raises:
+        InvalidArgumentError: a group of one.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> optimal_shrinkage(bandit, 2, reference=0.5).tolist()
+        [1.0]
+
+    Source: derived here; the minimum of a quadratic.
+    """
+    _at_least(group_size, 2, "leave-one-out")
+    pairs = moments.degenerate / (group_size - 1)
+    error = moments.value_P - np.asarray(reference, dtype=float)
+    fixed = (error**2 + np.asarray(reference_variance, dtype=float)) * moments.score_norm2_P
+    return np.asarray(np.divide(pairs - error * moments.kappa_P, pairs + fixed, out=np.ones_like(pairs), where=pairs + fixed > 0))
+
+
+def minibatch_mse(
+    baseline: str,
+    moments: PromptMoments,
+    group_size: float,
+    prompts: float,
+    *,
+    vp: float,
+    weight_P: ArrayLike | None = None,
+    prompt_set: float | None = None,
+    reference: ArrayLike = 0.0,
+    reference_variance: ArrayLike = 0.0,
+    shrinkage: float = 0.5,
+) -> float:
+    r"""Return the exact mean squared error of the gradient of a minibatch of B prompts and G rollouts a prompt.
+
+    $c^2 V_p/B + E_X[\mathrm{row}]/B + (1-c)^2|g|^2$, with scale c = 1 but for the full group mean.
+
+    Args:
+        baseline: a name in `BASELINES`.
+        moments: of the prompts.
+        group_size: G.
+        prompts: B.
+        vp: $V_p = E|g(X) - g|^2$ of the prompts in `moments`; $|g|^2$ follows from it.
+        weight_P: probability of each prompt, equal where left out.
+        prompt_set: P, where the B prompts are drawn without replacement from a set of P.
+        reference: as in `within_prompt_variance`.
+        reference_variance: as there. A reference computed from the other groups of the minibatch also makes the groups
+            correlated: that adds $\lambda^2|g|^2/(B(B-1)G^2)$ for the mean of the other groups, which is not in here.
+        shrinkage: as there.
+
+    Returns:
+        The mean squared error (trace).
+
+    Raises:
+        InvalidArgumentError: an unknown baseline, a group too small, or more prompts than the set has.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> minibatch_mse("leave_one_out", bandit, 2, 10, vp=0.0)
+        0.00625
+
+    Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has its form with constants left open.
+    """
+    rows_P = within_prompt_variance(
+        baseline, moments, group_size, reference=reference, reference_variance=reference_variance, shrinkage=shrinkage
+    )
+    weight = np.full(rows_P.shape, 1 / rows_P.size) if weight_P is None else np.asarray(weight_P, dtype=float)
+    scale = baseline_by_name(baseline).scale(group_size)
+    norm2 = float(weight @ moments.gradient_norm2_P) - vp
+    between = float(between_prompts(vp, prompts, prompt_set=prompt_set))
+    return float(scale**2 * between + weight @ rows_P / prompts + (1 - scale) ** 2 * norm2)
+
+
+def between_prompts(vp: ArrayLike, prompts: ArrayLike, *, prompt_set: float | None = None) -> Float:
+    r"""Return the error that comes from which prompts were drawn: $V_p/B$, or $V_p(P-B)/(B(P-1))$ without replacement.
+
+    Args:
+        vp: variance of the gradient between prompts.
+        prompts: B.
+        prompt_set: P, where prompts are drawn without replacement from a set of P; `vp` is then the mean over the set.
+
+    Returns:
+        The error, of the shape of the arguments together.
+
+    Raises:
+        InvalidArgumentError: no prompts, or more than the set has.
+
+    Example:
+        >>> float(between_prompts(3.0, 2)), float(between_prompts(3.0, 2, prompt_set=4)), float(between_prompts(3.0, 4, prompt_set=4))
+        (1.5, 1.0, 0.0)
+
+    Source: sampling from a finite population; see docs/theory/gradient.md.
+    """
+    vp, count = np.asarray(vp, dtype=float), np.asarray(prompts, dtype=float)
+    _at_least(count, 1, "a minibatch", what="prompts")
+    if prompt_set is None:
+        return np.asarray(vp / count)
+    if not (count <= prompt_set).all():
+        raise InvalidArgumentError(f"expected at most {prompt_set:g} prompts without replacement, got {count.max():g}: take fewer")
+    return np.asarray(vp * (prompt_set - count) / (count * max(prompt_set - 1, 1)))
+
+
+def mse(vp: ArrayLike, t: ArrayLike, r: ArrayLike, group_size: ArrayLike, prompts: ArrayLike, *, prompt_set: float | None = None) -> Float:
+    r"""Return the exact mean squared error of the leave-one-out gradient of a minibatch.
+
+    $[V_p + T/G + R/(G(G-1))]/B$
+
+    Args:
+        vp: variance of the gradient between prompts.
+        t: mean variance of one rollout of the oracle estimator.
+        r: $E[S_2\sigma^2 + |g(X)|^2]$.
+        group_size: G, at least 2.
+        prompts: B, at least 1.
+        prompt_set: P, where prompts are drawn without replacement from a set of P.
+
+    Returns:
+        The error, of the shape of the arguments together.
+
+    Raises:
+        InvalidArgumentError: a group of one, or a number of prompts that cannot be.
+
+    Example:
+        >>> mse(1.0, 2.0, 6.0, [2, 3], [6, 4]).round(12).tolist()
+        [0.833333333333, 0.666666666667]
+
+    Source: derived here (docs/theory/gradient.md).
+    """
+    size = np.asarray(group_size, dtype=float)
+    _at_least(size, 2, "leave-one-out")
+    count = np.asarray(prompts, dtype=float)
+    between = between_prompts(vp, count, prompt_set=prompt_set)
+    within = (np.asarray(t, dtype=float) + np.asarray(r, dtype=float) / (size - 1)) / (size * count)
+    return np.asarray(between + within)
+
+
+def oracle_excess(r: ArrayLike, group_size: ArrayLike, prompts: ArrayLike) -> Float:
+    r"""Return what the leave-one-out gradient loses to the one that knows every prompt's value: $R/(B G(G-1))$, exactly.
+
+    Args:
+        r: $E[S_2\sigma^2 + |g(X)|^2]$.
+        group_size: G, at least 2.
+        prompts: B.
+
+    Returns:
+        The difference of the mean squared errors.
+
+    Raises:
+        InvalidArgumentError: a group of one.
+
+    Example:
+        >>> float(oracle_excess(6.0, 3, 2))
+        0.5
+
+    Source: derived here; the paper's Theorem 2 and Corollary 4 give O(1/(B G^2)).
+    """
+    size = np.asarray(group_size, dtype=float)
+    _at_least(size, 2, "leave-one-out")
+    return np.asarray(np.asarray(r, dtype=float) / (np.asarray(prompts, dtype=float) * size * (size - 1)))
+
+
+def leave_one_out_wins_above(moments: PromptMoments) -> Float:
+    r"""Return the group size above which leave-one-out has less variance than no baseline at all.
+
+    $G > 1 + R/(V^2 S_2 + 2V\kappa)$ where the denominator is positive; nowhere else.
+
+    Args:
+        moments: of the prompts.
+
+    Returns:
+        The group size of each prompt, shape (P,); infinity where no baseline is never beaten.
+
+    Example:
+        >>> p = np.array([0.1, 0.7])  # two arms, rewards 1 and 0, one parameter
+        >>> q, v = 1 - p, p * (1 - p)
+        >>> leave_one_out_wins_above(PromptMoments(p, v, v, v * (q - p), v * (q - p) ** 2, v**2)).round(2).tolist()
+        [2.06, inf]
+
+    Source: derived here (docs/theory/gradient.md).
+    """
+    gain = moments.value_P**2 * moments.score_norm2_P + 2 * moments.value_P * moments.kappa_P
+    return 1 + np.divide(moments.degenerate, gain, out=np.full_like(gain, np.inf), where=gain > 0)
+
+
+def _at_least(number: ArrayLike, smallest: int, whose: str, *, what: str = "rollouts a group") -> None:
+    """Refuse a count below the smallest with which something exists."""
+    low = float(np.min(number))
+    if not low >= smallest:
+        raise InvalidArgumentError(f"expected at least {smallest} {what} for {whose}, got {low:g}: take more")

@@ -1,0 +1,223 @@
+"""Variance components on disk: written beside a run, found there by the planner and the report.
+
+One JSON file that holds what was estimated, the pseudo-values that bands are made from, and what it was computed from. It estimates
+nothing and knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
+from groupwise.estimators.component_results import QUANTITIES, Components
+from groupwise.estimators.components import assemble
+from groupwise.intervals import Interval, mean_interval, student_quantile
+
+FORMAT, VERSION = "groupwise-components", 1
+SUFFIX = "groupwise-components.json"
+_LARGEST = 200 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class SavedComponents:
+    """Components with what they were computed from.
+
+    Args:
+        components: the estimates.
+        provenance: plain facts: model, aggregation, temperature, steps, groups, versions.
+
+    Example:
+        >>> from groupwise.estimators.components import components
+        >>> rng = np.random.default_rng(1)
+        >>> found = components(rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3)))
+        >>> SavedComponents(found, {"model": "tiny"}).provenance["model"]
+        'tiny'
+    """
+
+    components: Components
+    provenance: Mapping[str, Any]
+
+
+def path_beside(run: str | Path) -> Path:
+    """Return where the components of a run belong: inside its folder, or beside its file.
+
+    Args:
+        run: a folder or a file.
+
+    Returns:
+        The path, whether or not there is anything.
+
+    Example:
+        >>> path_beside("logs/metrics.jsonl").name
+        'metrics.jsonl.groupwise-components.json'
+    """
+    home = Path(run)
+    return home / SUFFIX if home.is_dir() else home.with_name(f"{home.name}.{SUFFIX}")
+
+
+def save_components(components: Components, path: str | Path, *, provenance: Mapping[str, Any], force: bool = False) -> Path:
+    """Write components as JSON: the file appears whole or not at all.
+
+    Args:
+        components: the estimates.
+        path: the file.
+        provenance: plain facts to keep with them.
+        force: whether to replace a file of ours that is there already; no other file is ever replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        OverwriteError: there is a file already.
+        GroupwiseError: it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from groupwise.estimators.components import components
+        >>> rng = np.random.default_rng(1)
+        >>> found = components(rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3)))
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     load_components(save_components(found, home + "/c.json", provenance={})).components.prompts
+        8
+    """
+    target = Path(path)
+    check_free(target, force=force)
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        **components.as_dict(),
+        "quantities": list(QUANTITIES),
+        "estimate": components.estimate_C.tolist(),
+        "covariance": _plain(components.covariance_CC),
+        "pseudo_values": None if components.pseudo_PC is None else _plain(components.pseudo_PC),
+        "provenance": dict(provenance),
+    }
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise GroupwiseError(f"expected to write {target}, got {error.strerror or error}: choose a folder that you can write") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def check_free(target: Path, *, force: bool) -> None:
+    """Refuse to replace a file, unless it is one of ours and may go.
+
+    Args:
+        target: where to write.
+        force: whether one of ours may be replaced.
+
+    Raises:
+        OverwriteError: it may not.
+    """
+    if not target.exists():
+        return
+    if not force:
+        raise OverwriteError(f"{target} exists already: give --force to replace it, or -o another file")
+    if not is_components(target):
+        raise OverwriteError(f"{target} is no file of variance components, and is not replaced even with --force: choose another name")
+
+
+def is_components(path: Path) -> bool:
+    """Whether the file begins as one of ours does.
+
+    Args:
+        path: any file.
+
+    Returns:
+        True where its head names the format.
+    """
+    try:
+        with path.open("rb") as file:
+            return f'"{FORMAT}"'.encode() in file.read(200)
+    except OSError:
+        return False
+
+
+def load_components(path: str | Path) -> SavedComponents:
+    """Read components that were saved.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The components, made anew from the pseudo-values, so that nothing in the file can contradict itself.
+
+    Raises:
+        UnreadableRunError: it is missing, damaged, or something else.
+
+    Example:
+        >>> load_components("no/such/file.json")
+        Traceback (most recent call last):
+        ...
+        groupwise.errors.UnreadableRunError: expected components in no/such/file.json, got No such file or directory: run groupwise ...
+    """
+    target = Path(path)
+    try:
+        if target.stat().st_size > _LARGEST:
+            raise UnreadableRunError(f"expected components in {target}, got a file of more than {_LARGEST // 2**20} MB: make it again")
+        plain = json.loads(target.read_text(encoding="utf-8"))
+        if plain["format"] != FORMAT or plain["version"] != VERSION or plain["quantities"] != list(QUANTITIES):
+            raise UnreadableRunError(f"expected components of version {VERSION} in {target}, got another kind of file: make it again")
+        return SavedComponents(_components(plain), dict(plain["provenance"]))
+    except OSError as error:
+        raise UnreadableRunError(
+            f"expected components in {target}, got {error.strerror or error}: run groupwise components first"
+        ) from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, UnreadableRunError):
+            raise
+        raise UnreadableRunError(f"expected components in {target}, got a damaged file: run groupwise components again") from None
+
+
+def _components(plain: Mapping[str, Any]) -> Components:
+    """Make the components of a parsed file."""
+    estimate = np.asarray(plain["estimate"], dtype=np.float64)
+    covariance = _array(plain["covariance"])
+    pseudo = None if plain["pseudo_values"] is None else _array(plain["pseudo_values"])
+    prompts, level = int(plain["prompts"]), float(plain["vp"]["level"])
+    if estimate.shape != (len(QUANTITIES),) or covariance.shape != (len(QUANTITIES),) * 2 or not np.isfinite(estimate).all():
+        raise ValueError("shapes")
+    if pseudo is not None and (pseudo.shape != (prompts, len(QUANTITIES)) or not np.isfinite(pseudo).all()):
+        raise ValueError("shapes")
+    if prompts > 2 and not np.isfinite(covariance).all():
+        raise ValueError("covariance")
+    if pseudo is not None and plain["method"] == "jackknife":
+        intervals = [mean_interval(column, level=level) for column in pseudo.T]
+    else:
+        half = student_quantile(level, max(prompts - 1, 1)) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        intervals = [Interval(float(value), float(value - h), float(value + h), level) for value, h in zip(estimate, half, strict=True)]
+    return assemble(
+        estimate,
+        covariance,
+        intervals,
+        prompts=prompts,
+        rollouts=int(plain["rollouts"]),
+        left_out=int(plain["left_out"]),
+        method=str(plain["method"])[:60],
+        zero_mean=bool(plain["zero_mean"]),
+        pseudo_PC=pseudo,
+    )
+
+
+def _plain(values: Float) -> list[list[float | None]]:
+    """Rows of numbers; JSON has no NaN."""
+    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
+
+
+def _array(rows: Any) -> Float:
+    """The array of such rows."""
+    return np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)

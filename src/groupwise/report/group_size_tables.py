@@ -1,0 +1,150 @@
+"""The tables on the group size as plain texts, for the page and the terminal alike: components, sizes, baselines, rewards alone.
+
+They choose rows and write numbers. They compute nothing but ratios to the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groupwise.estimators.comparison import BaselineRow
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.plans import CurvePoint, GroupSizePlan
+from groupwise.estimators.rewards_alone import RewardStatistics
+from groupwise.intervals import Interval
+from groupwise.report.wording import alike, number, share
+
+BASELINE_NAMES = {
+    "leave_one_out": "leave-one-out",
+    "oracle": "oracle, V(x)",
+    "full_group_mean": "full group mean",
+    "batch_mean": "batch mean",
+    "vanilla": "none (vanilla)",
+    "variance_optimal": "variance-optimal",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of texts.
+
+    Args:
+        head: names of the columns.
+        rows: their cells.
+        numbers: columns set flush right.
+        best: the row that is set off, or -1.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...]
+    best: int = -1
+
+
+def component_grid(components: Components) -> Grid:
+    """Return Vp, T, R, |g|² and the best size with their intervals."""
+    estimates = (components.vp, components.t, components.r, components.gradient_norm2)
+    rows = [
+        (e.symbol.replace("^2", "²"), number(e.value), between(e.interval), e.meaning.replace("^2", "²").replace("sigma2", "σ²"))
+        for e in estimates
+    ]
+    size = components.group_size
+    rows.append(("G*", number(size.value), between(size), "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)"))
+    return Grid(("", "Value", f"{100 * components.level:.0f} % interval", "What it is"), tuple(rows), (1, 2))
+
+
+def between(interval: Interval) -> str:
+    """Write the ends of an interval."""
+    if interval.low == interval.high:
+        return "–"
+    # Ends of one size look alike; ends of different sizes, as a variance's are, each keep their digits.
+    near = interval.low > 0 and interval.high < 2 * interval.low
+    low, high = alike(interval.low, interval.high) if near else (number(interval.low), number(interval.high))
+    return f"{low} to {high}"
+
+
+def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
+    """Return group sizes with their prompts, error over that of the best, and chance to be best.
+
+    Args:
+        plan: as made.
+        sizes: those to show, on the plan's curve.
+
+    Returns:
+        The table, the best size set off.
+
+    Example:
+        >>> from groupwise.estimators.group_size import plan_group_size
+        >>> from groupwise.estimators.plans import Budget
+        >>> plan_grid(plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=4), [4, 8]).rows
+        (('4', '256', '1.36', 'in use'), ('8', '128', '1', 'best'))
+    """
+    points = [point for point in plan.curve if point.group_size in set(sizes)]
+    chances = any(point.probability_best is not None for point in points)
+    rows = []
+    for point in points:
+        chance = () if not chances else (share(point.probability_best or 0.0),)
+        rows.append((f"{point.group_size:,}", f"{point.prompts:,}", number(point.mse / plan.mse), *chance, _word(plan, point)))
+    head = ("Group size", "Prompts", "Error, best = 1", *(("Chance to be best",) if chances else ()), "")
+    best = next((place for place, point in enumerate(points) if point.group_size == plan.group_size), -1)
+    return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
+
+
+def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
+    """Say what a size is to the plan."""
+    size = point.group_size
+    words = ["best"] if size == plan.group_size else []
+    words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
+    if not words:
+        for percent in (2, 10):
+            if point.mse <= plan.mse * (1 + percent / 100):
+                return f"within {percent} %"
+    return " and ".join(words)
+
+
+def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
+    """Return the baselines with their error over that of leave-one-out, at the batch in use or else the best one."""
+    batch = plan if plan.present is None else plan.present
+    level = rows[0].ratio.level
+    cells = [
+        (BASELINE_NAMES.get(row.name, row.name.replace("_", " ")), number(row.ratio.value), between(row.ratio), row.note) for row in rows
+    ]
+    return Grid(
+        (f"Baseline at {batch.group_size} × {batch.prompts:,}", "Error, leave-one-out = 1", f"{100 * level:.0f} % interval", ""),
+        tuple(cells),
+        (1, 2),
+    )
+
+
+def reward_grid(found: RewardStatistics) -> Grid:
+    """Return what rewards alone say of the groups."""
+    dead = found.dead_share
+    size = "of groups that differ in size" if found.group_size is None else f"of {found.group_size} sampled"
+    rows = (
+        ("Dead groups", share(dead.value), f"{share(dead.low)} to {share(dead.high)}", "equal rewards throughout: no gradient"),
+        ("Effective group size", number(found.effective_group_size), "–", f"rollouts a group that carry a gradient, {size}"),
+        (
+            "Variance within prompts",
+            number(found.within_variance.value),
+            between(found.within_variance),
+            "of the reward, mean over prompts",
+        ),
+        ("Variance between prompts", number(found.between_variance.value), between(found.between_variance), "of the prompts' mean rewards"),
+        ("Mean reward", number(found.mean.value), between(found.mean), ""),
+    )
+    return Grid(("Rewards alone", "Value", f"{100 * dead.level:.0f} % interval", ""), rows, (1, 2))
+
+
+def dead_grid(found: RewardStatistics) -> Grid:
+    """Return the share of dead groups at other group sizes."""
+    rows = tuple(
+        (
+            f"{row.group_size}",
+            share(row.share.value),
+            f"{share(row.share.low)} to {share(row.share.high)}",
+            "if pass rates follow a beta law" if row.extrapolated else "",
+        )
+        for row in found.dead_shares
+    )
+    return Grid(("Group size", "Dead groups", "Interval", ""), rows, (0, 1, 2))

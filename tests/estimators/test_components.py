@@ -1,0 +1,338 @@
+"""The components against enumeration of every outcome, against brute force over tuples, and against their own other forms."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.component_results import QUANTITIES, Components
+from groupwise.estimators.components import components, components_of_moments, projected_components, pseudo_values
+from groupwise.estimators.group_moments import MOMENTS, moments_of_scores
+from groupwise.estimators.score_sums import score_sums
+from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
+
+NEAR = 1e-10
+
+
+def small_world(seed: int, outcomes: int = 3) -> BanditWorld:
+    """Two prompts with three arms each, shared features and rewards that are not binary: kappa and V are not zero."""
+    rng = np.random.default_rng(seed)
+    return softmax_world(rng.normal(size=(2, outcomes, 4)), rng.normal(size=4), rng.normal(size=(2, outcomes)) + 0.5)
+
+
+def truth_of(world: BanditWorld, prompt: int) -> dict[str, float]:
+    """Moments of one prompt, from sums over its outcomes written here."""
+    probability, score, reward = world.probability_PO[prompt], world.score_POD[prompt], world.reward_PO[prompt]
+    value = probability @ reward
+    error, norm = reward - value, (score**2).sum(axis=1)
+    gradient = (probability * error) @ score
+    own = gradient @ gradient
+    sigma2, s2 = probability @ error**2, probability @ norm
+    return {
+        "gradient_norm2": own,
+        "oracle_variance": probability @ (norm * error**2) - own,
+        "remainder": s2 * sigma2 + own,
+        "score_norm2": s2,
+        "kappa": probability @ (norm * error),
+        "score_norm2_reward": probability @ (norm * reward),
+        "score_norm2_reward2": probability @ (norm * reward**2),
+        "reward_variance": sigma2,
+        "value": value,
+        "score_mean_norm2": 0.0,
+    }
+
+
+def moments_of_every_group(
+    world: BanditWorld, prompt: int, size: int, *, zero_mean: bool, shift: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probability and estimated moments of every group that the prompt can have."""
+    groups = world.enumerate_groups(size, prompt=prompt)
+    count = len(groups.probability_M)
+    score = groups.score_MGD.reshape(count * size, -1) + shift
+    found = moments_of_scores(score, groups.reward_MG.ravel(), np.repeat(np.arange(count), size), zero_mean=zero_mean)
+    return groups.probability_M, found.moment_PC
+
+
+@pytest.mark.parametrize("size", [4, 5, 6])
+@pytest.mark.parametrize("zero_mean", [True, False])
+@pytest.mark.parametrize("prompt", [0, 1])
+def test_moments_are_unbiased_over_all_outcomes(size: int, zero_mean: bool, prompt: int) -> None:
+    world = small_world(3)
+    probability, moments = moments_of_every_group(world, prompt, size, zero_mean=zero_mean)
+    truth = truth_of(world, prompt)
+    expected = probability @ moments
+    for column, name in enumerate(MOMENTS):
+        assert expected[column] == pytest.approx(truth[name], abs=NEAR), name
+
+
+def test_without_the_assumption_a_shift_of_the_scores_changes_nothing() -> None:
+    world = small_world(4)
+    probability, plain = moments_of_every_group(world, 0, 4, zero_mean=False)
+    _, shifted = moments_of_every_group(world, 0, 4, zero_mean=False, shift=0.7)
+    assert np.abs(plain[:, :3] - shifted[:, :3]).max() < NEAR
+    # The control: with the assumption, scores that do break it bias T and R.
+    _, wrong = moments_of_every_group(world, 0, 4, zero_mean=True, shift=0.7)
+    assert abs(probability @ (wrong[:, 1] - plain[:, 1])) > 0.1
+
+
+def test_the_squared_gradient_across_prompts_is_unbiased() -> None:
+    """Two groups of different draws: the mean of the product is the product of the means, weighted as prompts are drawn."""
+    world = small_world(5)
+    means = []
+    for prompt in (0, 1):
+        groups = world.enumerate_groups(4, prompt=prompt)
+        centred = groups.reward_MG - groups.reward_MG.mean(axis=1, keepdims=True)
+        gradient = np.einsum("mg,mgd->md", centred, groups.score_MGD) / 3
+        means.append(groups.probability_M @ gradient)
+    rng = np.random.default_rng(0)
+    score, reward = rng.normal(size=(8, 4)), rng.normal(size=8)
+    found = moments_of_scores(score, reward, np.repeat([0, 1], 4))
+    halves = [score[:4].T @ (reward[:4] - reward[:4].mean()) / 3, score[4:].T @ (reward[4:] - reward[4:].mean()) / 3]
+    assert found.cross_P == pytest.approx([halves[0] @ halves[1]] * 2, abs=NEAR)
+    assert (world.weight_P @ np.array(means)) == pytest.approx(world.moments().gradient_D, abs=NEAR)
+
+
+def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, float]:
+    """|g(x)|^2, T and R by visiting every tuple of different rollouts: definitions, no closed form."""
+    quadruples = list(permutations(range(len(reward)), 4))
+    triples = list(permutations(range(len(reward)), 3))
+
+    def kernel(i: int, j: int) -> np.ndarray:
+        return np.asarray((score[i] - score[j]) * (reward[i] - reward[j]) / 2)
+
+    own = np.mean([kernel(i, j) @ kernel(k, l) for i, j, k, l in quadruples])
+    second = np.mean([score[i] @ score[i] * (reward[i] - reward[j]) * (reward[i] - reward[k]) for i, j, k in triples])
+    apart = np.mean([score[i] @ score[i] * (reward[j] - reward[k]) ** 2 / 2 for i, j, k in triples])
+    return float(own), float(second - own), float(apart + own)
+
+
+@pytest.mark.parametrize("size", [4, 5, 7])
+def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
+    rng = np.random.default_rng(size)
+    score, reward = rng.normal(size=(size, 3)), rng.normal(size=size)
+    found = moments_of_scores(score, reward, np.zeros(size)).moment_PC[0, :3]
+    assert found == pytest.approx(by_tuples(score, reward), abs=NEAR)
+
+
+def batch(seed: int = 0, prompts: int = 12, rollouts: int = 6, dimensions: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return random_world(np.random.default_rng(9), prompts=30, dimensions=dimensions).sample(prompts, rollouts, np.random.default_rng(seed))
+
+
+def same(one: Components, other: Components) -> None:
+    scale = np.abs(one.estimate_C) + 1e-3
+    assert (np.abs(one.estimate_C - other.estimate_C) / scale).max() < NEAR
+    assert np.abs(one.covariance_CC - other.covariance_CC).max() < NEAR * (1 + np.abs(one.covariance_CC).max())
+
+
+@pytest.mark.parametrize("zero_mean", [True, False])
+def test_scores_gram_and_sums_say_the_same(zero_mean: bool) -> None:
+    score, reward, prompt = batch()
+    plain = components(reward, prompt, score_ND=score, zero_mean=zero_mean)
+    same(plain, components(reward, prompt, gram_NN=score @ score.T, zero_mean=zero_mean))
+    same(plain, score_sums(score, reward, prompt, zero_mean=zero_mean).components())
+
+
+def test_order_of_rollouts_and_ragged_groups() -> None:
+    rng = np.random.default_rng(1)
+    sizes = np.array([4, 9, 5, 7, 4, 6])
+    prompt = np.repeat(np.array(["f", "b", "a", "c", "e", "d"]), sizes)
+    score, reward = rng.normal(size=(len(prompt), 3)), rng.normal(size=len(prompt))
+    mixed = rng.permutation(len(prompt))
+    one = components(reward, prompt, score_ND=score)
+    other = components(reward[mixed], prompt[mixed], gram_NN=(score @ score.T)[np.ix_(mixed, mixed)])
+    same(one, other)
+    assert (one.prompts, one.rollouts) == (6, 35)
+
+
+def test_batches_add_up_exactly() -> None:
+    """Sums over scores see the inner products across batches; rows of moments do not, and count only the pairs they saw."""
+    score, reward, prompt = batch(prompts=20)
+    cut = prompt < 7
+    whole = components(reward, prompt, score_ND=score)
+    parts = [score_sums(score[rows], reward[rows], prompt[rows]) for rows in (cut, ~cut)]
+    same(whole, (parts[0] + parts[1]).components())
+    same(whole, (parts[1] + parts[0]).components())
+    rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(score[~cut], reward[~cut], prompt[~cut])
+    together = components_of_moments(rows)
+    assert together.t.value == pytest.approx(whole.t.value, abs=NEAR)
+    pairs = 7 * 6 + 13 * 12
+    gradients = np.array([score[prompt == p].T @ (reward[prompt == p] - reward[prompt == p].mean()) / 5 for p in range(20)])
+    seen = sum(gradients[p] @ gradients[q] for p in range(20) for q in range(20) if p != q and (p < 7) == (q < 7))
+    assert together.gradient_norm2.value == pytest.approx(seen / pairs, abs=NEAR)
+
+
+def test_pseudo_values_are_those_of_leaving_each_prompt_out() -> None:
+    score, reward, prompt = batch(prompts=8)
+    whole = components(reward, prompt, score_ND=score).estimate_C
+    pseudo = pseudo_values(moments_of_scores(score, reward, prompt))
+    for left in range(8):
+        rest = prompt != left
+        without = components(reward[rest], prompt[rest], score_ND=score[rest]).estimate_C
+        assert pseudo[left] == pytest.approx(8 * whole - 7 * without, abs=1e-9)
+
+
+def test_a_metric_is_a_scaling_of_the_scores() -> None:
+    score, reward, prompt = batch()
+    metric = np.array([0.5, 2.0, 0.0, 1.0, 3.0])
+    same(components(reward, prompt, score_ND=score, metric_D=metric), components(reward, prompt, score_ND=score * np.sqrt(metric)))
+
+
+def test_directions_of_a_basis_add_up_to_the_trace() -> None:
+    score, reward, prompt = batch()
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    parts = projected_components(score, reward, prompt, 7 * basis)
+    whole = components(reward, prompt, score_ND=score)
+    assert sum(part.estimate_C[:4] for part in parts) == pytest.approx(whole.estimate_C[:4], abs=NEAR)
+    world = random_world(np.random.default_rng(9), prompts=30, dimensions=5)
+    assert world.projected(basis[:1].T).moments().score_norm2_P.shape == (30,)
+
+
+def test_large_batch_meets_the_truth() -> None:
+    """Within five standard errors: a false alarm in about 1 of 500,000 for each of four quantities."""
+    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    score, reward, prompt = world.sample(4000, 8, np.random.default_rng(3))
+    found = components(reward, prompt, score_ND=score)
+    for estimate, truth in ((found.vp, world.vp), (found.t, world.t), (found.r, world.r)):
+        assert abs(estimate.value - truth) < 5 * estimate.standard_error
+        assert estimate.standard_error < 0.1 * truth
+    assert found.group_size.covers(1 + np.sqrt(world.r / world.vp))
+    assert not found.notes
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from groupwise.estimators import group_moments
+
+    score, reward, prompt = batch()
+    whole = [components(reward, prompt, score_ND=score), components(reward, prompt, gram_NN=score @ score.T)]
+    monkeypatch.setattr(group_moments, "_CHUNK_BYTES", 1)
+    same(whole[0], components(reward, prompt, score_ND=score))
+    same(whole[1], components(reward, prompt, gram_NN=score @ score.T))
+
+
+def test_single_precision_scores_lose_nothing_that_matters() -> None:
+    score, reward, prompt = batch()
+    exact, single = components(reward, prompt, score_ND=score), components(reward, prompt, score_ND=score.astype(np.float32))
+    assert single.estimate_C == pytest.approx(exact.estimate_C, rel=1e-4, abs=1e-5)
+
+
+def test_bootstrap_and_jackknife_agree() -> None:
+    """On draws without heavy tails, where neither has anything to correct."""
+    rng = np.random.default_rng(1)
+    score, reward, prompt = rng.normal(size=(1600, 30)), rng.normal(size=1600), np.repeat(np.arange(200), 8)
+    one = components(reward, prompt, score_ND=score)
+    other = components(reward, prompt, score_ND=score, method="bootstrap", rng=np.random.default_rng(1))
+    for name in ("vp", "t", "r"):
+        widths = getattr(one, name).interval.width, getattr(other, name).interval.width
+        assert widths[0] == pytest.approx(widths[1], rel=0.25), name
+
+
+def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
+    score, reward, prompt = batch(prompts=100)
+    assert not components(reward, prompt, score_ND=score).notes
+    assert "average to zero" in components(reward, prompt, score_ND=score + 1.0).notes[0]
+    assert not components(reward, prompt, score_ND=score + 1.0, zero_mean=False).notes
+
+
+def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
+    rng = np.random.default_rng(4)
+    found = components(rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6)))
+    assert found.vp.interval.covers(0.0)
+    assert "not distinguishable from zero; if it is as large as" in found.vp.status
+    assert "prompts would show it" in found.vp.status
+    assert found.group_size.high == np.inf
+
+
+def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
+    score, _, prompt = batch()
+    found = components(np.ones(len(prompt)), prompt, score_ND=score)
+    assert found.vp.value == found.t.value == found.r.value == 0.0
+    assert found.group_size.value == np.inf
+    assert "cannot be told from zero" in found.status
+
+
+def test_two_prompts_give_numbers_without_intervals() -> None:
+    score, reward, prompt = batch(prompts=2)
+    for found in (components(reward, prompt, score_ND=score), score_sums(score, reward, prompt).components()):
+        assert np.isfinite(found.vp.value)
+        assert not found.vp.interval.bounded
+        assert "too few prompts for an interval" in found.vp.status
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "NaN reward": ({"reward_N": [np.nan, *range(7)]}, "expected finite numbers in reward_N, got nan at [0]"),
+    "infinite score": ({"score": np.inf}, "expected finite numbers in score_ND, got inf at [3, 1]"),
+    "groups of one": ({"prompt_N": range(8)}, "expected groups of at least 4 rollouts of one prompt, got 1 at most"),
+    "groups of three": ({"prompt_N": [0, 0, 0, 1, 1, 1, 2, 2]}, "got 3 at most"),
+    "one prompt": ({"prompt_N": [0] * 8}, "expected at least two prompts with four rollouts each, got 1"),
+    "labels": ({"prompt_N": [0] * 7}, "got 7 labels for 8 rollouts"),
+    "rewards": ({"reward_N": range(7)}, "expected as many rewards as rows of score_ND, got 7 and 8"),
+    "text": ({"reward_N": ["a"] * 8}, "expected numbers in reward_N"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
+    changes, message = BAD[case]
+    score = np.random.default_rng(0).normal(size=(8, 2))
+    if "score" in changes:
+        score[3, 1] = changes["score"]
+    reward, prompt = changes.get("reward_N", range(8)), changes.get("prompt_N", [0] * 4 + [1] * 4)
+    with pytest.raises((InvalidArgumentError, InsufficientDataError)) as caught:
+        components(list(reward), list(prompt), score_ND=score)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_gram_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    score, reward, prompt = rng.normal(size=(8, 3)), rng.normal(size=8), np.repeat([0, 1], 4)
+    gram = score @ score.T
+    for wrong, message in (
+        (np.triu(gram), "expected a symmetric gram_NN"),
+        (gram[:, :5], "expected a square matrix"),
+        (np.where(np.eye(8) > 0, np.nan, gram), "expected finite numbers in gram_NN, got nan at [0, 0]"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message.replace("[", r"\[").replace("]", r"\]")):
+            components(reward, prompt, gram_NN=wrong)
+    with pytest.raises(InvalidArgumentError, match="either score_ND or gram_NN"):
+        components(reward, prompt)
+    with pytest.raises(InvalidArgumentError, match="either score_ND or gram_NN"):
+        components(reward, prompt, gram_NN=gram, score_ND=score)
+
+
+def test_small_groups_are_left_out_and_counted() -> None:
+    score, reward, prompt = batch()
+    more = np.concatenate([prompt, [99, 99, 100]])
+    found = components(np.append(reward, [1.0, 2.0, 3.0]), more, score_ND=np.vstack([score, np.ones((3, 5))]))
+    same(found, components(reward, prompt, score_ND=score))
+    assert found.left_out == 3
+    assert "3 rollouts were left out" in found.notes[0]
+
+
+def test_plain_data_has_every_quantity() -> None:
+    score, reward, prompt = batch()
+    plain = components(reward, prompt, score_ND=score).as_dict()
+    assert {"value", "low", "high"} <= set(plain["vp"])
+    assert set(QUANTITIES) - {"score_norm2_reward", "score_norm2_reward2"} <= set(plain)
+
+
+def test_a_component_below_zero_is_not_left_without_a_word() -> None:
+    """Groups whose gradients point apart by construction: pairs of prompts of opposite gradients and no variance within."""
+    from groupwise.estimators.components import _estimate
+    from groupwise.intervals import Interval
+
+    low = _estimate("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
+    assert "below zero, where no such quantity lies" in low.status
+    assert not low.distinguishable
+    assert "below zero" not in _estimate("kappa", Interval(-0.2, -0.4, -0.01), 0.1, 12).status
+
+
+def test_numbers_too_large_to_add_up_are_refused() -> None:
+    score, reward, prompt = batch()
+    for scale in (1e80, 1e200):
+        with pytest.raises(InvalidArgumentError, match="overflow"):
+            components(reward * scale, prompt, score_ND=score)

@@ -1,0 +1,23 @@
+"""The page of derivations names only tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    named = NAMED.findall((ROOT / "docs" / "theory" / "gradient.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")]
+    assert missing == []
+
+
+def test_every_baseline_is_on_the_page() -> None:
+    from groupwise.estimators.mse import BASELINES
+
+    text = (ROOT / "docs" / "theory" / "gradient.md").read_text(encoding="utf-8")
+    assert [baseline.name for baseline in BASELINES if f"| `{baseline.name}` |" not in text] == []

@@ -1,0 +1,186 @@
+"""The planner against trying every size, and its words and bands against what they claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.comparison import compare_baselines
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.components import components
+from groupwise.estimators.group_size import plan_from_components, plan_group_size
+from groupwise.estimators.plans import Budget
+from groupwise.estimators.score_sums import score_sums
+from groupwise.simulate.bandit import random_world
+
+
+def by_trying(vp: float, t: float, r: float, budget: int) -> dict[int, float]:
+    """The error at every size; lines of their own."""
+    return {size: (vp + t / size + r / (size * (size - 1))) / (budget // size) for size in range(2, budget + 1)}
+
+
+@given(
+    vp=st.floats(0.01, 10),
+    t=st.floats(0, 100),
+    r=st.floats(0, 1000),
+    budget=st.integers(4, 600),
+)
+def test_the_best_size_is_the_best_of_all(vp: float, t: float, r: float, budget: int) -> None:
+    plan, tried = plan_group_size(vp, t, r, Budget(budget)), by_trying(vp, t, r, budget)
+    least = min(tried.values())
+    assert plan.mse == pytest.approx(least, rel=1e-12)
+    assert tried[plan.group_size] == pytest.approx(least, rel=1e-12)
+    assert plan.prompts == budget // plan.group_size
+    for share, span in ((0.02, plan.within_2_percent), (0.10, plan.within_10_percent)):
+        near = [size for size, error in tried.items() if error <= least * (1 + share)]
+        assert span == (min(near), max(near))
+
+
+def test_free_prompts_follow_the_square_root_law() -> None:
+    """With a budget that every size divides well, G* = 1 + sqrt(R/Vp)."""
+    for wanted in (3, 8, 17):
+        assert plan_group_size(1.0, 5.0, (wanted - 1.0) ** 2, Budget(10_000_000)).group_size == wanted
+
+
+def test_costs_of_prompts_make_groups_larger() -> None:
+    """By trying all integers; theory's leading order, 2.65, is poor here: the integer optimum is 4."""
+    vp, t, r, prompt_cost = 1.0, 1.0, 1.0, 6.0
+    error = {size: (vp + t / size + r / (size * (size - 1))) * (prompt_cost + size) for size in range(2, 50)}
+    best = min(error, key=error.__getitem__)
+    assert best == 4
+    assert np.sqrt((r + t * prompt_cost) / vp) == pytest.approx(2.65, abs=0.01)
+    assert plan_group_size(vp, t, r, Budget(1e7, prompt_cost=prompt_cost)).group_size == best
+
+
+def test_a_small_pool_of_prompts_needs_fewer_of_them() -> None:
+    """Without replacement the part between prompts vanishes once every prompt is in the batch."""
+    pool, budget = 16, 256
+    plan = plan_group_size(1.0, 1.0, 1.0, Budget(budget, prompt_pool=pool))
+    error = {}
+    for size in range(2, budget + 1):
+        prompts = min(budget // size, pool)
+        error[size] = (pool - prompts) / (prompts * (pool - 1)) + (1 / size + 1 / (size * (size - 1))) / prompts
+    assert plan.group_size == min(error, key=error.__getitem__) == 16
+    assert plan.mse == pytest.approx(min(error.values()))
+
+
+def test_cost_that_divides_evenly_loses_no_prompt_to_rounding() -> None:
+    assert Budget(0.3, rollout_cost=0.05).prompts(2) == 3
+    assert Budget(3 * 0.1, rollout_cost=0.1).largest_group == 3
+
+
+def found(prompts: int = 128, rollouts: int = 8) -> Components:
+    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    score, reward, prompt = world.sample(prompts, rollouts, np.random.default_rng(3))
+    return components(reward, prompt, score_ND=score)
+
+
+def test_estimated_components_bring_bands() -> None:
+    plan = plan_from_components(found(), Budget(1024), present=32)
+    chances = [point.probability_best for point in plan.curve]
+    assert sum(chance or 0 for chance in chances) == pytest.approx(1)
+    assert all(point.low <= point.mse <= point.high for point in plan.curve if point.low is not None and point.high is not None)
+    assert plan.group_size_interval is not None
+    assert plan.group_size_interval[0] <= plan.group_size <= plan.group_size_interval[1]
+    assert plan.present is not None
+    assert 0 < plan.present.regret.low < plan.present.regret.value < plan.present.regret.high
+    assert plan.present.prompts_saved == pytest.approx(plan.present.prompts * (1 - plan.mse / plan.present.mse))
+    assert "G = 32 costs" in plan.status
+    again = plan_from_components(found(), Budget(1024), present=32)
+    assert again.as_dict() == plan.as_dict()
+
+
+def test_sums_alone_give_bands_too() -> None:
+    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    score, reward, prompt = world.sample(128, 8, np.random.default_rng(3))
+    plan = plan_from_components(score_sums(score, reward, prompt).components(), Budget(1024), present=8)
+    rows = plan_from_components(found(), Budget(1024), present=8)
+    assert plan.group_size == rows.group_size
+    assert plan.group_size_interval is not None
+
+
+def test_negative_component_counts_as_zero_and_says_so() -> None:
+    rng = np.random.default_rng(4)
+    flat = components(rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6)))
+    assert flat.vp.value < 0
+    plan = plan_from_components(flat, Budget(64))
+    assert plan.group_size == 64
+    assert any("counts as zero" in note for note in plan.notes)
+    assert plan.group_size_interval is not None
+    assert plan.group_size_interval[1] == 64
+
+
+def test_words_say_when_not_to_bother() -> None:
+    assert "do not bother" in plan_group_size(1.0, 50.0, 49.0, Budget(1024), present=9).status
+    assert "the best one" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=8).status
+    assert "no longer matters" in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1.0).status
+    assert "noise still limits" in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1e-6).status
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((-1, 1, 1), "zero or positive"),
+        ((0, 0, 0), "not all zero"),
+        ((np.nan, 1, 1), "zero or positive"),
+        ((1, np.inf, 1), "zero or positive"),
+    ],
+)
+def test_bad_components_are_refused(values: tuple[float, float, float], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        plan_group_size(*values, Budget(64))
+
+
+def test_bad_budgets_are_refused() -> None:
+    for arguments, message in (
+        ({"amount": 1}, "has to pay for one prompt with two rollouts"),
+        ({"amount": -5}, "the budget has to be a positive number"),
+        ({"amount": 64, "rollout_cost": 0}, "the rollout cost has to be a positive number"),
+        ({"amount": 64, "prompt_cost": -1}, "the prompt cost"),
+        ({"amount": 64, "unit": "dollars"}, "rollouts, tokens or seconds"),
+        ({"amount": 64, "prompt_pool": 1}, "at least two"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            Budget(**arguments)
+    with pytest.raises(InvalidArgumentError, match="between 2 and 64"):
+        plan_group_size(1.0, 1.0, 1.0, Budget(64), present=65)
+
+
+def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
+    """Large sample against the judge's exact moments, within five standard errors of a ratio known to about 1 %."""
+    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    score, reward, prompt = world.sample(6000, 8, np.random.default_rng(3))
+    rows = {row.name: row for row in compare_baselines(components(reward, prompt, score_ND=score), 4, 32)}
+    moments, weight = world.moments(), world.weight_P
+    mean = weight @ moments.value_P
+    second = moments.score_norm2_P
+    shift = (weight @ moments.kappa_P) / (weight @ second)
+    within: dict[str, float] = {
+        "leave_one_out": moments.t / 4 + moments.r / 12,
+        "oracle": moments.t / 4,
+        "vanilla": float(weight @ (moments.oracle_variance_P + moments.value_P**2 * second + 2 * moments.value_P * moments.kappa_P)) / 4,
+        "batch_mean": float(
+            weight @ (moments.oracle_variance_P + (moments.value_P - mean) ** 2 * second + 2 * (moments.value_P - mean) * moments.kappa_P)
+        )
+        / 4,
+        "variance_optimal": float(moments.t + shift**2 * (weight @ second) - 2 * shift * (weight @ moments.kappa_P)) / 4,
+    }
+    for name, value in within.items():
+        assert rows[name].mse.value == pytest.approx((moments.vp + value) / 32, rel=0.08), name
+    full = (3 / 4) ** 2 * (moments.vp + within["leave_one_out"]) / 32 + moments.gradient_D @ moments.gradient_D / 16
+    assert rows["full_group_mean"].mse.value == pytest.approx(full, rel=0.08)
+    assert rows["full_group_mean"].ratio.value == 1.0
+    assert rows["oracle"].ratio.high < 1 < rows["vanilla"].ratio.low
+
+
+def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
+    """Two places hold the law of leave-one-out; they must not drift apart."""
+    from groupwise.estimators.group_size import error_of
+    from groupwise.estimators.mse import mse
+
+    for size in (2, 5, 64):
+        expected = mse(0.3, 1.7, 2.9, group_size=size, prompts=7)
+        assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[0] == pytest.approx(expected, rel=1e-12)

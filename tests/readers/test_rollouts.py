@@ -1,0 +1,393 @@
+"""Rollout files: recognised by content, grouped as their trainer grouped them, and never mistaken for a log of steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.readers import _best, open_run, rollouts
+from groupwise.record import RunRecord
+
+Rows = Sequence[dict[str, Any]]
+
+
+def reward_of(step: int, prompt: int, rollout: int) -> float:
+    return float((step * 7 + prompt * 3 + rollout * 5) % 4 == 0)
+
+
+def verl_rows(step: int, *, uid: bool = True, prompts: int = 4, size: int = 6) -> list[dict[str, Any]]:
+    """One dump of verl: the newer form has uids, the older one extras of the reward."""
+    rows = []
+    for prompt in range(prompts):
+        for rollout in range(size):
+            score = reward_of(step, prompt, rollout)
+            row = {"input": f"user\n{step}+{prompt}?", "output": f"#### {rollout}", "gts": "1", "score": score, "step": step}
+            rows.append(row | ({"uid": f"0a_{prompt}-b1_{rollout}_0"} if uid else {"acc": score > 0, "pred": "1"}))
+    return rows
+
+
+def plain_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "step": 1 + at // 4,
+            "prompt": f"p{at // 2 % 2}",
+            "completion": f"c{at}",
+            "reward": float(at % 2),
+            "advantage": -0.5 + at % 2,
+            "length": 3,
+        }
+        for at in range(8)
+    ]
+
+
+def write(path: Path, rows: Rows, *more: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([json.dumps(row) for row in rows] + list(more)) + "\n", encoding="utf-8")
+    return path
+
+
+def rollouts_of(record: RunRecord) -> pl.DataFrame:
+    record.validate()
+    assert record.rollouts is not None
+    assert all(note.isprintable() for note in record.notes)
+    return record.rollouts
+
+
+def group_sizes(table: pl.DataFrame) -> list[int]:
+    return table.group_by("step", "prompt_id", maintain_order=True).len()["len"].to_list()
+
+
+class TestSniffing:
+    @pytest.mark.parametrize(
+        ("row", "reader"),
+        [
+            ({"prompt": "a", "completion": "b", "reward": 1}, "rollouts"),
+            ({"question": "a", "response": "b", "acc": True}, "rollouts"),
+            (
+                {"messages": [{"role": "user", "content": "a"}], "output": [{"role": "assistant", "content": "b"}], "score": "0.5"},
+                "rollouts",
+            ),
+            ({"problem": "a", "generation": "b", "rewards": {"format": 1.0}}, "rollouts"),
+            ({"prompt": "a", "completion": "b", "rewards/check": 0.5}, "rollouts"),
+            ({"step": 1, "reward": 0.5, "loss": 0.1}, "jsonl"),
+            ({"step": 1, "reward": 0.5, "prompt": "a sample", "completion": "b", "loss": 0.1}, "jsonl"),
+            ({"prompt": "a", "reward": 0.5}, "jsonl"),
+            ({"prompt": "a", "completion": "b", "verdict": "good"}, "jsonl"),
+            ({"prompt": "a", "completion": "b", "reward": "good"}, "jsonl"),
+            ({"prompt": "a", "completion": 7, "reward": 1}, "jsonl"),
+        ],
+    )
+    def test_by_the_keys_of_the_rows(self, tmp_path: Path, row: dict[str, Any], reader: str) -> None:
+        chosen = _best(write(tmp_path / "any.jsonl", [row] * 3))[1]
+        assert chosen is not None
+        assert chosen.name == reader
+
+    def test_a_log_with_a_few_samples_stays_a_log(self, tmp_path: Path) -> None:
+        rows = [{"step": step, "reward": step / 10, "entropy": 1.0} for step in range(1, 9)]
+        path = write(tmp_path / "log.jsonl", [*rows, {"prompt": "a", "completion": "b", "reward": 1.0}])
+        assert open_run(path).sources[0].reader == "jsonl"
+
+    def test_a_first_row_longer_than_the_head(self, tmp_path: Path) -> None:
+        rows = plain_rows()
+        rows[0]["completion"] = "long " * 40_000
+        assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))) == 8
+
+
+class TestVerl:
+    @pytest.mark.parametrize("uid", [True, False], ids=["v1", "v0"])
+    def test_a_folder_of_dumps(self, tmp_path: Path, uid: bool) -> None:
+        for step in (1, 2, 10):
+            write(tmp_path / "dumps" / f"{step}.jsonl", verl_rows(step, uid=uid))
+        record = open_run(tmp_path / "dumps")
+        table = rollouts_of(record)
+        assert table["step"].unique(maintain_order=True).to_list() == [1, 2, 10]
+        assert group_sizes(table) == [6] * 12
+        assert table.filter(step=2, prompt_id=3)["prompt"].unique().to_list() == ["user\n2+3?"]
+        expected = [float(np.mean([reward_of(step, p, r) for p in range(4) for r in range(6)])) for step in (1, 2, 10)]
+        assert record.steps["reward"].to_list() == pytest.approx(expected)
+        assert (record.config.value("group_size"), record.config.value("framework")) == (6, "verl")
+        assert [(Path(source.path).name, source.rows) for source in record.sources] == [("1.jsonl", 24), ("2.jsonl", 24), ("10.jsonl", 24)]
+        assert "column score" in record.meanings[0].definition
+        assert any(("column uid" if uid else "equal prompts") in note for note in record.notes)
+
+    def test_a_uid_keeps_two_groups_of_one_prompt_apart(self, tmp_path: Path) -> None:
+        rows = verl_rows(3)
+        for row in rows:
+            row["input"] = "the same"
+        table = rollouts_of(open_run(write(tmp_path / "3.jsonl", rows)))
+        assert group_sizes(table) == [6] * 4
+
+    def test_a_uid_keeps_a_group_together_whose_contexts_differ(self, tmp_path: Path) -> None:
+        rows = [row | {"input": f"{row['input']} turn {at}"} for at, row in enumerate(verl_rows(3))]
+        assert group_sizes(rollouts_of(open_run(write(tmp_path / "3.jsonl", rows)))) == [6] * 4
+
+    def test_the_steps_come_from_the_names_where_the_rows_lack_them(self, tmp_path: Path) -> None:
+        for step in (9, 10):
+            write(tmp_path / f"{step}.jsonl", [{key: value for key, value in row.items() if key != "step"} for row in verl_rows(step)])
+        record = open_run(tmp_path)
+        assert record.steps["step"].to_list() == [9, 10]
+        assert any("names of the files" in note for note in record.notes)
+
+    def test_a_further_output_of_a_rollout_is_said(self, tmp_path: Path) -> None:
+        rows = verl_rows(1)
+        rows.append(rows[-1] | {"uid": "0a_3-b1_5_1"})
+        assert any(note.startswith("1 row is a further output") for note in open_run(write(tmp_path / "1.jsonl", rows)).notes)
+
+    def test_a_damaged_dump_is_left_out(self, tmp_path: Path) -> None:
+        for step in (1, 2):
+            write(tmp_path / f"{step}.jsonl", verl_rows(step))
+        (tmp_path / "3.jsonl").write_bytes(b"\x80\x04 never opened")
+        (tmp_path / "4.jsonl").write_text("")
+        record = open_run(tmp_path)
+        assert record.steps["step"].to_list() == [1, 2]
+        assert sum("was left out" in note for note in record.notes) == 2
+
+    def test_a_log_wins_over_a_folder_of_dumps_beside_it(self, tmp_path: Path) -> None:
+        write(tmp_path / "rollouts" / "1.jsonl", verl_rows(1))
+        assert open_run(tmp_path).sources[0].reader == "rollouts"
+        (tmp_path / "run.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
+        assert open_run(tmp_path).sources[0].reader == "csv"
+
+
+class TestRows:
+    def test_the_table(self, tmp_path: Path) -> None:
+        record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
+        table = rollouts_of(record)
+        assert table.columns == ["step", "prompt_id", "prompt", "completion", "reward", "advantage", "length"]
+        assert table["prompt_id"].to_list() == [0, 0, 1, 1] * 2
+        assert table["completion"].to_list() == [f"c{at}" for at in range(8)]
+        assert record.steps["reward"].to_list() == [0.5, 0.5]
+        assert record.column("reward") == "reward"
+
+    def test_rows_of_a_group_need_not_be_neighbours(self, tmp_path: Path) -> None:
+        rows = plain_rows()
+        table = rollouts_of(open_run(write(tmp_path / "a.jsonl", rows[::2] + rows[1::2])))
+        assert table["step"].to_list() == [1] * 4 + [2] * 4
+        assert table["prompt_id"].to_list() == [0, 0, 1, 1] * 2
+        assert table.filter(step=1, prompt_id=0)["completion"].to_list() == ["c0", "c1"]
+
+    def test_ragged_groups(self, tmp_path: Path) -> None:
+        record = open_run(write(tmp_path / "a.jsonl", plain_rows()[:-1]))
+        assert group_sizes(rollouts_of(record)) == [2, 2, 2, 1]
+        assert record.config.value("group_size") is None
+        assert "the groups have 1 to 2 completions" in record.notes
+
+    def test_a_group_key_splits_equal_prompts_but_a_category_is_none(self, tmp_path: Path) -> None:
+        rows = [{"prompt": "same", "completion": "c", "reward": 1.0, "group_id": at // 2} for at in range(6)]
+        assert group_sizes(rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))) == [2, 2, 2]
+        rows = [{"prompt": f"p{at // 2}", "completion": "c", "reward": 1.0, "group": "algebra", "id": at} for at in range(6)]
+        record = open_run(write(tmp_path / "b.jsonl", rows))
+        assert group_sizes(rollouts_of(record)) == [2, 2, 2]
+        assert any("column group puts different prompts together" in note for note in record.notes)
+
+    def test_reward_functions_and_their_sum(self, tmp_path: Path) -> None:
+        rows = [row | {"rewards": {"check": row.pop("reward"), "format": 0.5}} for row in plain_rows()]
+        record = open_run(write(tmp_path / "a.jsonl", rows))
+        table = rollouts_of(record)
+        assert table["reward"].to_list() == [0.5, 1.5] * 4
+        assert record.steps["reward/check"].to_list() == [0.5, 0.5]
+        assert any("check + format, the plain sum (the advantages agree)" in note for note in record.notes)
+        for at, row in enumerate(rows):
+            row["rewards"]["total"] = float(at)
+        assert rollouts_of(open_run(write(tmp_path / "b.jsonl", rows)))["reward"].to_list() == [float(at) for at in range(8)]
+
+    def test_chat_messages_are_kept_as_json(self, tmp_path: Path) -> None:
+        rows = [row | {"prompt": [{"role": "user", "content": row["prompt"] + " \u00e9"}]} for row in plain_rows()]
+        record = open_run(write(tmp_path / "a.jsonl", rows))
+        table = rollouts_of(record)
+        assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
+        assert group_sizes(table) == [2] * 4
+        assert "8 texts are lists of chat messages: kept as JSON text" in record.notes
+
+    def test_what_is_missing_is_counted(self, tmp_path: Path) -> None:
+        rows = plain_rows()
+        rows[0]["reward"], rows[2]["reward"] = float("nan"), float("-inf")
+        del rows[4]["completion"], rows[5]["reward"]
+        rows += [{"summary": "done", "reward": 0.7}, {"step": None, "prompt": "p0", "completion": "c", "reward": 1.0}]
+        record = open_run(write(tmp_path / "a.jsonl", rows, '{"prompt": "p', "[1, 2]"))
+        table = rollouts_of(record)
+        assert len(table) == 8
+        assert table["reward"].null_count() == 3
+        assert record.steps["reward"].to_list() == [1.0, 1 / 3]
+        for words in (
+            "3 rewards are missing",
+            "1 row has no completion",
+            "1 row has neither",
+            "1 row has no whole number",
+            "2 lines are not",
+        ):
+            assert any(note.startswith(words) for note in record.notes), words
+
+    def test_interleaved_steps_are_put_together_and_said(self, tmp_path: Path) -> None:
+        record = open_run(write(tmp_path / "a.jsonl", plain_rows() + plain_rows()))
+        assert group_sizes(rollouts_of(record)) == [4] * 4
+        assert any("do not follow one another" in note for note in record.notes)
+
+    def test_texts_above_the_limit_are_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = write(tmp_path / "a.jsonl", plain_rows())
+        monkeypatch.setattr(rollouts, "_TEXT_BYTES", 100)
+        record = open_run(path)
+        table = rollouts_of(record)
+        assert group_sizes(table) == [2] * 4
+        assert table["completion"].null_count() == 8
+        assert any("texts were left out" in note for note in record.notes)
+
+    def test_a_record_is_saved_and_loaded(self, tmp_path: Path) -> None:
+        record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
+        assert record.rollouts is not None
+        loaded = open_run(record.save(tmp_path / "saved"))
+        assert loaded.rollouts is not None
+        assert loaded.rollouts.equals(record.rollouts)
+
+
+class TestColumns:
+    def test_the_user_names_the_columns(self, tmp_path: Path) -> None:
+        rows = [
+            row | {"mine": at / 8, "epoch_step": 5 + at // 4, "done": 10 * (1 + at // 4), "hits": 2.0}
+            for at, row in enumerate(plain_rows())
+        ]
+        columns = {"reward": "mine", "step": "epoch_step", "tokens": "done", "reward/check": "hits", "entropy": "length"}
+        record = open_run(write(tmp_path / "a.jsonl", rows), columns=columns)
+        table = rollouts_of(record)
+        assert record.steps["step"].to_list() == [5, 6]
+        assert record.steps["reward"].to_list() == [0.1875, 0.6875]
+        assert record.steps["tokens"].to_list() == [10.0, 20.0]
+        assert record.steps["entropy"].to_list() == [3.0, 3.0]
+        assert table["reward/check"].to_list() == [2.0] * 8
+        assert "chosen" not in "".join(table.columns)
+
+    def test_what_the_user_cannot_name(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.jsonl", [row | {"left": 1 - at} for at, row in enumerate(plain_rows())])
+        with pytest.raises(MissingMetricError, match="the log has step, reward, advantage, length, left"):
+            open_run(path, columns={"reward": "nope"})
+        with pytest.raises(InvalidArgumentError, match="never falls for tokens"):
+            open_run(path, columns={"tokens": "left"})
+
+
+class TestParquet:
+    def test_a_table_of_rollouts(self, tmp_path: Path) -> None:
+        messages = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in plain_rows()]
+        for name, rows in (("a", plain_rows()), ("b", messages)):
+            path = tmp_path / f"{name}.parquet"
+            pl.DataFrame(rows).write_parquet(path)
+            record = open_run(path)
+            assert group_sizes(rollouts_of(record)) == [2] * 4
+            assert record.steps["reward"].to_list() == [0.5, 0.5]
+
+    def test_a_table_of_steps_is_none(self, tmp_path: Path) -> None:
+        pl.DataFrame({"step": [1, 2], "reward": [0.1, 0.2], "prompt": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
+        assert open_run(tmp_path / "a.parquet").rollouts is None
+
+    def test_trl_completions_alone(self, trl_run: Path) -> None:
+        whole = open_run(trl_run).rollouts
+        assert whole is not None
+        one = open_run(trl_run / "completions" / "completions_00002.parquet")
+        all_steps = open_run(trl_run / "completions")
+        for record, steps in ((one, [2]), (all_steps, [1, 2, 3])):
+            table = rollouts_of(record)
+            assert record.steps["step"].to_list() == steps
+            assert group_sizes(table) == [4, 4] * len(steps)
+            assert table["reward"].to_list() == pytest.approx([0.9, -0.2, 0.0, 0.9, 1.0, 1.0, 1.0, 1.0] * len(steps))
+            assert record.config.value("group_size") == 4
+            assert record.steps["reward/check"].to_list() == [0.75] * len(steps)
+            assert any("evaluation cannot be told" in note for note in record.notes)
+
+    def test_of_trl_completions_the_user_names_the_reward(self, trl_run: Path) -> None:
+        record = open_run(trl_run / "completions", columns={"reward": "check"})
+        assert rollouts_of(record)["reward"].to_list()[:8] == [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+        assert group_sizes(rollouts_of(record)) == [4] * 6
+
+    def test_damaged_files_among_trl_completions(self, trl_run: Path) -> None:
+        (trl_run / "completions" / "completions_00001.parquet").write_bytes(b"PAR1 broken PAR1")
+        assert open_run(trl_run / "completions").steps["step"].to_list() == [2, 3]
+        with pytest.raises(UnreadableRunError):
+            open_run(trl_run / "completions" / "completions_00001.parquet")
+
+
+class TestHostile:
+    def test_strings(self, tmp_path: Path) -> None:
+        odd = ["\ud800", "\0", "\x1b[31m", "\u202e", "=1+1", "../../etc", "", "NaN", "\U0001f600" * 1000]
+        rows = [
+            {"prompt": text, "completion": text, "reward": 1.0, "uid": text, f"rewards/{text[:20]}": 1.0} for text in odd for _ in range(2)
+        ]
+        table = rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))
+        assert group_sizes(table) == [2] * len(odd)
+
+    def test_numbers(self, tmp_path: Path) -> None:
+        rows = plain_rows()
+        rows[0]["step"], rows[1]["step"], rows[2]["step"] = 10**400, -1e308, 1.5
+        path = write(tmp_path / "a.jsonl", rows, json.dumps(rows[3] | {"group": 10**400, "advantage": 10**400}))
+        assert len(rollouts_of(open_run(path))) == 6
+
+    def test_no_reward_at_all(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.jsonl", [row | {"reward": float("nan")} for row in plain_rows()])
+        with pytest.raises(UnreadableRunError, match=r"--column reward=NAME"):
+            open_run(path)
+
+    def test_nested_deeply(self, tmp_path: Path) -> None:
+        deep = '{"prompt": "p0", "completion": "c", "reward": 1.0, "extra": ' + "[" * 100_000 + "]" * 100_000 + "}"
+        assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", plain_rows(), deep)))) == 8
+
+    @settings(
+        max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    )
+    @given(data=st.data())
+    def test_changed_bytes(self, tmp_path: Path, data: st.DataObject) -> None:
+        content = bytearray(("\n".join(map(json.dumps, verl_rows(1, prompts=2, size=2)))).encode())
+        for _ in range(data.draw(st.integers(1, 8))):
+            byte = data.draw(st.one_of(st.integers(0, 255), st.sampled_from(b'{}[]",:\n\r\0 #/-e9')))
+            content[data.draw(st.integers(0, len(content) - 1))] = byte
+        path = tmp_path / "1.jsonl"
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        try:
+            record = open_run(path)
+        except GroupwiseError as error:
+            message = str(error)
+        else:
+            record.validate()
+            message = "".join(record.notes)
+        assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "size", "reward"),
+    [
+        ("leonopus_verl_raw_step1.jsonl", 64, 4, 0.203125),
+        ("leonopus_twinkle_raw_train50_group0.jsonl", 4, 4, 1.0),
+        ("cs336_raw_one_step.sample_rollouts.jsonl", 8, 8, 0.125),
+    ],
+)
+def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, reward: float) -> None:
+    record = open_run(shared_data / "rollouts" / file)
+    table = rollouts_of(record)
+    assert (len(table), group_sizes(table)) == (rows, [size] * (rows // size))
+    assert record.steps["reward"].to_list() == [reward]
+    assert table.group_by("step", "prompt_id").agg(pl.col("prompt").n_unique())["prompt"].unique().to_list() == [1]
+    assert table["completion"].null_count() == 0
+
+
+def test_real_logs_of_rollouts_without_texts_stay_logs(shared_data: Path) -> None:
+    for path in (shared_data / "rollouts").glob("*.slim.jsonl"):
+        assert open_run(path).sources[0].reader == "jsonl"
+
+
+def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from groupwise.cli import main
+
+    rng = np.random.default_rng(7)
+    for step in range(1, 61):
+        rows = verl_rows(step)
+        for row in rows:
+            row["score"] = float(rng.random() < 0.9 - 0.7 * 0.95**step)
+        write(tmp_path / "dumps" / f"{step}.jsonl", rows)
+    assert main(["fit", str(tmp_path / "dumps"), "--metric", "reward"]) == 0
+    assert "logged rollouts" in capsys.readouterr().out

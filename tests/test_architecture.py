@@ -39,10 +39,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "estimators": FOUNDATION,  # arrays in, results out, as below
     "language_models": FOUNDATION,  # weights and tokens: no record, no estimator
     "gradient_file": FOUNDATION | {"estimators"},
-    "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file"},  # a run and a model -> components
+    "rollout_sample": FOUNDATION | RECORD | {"estimators"},  # which groups are scored; of the estimators the smallest group
+    # a run and a model -> components
+    "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file", "rollout_sample"},
     "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
     "simulate": FOUNDATION,  # the judge shares no code with the judged
-    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "gradient_file"},
+    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "gradient_file", "rollout_sample"},
 }
 
 

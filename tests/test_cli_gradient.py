@@ -156,8 +156,8 @@ def test_a_run_without_components_says_how_to_make_them(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["plan", "--budget", "64"], "--vp and --t and --r are not given"),
-        (["plan", "--vp", "1", "--budget", "64"], "--t and --r are not given"),
+        (["plan", "--budget", "64"], "--vp and --t and --r are missing"),
+        (["plan", "--vp", "1", "--budget", "64"], "--t and --r are missing"),
         (["plan", "scores.npz", "--vp", "1", "--budget", "64"], "leave out scores.npz or --vp"),
         (["plan", "--vp", "1", "--t", "1", "--r", "1"], "--budget is missing"),
         (["plan", "scores.npz"], "--budget is missing"),
@@ -174,6 +174,8 @@ def test_a_run_without_components_says_how_to_make_them(capsys: pytest.CaptureFi
         (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-cost", "-1"], "prompt cost"),
         (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-pool", "1"], "pool"),
         (["plan", "scores.npz", "--budget", "64", "--level", "95"], "--level"),
+        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--level", "0.9"], "no --level with --vp"),
+        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--set", "a=1", "--column", "a=b"], "no --set or --column"),
         (["plan", "scores.npz", "--budget", "64", "--set", "group_size=8"], "which is no run"),
         (["plan", "nowhere.npz", "--budget", "64"], "no such file"),
         (["plan", "nowhere.csv", "--budget", "64"], "nowhere.csv"),
@@ -182,7 +184,8 @@ def test_a_run_without_components_says_how_to_make_them(capsys: pytest.CaptureFi
         (["components", "run.csv", "--groups", "8"], "--groups goes with --model"),
         (["components", "run.csv", "-o", "x.json"], "--output goes with --model"),
         (["components", "run.csv", "--method", "bootstrap"], "no file of scores"),
-        (["components", "run.csv", "--model", "m", "--any-mean"], "no file of scores"),
+        (["components", "run.csv", "--model", "m", "--group-size", "4"], "no file of scores"),
+        (["components", "run.csv", "--any-mean"], "no scores without --model CHECKPOINT"),
         (["components", "scores.npz", "--model", "m"], "which is no run"),
         (["components", "scores.npz", "--steps", "1:2"], "which is no run"),
         (["components", "scores.npz", "--method", "guess"], "jackknife or bootstrap"),
@@ -419,6 +422,51 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
     planned = printed(capsys, "plan", str(trl_run), "--budget", "64")
     assert planned["components"]["vp"]["value"] == found["vp"]["value"]
     assert planned["present"]["group_size"] == 4
+
+
+def test_any_mean_goes_with_a_model_too(capsys: pytest.CaptureFixture[str], trl_run: Path, measured: list[dict[str, Any]]) -> None:
+    command = ["components", str(trl_run), "--model", "ckpt", "--force"]
+    for option, expected in (([], None), (["--any-mean"], False), (["--zero-mean"], True)):
+        printed(capsys, *command, *option)
+        assert measured[-1]["zero_mean"] is expected
+    assert "--any-mean" in refused(capsys, "components", str(trl_run), "--any-mean")
+    assert "--method" in refused(capsys, *command, "--method", "bootstrap")
+
+
+def test_bootstrap_intervals_are_the_same_from_scores_and_from_the_file_of_components(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    made = printed(capsys, "components", "scores.npz", "--method", "bootstrap", "--seed", "3", "-o", "saved.json")
+    read = printed(capsys, "components", "saved.json")
+    assert read["method"] == "bootstrap"
+    assert read["vp"] == made["vp"]
+    wide = printed(capsys, "components", "scores.npz", "--method", "bootstrap", "--seed", "3", "--level", "0.8")
+    assert printed(capsys, "components", "saved.json", "--level", "0.8")["t"] == wide["t"]
+
+
+def test_what_no_estimate_can_be_is_a_damaged_file(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    plain = json.loads(save(here / "saved.json").read_text())
+    for change in (
+        {"estimate": [0.0] * 3 + [1e308] + [0.0] * (len(plain["estimate"]) - 4), "pseudo_values": None},
+        {"pseudo_values": [[1e308] * len(plain["estimate"])] * GROUPS},
+    ):
+        (here / "bad.json").write_text(json.dumps({**plain, **change}))
+        for command in (["components", "bad.json"], ["plan", "bad.json", "--budget", "64"]):
+            assert "damaged file" in refused(capsys, *command)
+
+
+def test_prompts_that_come_again_are_told_of_where_rewards_stand_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Six groups of four rollouts, of two prompts."""
+    rows = [
+        {"step": step, "prompt": f"What is {prompt} + 1?", "completion": str(k), "reward": float(k % 2)}
+        for step in (1, 2, 3) for prompt in (1, 2) for k in range(4)
+    ]  # fmt: skip
+    (tmp_path / "again.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    notes = printed(capsys, "components", str(tmp_path / "again.jsonl"))["notes"]
+    assert any("2 different prompts" in note and "6 groups" in note for note in notes)
+    rows = [{**row, "prompt": f"{row['prompt']} at {row['step']}"} for row in rows]
+    (tmp_path / "once.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert not any("different prompts" in note for note in printed(capsys, "components", str(tmp_path / "once.jsonl"))["notes"])
 
 
 def test_nothing_is_measured_where_the_result_could_not_be_written(

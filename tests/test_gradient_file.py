@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
-from groupwise.estimators.component_results import Components
+from groupwise.estimators.component_results import QUANTITIES, Components
 from groupwise.estimators.components import components
 from groupwise.estimators.group_size import plan_from_components
 from groupwise.estimators.plans import Budget
@@ -101,18 +101,34 @@ def test_a_file_of_ours_is_known_by_its_head(tmp_path: Path) -> None:
     assert not is_components(tmp_path)
 
 
+COUNT = len(QUANTITIES)
+
 DAMAGE: dict[str, dict[str, Any]] = {
     "another version": {"version": 2},
     "another format": {"format": "x"},
     "other quantities": {"quantities": ["vp"]},
     "too few estimates": {"estimate": [1.0]},
-    "an estimate that is no number": {"estimate": [None] * 11},
-    "a text for a number": {"estimate": ["x"] * 11},
+    "an estimate that is no number": {"estimate": [None] * COUNT},
+    "a text for a number": {"estimate": ["x"] * COUNT},
     "a ragged covariance": {"covariance": [[1.0], [1.0, 2.0]]},
     "pseudo-values of other prompts": {"prompts": 3},
     "a level that is none": {"vp": {"level": 7}},
     "no level": {"vp": {}},
     "a list for a mapping": {"provenance": [1]},
+    "a covariance that no estimate has": {"covariance": (np.eye(COUNT) * 1e200).tolist(), "pseudo_values": None},
+    "an estimate that none is": {"estimate": [1e308] * COUNT, "pseudo_values": None},
+    "a gradient that none is": {"estimate": [0.0] * 3 + [1e308] + [0.0] * (COUNT - 4), "pseudo_values": None},
+    "an estimate whose square is too large": {"estimate": [1e160] * COUNT, "pseudo_values": None},
+    "pseudo-values that none are": {"pseudo_values": (np.eye(24, COUNT) * 1e100).tolist()},
+    "one prompt": {"prompts": 1, "pseudo_values": None},
+    "no prompts": {"prompts": -24, "pseudo_values": None},
+    "a part of a prompt": {"prompts": 24.5},
+    "a text of prompts": {"prompts": "24"},
+    "prompts without end": {"prompts": 10**400, "pseudo_values": None},
+    "fewer rollouts than prompts can have": {"rollouts": 3},
+    "fewer than none left out": {"left_out": -1},
+    "another kind of method": {"method": ["jackknife"]},
+    "a text for a truth value": {"zero_mean": "no"},
 }
 
 
@@ -162,3 +178,45 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, field: str) -> None:
     path.write_text(json.dumps(plain), encoding="utf-8")
     with pytest.raises(UnreadableRunError, match="damaged"):
         load_components(path)
+
+
+def test_estimate_and_covariance_are_those_of_the_pseudo_values(tmp_path: Path) -> None:
+    """A file that contradicts itself: what was saved of every prompt decides."""
+    found = estimated()
+    target = save_components(found, tmp_path / "c.json", provenance={})
+    plain = json.loads(target.read_text())
+    plain["estimate"] = [7.0] * len(plain["estimate"])
+    plain["covariance"] = [[9.0 * (i == j) for j in range(COUNT)] for i in range(COUNT)]
+    target.write_text(json.dumps(plain))
+    read = load_components(target).components
+    assert read.as_dict() == found.as_dict()
+    np.testing.assert_array_equal(read.covariance_CC, found.covariance_CC)
+
+
+@pytest.mark.parametrize("facts", [{"seed": 5}, {}, {"seed": "x"}, {"seed": -1}, {"seed": True}])
+def test_bootstrap_intervals_are_drawn_again_as_they_were(tmp_path: Path, facts: dict[str, Any]) -> None:
+    score, reward, prompt = arrays()
+    seed = 5 if facts.get("seed") == 5 else 0
+    found = components(reward, prompt, score_ND=score, method="bootstrap", rng=np.random.default_rng(seed))
+    read = load_components(save_components(found, tmp_path / "c.json", provenance=facts)).components
+    assert read.method == "bootstrap"
+    assert read.as_dict() == found.as_dict()
+    wide = components(reward, prompt, score_ND=score, method="bootstrap", level=0.99, rng=np.random.default_rng(seed))
+    assert load_components(tmp_path / "c.json", level=0.99).components.as_dict() == wide.as_dict()
+
+
+def test_the_name_of_a_method_cannot_be_made_up(tmp_path: Path) -> None:
+    target = save_components(estimated(), tmp_path / "c.json", provenance={})
+    plain = {**json.loads(target.read_text()), "method": "bootstrap of genius"}
+    target.write_text(json.dumps(plain))
+    assert load_components(target).components.method == "jackknife"
+    target.write_text(json.dumps({**plain, "method": "bootstrap", "pseudo_values": None}))
+    assert load_components(target).components.method == "jackknife from sums"
+
+
+def test_a_bootstrap_of_very_many_prompts_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.gradient_file._MOST_DRAWN", 20)
+    score, reward, prompt = arrays()
+    found = components(reward, prompt, score_ND=score, method="bootstrap", rng=np.random.default_rng(0))
+    read = load_components(save_components(found, tmp_path / "c.json", provenance={})).components
+    assert read.as_dict() == estimated().as_dict()

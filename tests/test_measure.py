@@ -140,6 +140,75 @@ def test_groups_nearest_to_the_checkpoint_are_taken(checkpoint: Path) -> None:
         measure_run(run, checkpoint, steps=(40, 50))
 
 
+def with_rows(run: RunRecord, rows: list[dict[str, Any]], **settings: Any) -> RunRecord:
+    """The run with other rollouts and with settings."""
+    table = rollouts_table(sorted(rows, key=lambda row: row["step"]))
+    return RunRecord("changed", steps_table([11, 12], {"reward": [0.1, 0.2]}), table, config=RunConfig().with_settings(settings, "test"))
+
+
+def rows_of(run: RunRecord) -> list[dict[str, Any]]:
+    assert run.rollouts is not None
+    return run.rollouts.to_dicts()
+
+
+def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None:
+    """Four tokens at most were sampled, so some completions are of four; under a limit of nine all of them ended by themselves."""
+    rows = rows_of(sampled_run(checkpoint))
+    full = sum(len(row["completion"]) == 4 for row in rows)
+    assert full > 1
+    for settings, cut, limit in (({"max_completion_length": 9}, 0, 9), ({"max_completion_length": 4}, full, 4), ({}, full, 4)):
+        found = measure_run(with_rows(sampled_run(checkpoint), rows, **settings), checkpoint)
+        assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (cut, limit)
+        told = any("longest" in note and "--max-completion-length" in note for note in found.components.notes)
+        assert told == (not settings)
+    asked = measure_run(with_rows(sampled_run(checkpoint), rows, max_completion_length=4), checkpoint, max_completion_length=7)
+    assert (asked.provenance["cut_off_completions"], asked.provenance["completion_limit"]) == (0, 7)
+
+
+def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -> None:
+    rows = rows_of(sampled_run(checkpoint))
+    rows += [{"step": 3, "prompt_id": 0, "prompt": "1+1=", "completion": "123456", "reward": 0.0}]
+    found = measure_run(with_rows(sampled_run(checkpoint), rows), checkpoint)
+    assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (0, 6)
+    assert not any("--max-completion-length" in note for note in found.components.notes)
+
+
+def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(checkpoint: Path) -> None:
+    rows = rows_of(sampled_run(checkpoint))
+    again = [{**row, "step": step, "completion": "9"} for step in (1, 30) for row in rows]
+    found = measure_run(with_rows(sampled_run(checkpoint), rows + again), checkpoint)
+    assert found.components.prompts == 6
+    assert found.provenance["steps"] == [11, 12]
+    assert any("6 different prompts" in note and "18 groups" in note for note in found.components.notes)
+    alone = measure_run(sampled_run(checkpoint), checkpoint)
+    assert not any("different prompts" in note for note in alone.components.notes)
+    same = [{**row, "prompt": "1+1="} for row in rows]
+    with pytest.raises(InsufficientDataError, match="at least two different prompts"):
+        measure_run(with_rows(sampled_run(checkpoint), same), checkpoint)
+
+
+def test_a_rollout_beyond_the_models_context_leaves_its_group_out(checkpoint: Path) -> None:
+    rows = rows_of(sampled_run(checkpoint))
+    rest = [row for row in rows if row["prompt_id"] != 3]
+    expected = measure_run(with_rows(sampled_run(checkpoint), rest, max_completion_length=80), checkpoint)
+    long = [{**row, "completion": "1" * 70} if row["prompt_id"] == 3 else row for row in rows]
+    found = measure_run(with_rows(sampled_run(checkpoint), long, max_completion_length=80), checkpoint)
+    assert found.components.estimate_C == pytest.approx(expected.components.estimate_C, rel=1e-4, abs=1e-4)
+    assert found.provenance["overlong_groups"] == 1
+    assert any("1 of 6 groups" in note and "64 tokens" in note for note in found.components.notes)
+    with pytest.raises(InsufficientDataError, match="64 tokens"):
+        measure_run(with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]), checkpoint)
+
+
+def test_the_mean_of_scores_need_not_be_zero(checkpoint: Path) -> None:
+    run = sampled_run(checkpoint)
+    plain, free = measure_run(run, checkpoint).components, measure_run(run, checkpoint, zero_mean=False).components
+    assert (plain.zero_mean, free.zero_mean) == (True, False)
+    assert free.t.value != plain.t.value
+    assert measure_run(run, checkpoint, aggregation="sequence_mean").components.zero_mean is False
+    assert measure_run(run, checkpoint, aggregation="sequence_mean", zero_mean=True).components.zero_mean is True
+
+
 def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -> None:
     import warnings
 

@@ -1,6 +1,6 @@
 """Are the variance components right, and do their intervals cover? Softmax bandits of unlike prompts, where both are known exactly.
 
-    python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--method jackknife|bootstrap] [--quick]
+    python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--method jackknife|bootstrap] [--in-use 8] [--quick]
 
 prints the first table of docs/theory/gradient.md ("How well it works") and writes components.csv beside this file: for three kinds
 of reward, B = 64 and 256 prompts and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often
@@ -31,20 +31,22 @@ def world_of(kind: str) -> BanditWorld:
     return random_world(np.random.default_rng(20260101 + WORLDS.index(kind)), prompts=4000, arms=6, dimensions=12, rewards=kind)  # type: ignore[arg-type]
 
 
-def true_plan(vp: float, t: float, r: float) -> tuple[int, float]:
+def true_plan(vp: float, t: float, r: float, in_use: int) -> tuple[int, float]:
     """The best integer size and the regret of the size in use, by trying them all; no line of the planner."""
     error = {}
     for size in range(2, BUDGET + 1):
         error[size] = (vp + t / size + r / (size * (size - 1))) / (BUDGET // size)
     best = min(error, key=error.__getitem__)
-    return best, error[IN_USE] / error[best] - 1
+    return best, error[in_use] / error[best] - 1
 
 
-def one_cell(kind: str, prompts: int, rollouts: int, replicates: int, seed: int, method: Method = "jackknife") -> dict[str, object]:
+def one_cell(
+    kind: str, prompts: int, rollouts: int, replicates: int, seed: int, method: Method = "jackknife", in_use: int = IN_USE
+) -> dict[str, object]:
     """Mean error and coverage of one cell."""
     world = world_of(kind)
     truth = dict(zip(NAMES, (world.vp, world.t, world.r), strict=True))
-    best, regret = true_plan(**truth)
+    best, regret = true_plan(**truth, in_use=in_use)
     rng = np.random.default_rng([seed, WORLDS.index(kind), prompts, rollouts])
     total, hits = dict.fromkeys(NAMES, 0.0), dict.fromkeys((*NAMES, "g_star", "best_size", "regret"), 0)
     for _ in range(replicates):
@@ -55,7 +57,7 @@ def one_cell(kind: str, prompts: int, rollouts: int, replicates: int, seed: int,
             total[name] += interval.value / truth[name]
             hits[name] += interval.covers(truth[name])
         hits["g_star"] += found.group_size.covers(1 + np.sqrt(truth["r"] / truth["vp"]))
-        plan = plan_from_components(found, Budget(BUDGET), present=IN_USE, rng=rng, draws=400)
+        plan = plan_from_components(found, Budget(BUDGET), present=in_use, rng=rng, draws=400)
         low, high = plan.group_size_interval or (0, 0)
         hits["best_size"] += low <= best <= high
         hits["regret"] += plan.present is not None and plan.present.regret.covers(regret)
@@ -81,14 +83,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--method", choices=("jackknife", "bootstrap"), default="jackknife")
+    parser.add_argument("--in-use", type=int, default=IN_USE, help="the group size whose regret is looked at")
     parser.add_argument("--quick", action="store_true", help="only B = 64, m = 8")
     arguments = parser.parse_args()
     cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if arguments.quick else CELLS)]
     with ProcessPoolExecutor(arguments.processes) as pool:
-        jobs = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.method) for cell in cells]
+        jobs = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.method, arguments.in_use) for cell in cells]
         rows = [job.result() for job in jobs]
     show(rows)
-    if not arguments.quick and arguments.method == "jackknife":
+    if not arguments.quick and arguments.method == "jackknife" and arguments.in_use == IN_USE:
         path = Path(__file__).with_name("components.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, rows[0])

@@ -84,7 +84,12 @@ _Temperature = Annotated[
 ]
 _Layers = Annotated[
     list[str] | None,
-    typer.Option("--layers", metavar="PATTERN", help="Only parameters whose names match. Repeatable.", show_default=False),
+    typer.Option(
+        "--layers",
+        metavar="PATTERN",
+        help="Only parameters whose whole names match this glob, as '*q_proj*'. Repeatable.",
+        show_default=False,
+    ),
 ]
 _SketchWidth = Annotated[
     int | None,
@@ -100,7 +105,7 @@ _MaxLength = Annotated[
     typer.Option(
         "--max-completion-length",
         metavar="L",
-        help="Tokens at which completions were cut off; the longest seen where not given.",
+        help="Tokens at which completions were cut off; the run's own where known, else the longest of its log.",
         show_default=False,
     ),
 ]
@@ -108,7 +113,7 @@ _ZeroMean = Annotated[
     bool | None,
     typer.Option(
         "--zero-mean/--any-mean",
-        help="Whether the scores in FILE average to zero within a prompt; they do for whole sums.",
+        help="Whether scores average to zero within a prompt: whole sums at the temperature of sampling do.",
         show_default=False,
     ),
 ]

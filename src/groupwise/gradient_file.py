@@ -19,12 +19,15 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
 from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import assemble
-from groupwise.intervals import Interval, mean_interval, student_quantile
+from groupwise.estimators.components import LARGEST, Method, assemble, components_of_pseudo_values
+from groupwise.estimators.group_moments import SMALLEST_GROUP
+from groupwise.intervals import Interval, student_quantile
 
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
-_LARGEST = 200 * 2**20
+_LARGEST_FILE = 200 * 2**20
+_MOST_DRAWN = 10_000  # prompts; a bootstrap of more takes minutes, and the jackknife then needs no correction
+_MOST_ROLLOUTS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +150,20 @@ def is_components(path: Path) -> bool:
         return False
 
 
-def load_components(path: str | Path) -> SavedComponents:
+def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
     """Read components that were saved.
+
+    Where the file has pseudo-values, estimate, covariance and intervals are made anew from them, so that nothing in it can contradict
+    itself; bootstrap intervals are drawn again with the seed in the provenance (0 where there is none). Of more than 10,000 prompts,
+    and for another name of a method, they are the jackknife's. Without pseudo-values, estimate and covariance are taken as they stand,
+    with Student's intervals.
 
     Args:
         path: the file.
+        level: coverage of the intervals; that of the file where None.
 
     Returns:
-        The components, made anew from the pseudo-values, so that nothing in the file can contradict itself.
+        The components, whose `method` says how the intervals were made now.
 
     Raises:
         UnreadableRunError: it is missing, damaged, or something else.
@@ -167,50 +176,73 @@ def load_components(path: str | Path) -> SavedComponents:
     """
     target = Path(path)
     try:
-        if target.stat().st_size > _LARGEST:
-            raise UnreadableRunError(f"expected components in {target}, got a file of more than {_LARGEST // 2**20} MB: make it again")
+        if target.stat().st_size > _LARGEST_FILE:
+            raise UnreadableRunError(f"expected components in {target}, got a file of more than {_LARGEST_FILE // 2**20} MB: make it again")
         plain = json.loads(target.read_text(encoding="utf-8"))
         if plain["format"] != FORMAT or plain["version"] != VERSION or plain["quantities"] != list(QUANTITIES):
             raise UnreadableRunError(f"expected components of version {VERSION} in {target}, got another kind of file: make it again")
-        return SavedComponents(_components(plain), dict(plain["provenance"]))
+        return SavedComponents(_components(plain, level), dict(plain["provenance"]))
     except OSError as error:
         raise UnreadableRunError(
             f"expected components in {target}, got {error.strerror or error}: run groupwise components first"
         ) from None
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         if isinstance(error, UnreadableRunError):
             raise
         raise UnreadableRunError(f"expected components in {target}, got a damaged file: run groupwise components again") from None
 
 
-def _components(plain: Mapping[str, Any]) -> Components:
+def _components(plain: Mapping[str, Any], level: float | None) -> Components:
     """Make the components of a parsed file."""
-    estimate = np.asarray(plain["estimate"], dtype=np.float64)
-    covariance = _array(plain["covariance"])
-    pseudo = None if plain["pseudo_values"] is None else _array(plain["pseudo_values"])
-    prompts, level = int(plain["prompts"]), float(plain["vp"]["level"])
-    if estimate.shape != (len(QUANTITIES),) or covariance.shape != (len(QUANTITIES),) * 2 or not np.isfinite(estimate).all():
-        raise ValueError("shapes")
-    if pseudo is not None and (pseudo.shape != (prompts, len(QUANTITIES)) or not np.isfinite(pseudo).all()):
-        raise ValueError("shapes")
-    if prompts > 2 and not np.isfinite(covariance).all():
-        raise ValueError("covariance")
-    if pseudo is not None and plain["method"] == "jackknife":
-        intervals = [mean_interval(column, level=level) for column in pseudo.T]
-    else:
-        half = student_quantile(level, max(prompts - 1, 1)) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        intervals = [Interval(float(value), float(value - h), float(value + h), level) for value, h in zip(estimate, half, strict=True)]
+    prompts, rollouts, left_out = (_count(plain[name]) for name in ("prompts", "rollouts", "left_out"))
+    zero_mean, named = plain["zero_mean"], plain["method"]
+    if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not isinstance(zero_mean, bool) or not isinstance(named, str):
+        raise ValueError("facts")
+    level = float(plain["vp"]["level"]) if level is None else level
+    # Judged also where the pseudo-values stand in for them: a file that is damaged in one place is not trusted in another.
+    estimate = _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)[0]
+    covariance = _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, known=prompts > 2)
+    if plain["pseudo_values"] is None:
+        return _of_sums(estimate, covariance, prompts, rollouts, left_out, zero_mean=zero_mean, level=level)
+    pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
+    method: Method = "bootstrap" if named == "bootstrap" and prompts <= _MOST_DRAWN else "jackknife"
+    rng = np.random.default_rng(_seed(plain["provenance"])) if method == "bootstrap" else None
+    return components_of_pseudo_values(
+        pseudo, rollouts=rollouts, left_out=left_out, zero_mean=zero_mean, level=level, method=method, rng=rng
+    )
+
+
+def _of_sums(
+    estimate: Float, covariance: Float, prompts: int, rollouts: int, left_out: int, *, zero_mean: bool, level: float
+) -> Components:
+    """Make the components of estimate and covariance alone, with Student's intervals."""
+    half = np.full(len(estimate), math.inf)
+    if prompts > 2:
+        half = student_quantile(level, prompts - 1) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
     return assemble(
         estimate,
         covariance,
-        intervals,
+        [Interval(float(value), float(value - h), float(value + h), level) for value, h in zip(estimate, half, strict=True)],
         prompts=prompts,
-        rollouts=int(plain["rollouts"]),
-        left_out=int(plain["left_out"]),
-        method=str(plain["method"])[:60],
-        zero_mean=bool(plain["zero_mean"]),
-        pseudo_PC=pseudo,
+        rollouts=rollouts,
+        left_out=left_out,
+        method="jackknife from sums",
+        zero_mean=zero_mean,
+        pseudo_PC=None,
     )
+
+
+def _count(value: Any) -> int:
+    """A whole number that can count prompts or rollouts."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_ROLLOUTS:
+        raise ValueError("count")
+    return value
+
+
+def _seed(provenance: Mapping[str, Any]) -> int:
+    """The seed that bootstrap intervals were drawn with; 0 where nobody says it."""
+    seed = provenance.get("seed")
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _MOST_ROLLOUTS else 0
 
 
 def _plain(values: Float) -> list[list[float | None]]:
@@ -218,6 +250,9 @@ def _plain(values: Float) -> list[list[float | None]]:
     return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
-def _array(rows: Any) -> Float:
-    """The array of such rows."""
-    return np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)
+def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
+    """The array of such rows, none of its numbers larger than an estimate can be; where not all are known, some may be missing."""
+    values = np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)
+    if values.shape != shape or (np.abs(values) > largest).any() or (known and np.isnan(values).any()):
+        raise ValueError("numbers")
+    return values

@@ -32,8 +32,11 @@ def percent(share: float) -> str:
     Example:
         >>> percent(0.95)
         '95 %'
+        >>> percent(0.9996)  # not all of it
+        '99.96 %'
     """
-    return f"{100 * share:.0f} %"
+    digits = 0 if not 0.995 <= share < 1 else min(max(0, math.ceil(-math.log10(1 - share)) - 2), 12)
+    return f"{100 * share:.{digits}f} %"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,36 @@ def encode(
         InvalidArgumentError: unequal numbers, an empty prompt, no end-of-sequence token, or more tokens than the model's context.
         InsufficientDataError: no rollouts.
     """
+    before, after = tokens_of(language_model, prompts, completions, ended=ended, special_tokens=special_tokens)
+    for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
+        _check_lengths(number, len(prompt), len(completion), language_model.context)
+    return _padded(before, after, next(language_model.model.parameters()).device)
+
+
+def tokens_of(
+    language_model: LanguageModel,
+    prompts: Sequence[Text],
+    completions: Sequence[Text],
+    *,
+    ended: bool | Sequence[bool] = True,
+    special_tokens: bool = True,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the tokens of prompts and of completions, however many they are; `encode` takes both as they come from here.
+
+    Args:
+        language_model: whose tokenizer is used.
+        prompts: as for `encode`.
+        completions: as for `encode`.
+        ended: as for `encode`.
+        special_tokens: as for `encode`.
+
+    Returns:
+        The tokens of every prompt, and of every completion.
+
+    Raises:
+        InvalidArgumentError: unequal numbers, or no end-of-sequence token.
+        InsufficientDataError: no rollouts.
+    """
     if len(prompts) != len(completions):
         raise InvalidArgumentError(
             f"expected a completion a prompt, got {len(prompts)} prompts and {len(completions)} completions: pair them"
@@ -132,9 +162,7 @@ def encode(
     for text, ids, end in zip(answers, after, ends, strict=True):
         if end and isinstance(text, str):
             ids.append(_end_token(tokenizer))
-    for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
-        _check_lengths(number, len(prompt), len(completion), language_model.context)
-    return _padded(before, after, next(language_model.model.parameters()).device)
+    return before, after
 
 
 def _base_of(folder: Path) -> Path:

@@ -6,6 +6,7 @@ samples nothing and changes neither the run nor the checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,11 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.estimators.group_moments import SMALLEST_GROUP
 from groupwise.gradient_file import SavedComponents
 from groupwise.record import RunRecord
+from groupwise.rollout_sample import longest_texts, sample_groups, without_groups
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,7 @@ def measure_run(
     sketch_width: int | None = None,
     memory_limit: int | None = None,
     max_completion_length: int | None = None,
+    zero_mean: bool | None = None,
     level: float = 0.95,
     progress: Progress | None = None,
 ) -> SavedComponents:
@@ -59,15 +61,18 @@ def measure_run(
         record: with prompts, completions and rewards.
         model: folder of a Hugging Face causal language model, or of a LoRA adapter with its base model.
         adapter: folder of a LoRA adapter to put on `model`.
-        groups: how many groups to score, a sample of those nearest to the checkpoint in time.
+        groups: how many groups to score, a sample of those nearest to the checkpoint in time, of each prompt one. Groups with a rollout
+            beyond the model's context are left out of them.
         steps: first and last step to take groups from; where None, the steps nearest to N for a folder checkpoint-N, else the last.
         seed: of the sample and of the sketches.
         aggregation: of token scores: sum, sequence_mean or batch_token_mean.
         temperature: of sampling; that of the settings, else 1.
-        layers: patterns of parameter names; all that require a gradient where empty.
+        layers: glob patterns of whole parameter names, such as "*q_proj*"; all that require a gradient where empty.
         sketch_width: width of the sketches; exact inner products where None and all rollouts fit one pass.
         memory_limit: bytes that one pass may take besides the model; 2 GB where None.
-        max_completion_length: tokens at which the sampler cut completions off; where None, the longest seen counts as cut off.
+        max_completion_length: tokens at which the sampler cut completions off; that of the settings where None, else the length of the
+            longest completion of the whole log. A completion of that length did not end by itself.
+        zero_mean: whether the scores average to zero within a prompt; where None, all but those of aggregation sequence_mean.
         level: coverage of the intervals.
         progress: called with rollouts done and rollouts in all.
 
@@ -81,13 +86,11 @@ def measure_run(
     """
     if groups < 2:
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {groups}: 64 give useful intervals")
-    rows = _sample(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
-    from groupwise.language_models import encode, load_language_model
+    sample = sample_groups(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
+    from groupwise.language_models import load_language_model
 
     language_model = load_language_model(model) if adapter is None else _with_adapter(model, adapter)
-    prompts, completions = [_messages(text) for text in rows["prompt"]], rows["completion"].to_list()
-    ended = _ended(language_model, completions, max_completion_length)
-    batch = encode(language_model, prompts, completions, ended=ended)
+    rows, batch, facts, notes = _encoded(language_model, record, sample.rows, max_completion_length)
     used = float(record.config.value("temperature") or 1.0) if temperature is None else temperature
     score, source, exact = _scores(
         language_model.model,
@@ -105,7 +108,7 @@ def measure_run(
         rows["group"].to_numpy(),
         gram_NN=score if exact else None,
         score_ND=None if exact else score,
-        zero_mean=aggregation != "sequence_mean",
+        zero_mean=aggregation != "sequence_mean" if zero_mean is None else zero_mean,
         level=level,
     )
     about = {
@@ -114,57 +117,44 @@ def measure_run(
         "adapter": None if adapter is None else str(adapter),
         "steps": [int(cast("int", rows["step"].min())), int(cast("int", rows["step"].max()))],
         "groups": found.prompts,
+        "repeated_visits": sample.repeated,
         "seed": seed,
-        "cut_off_completions": len(ended) - sum(ended),
+        **facts,
         "inner_products": "exact" if exact else f"count-sketch of width {score.shape[1]}",
     }
+    found = dataclasses.replace(found, notes=(*sample.notes, *notes, *found.notes))
     return SavedComponents(found, about | source)
+
+
+def _encoded(
+    language_model: LanguageModel, record: RunRecord, rows: pl.DataFrame, told: int | None
+) -> tuple[pl.DataFrame, dict[str, torch.Tensor], dict[str, Any], tuple[str, ...]]:
+    """The rollouts that the model can read, as its tokens; what was decided, as facts and in sentences."""
+    from groupwise.language_models import encode, tokens_of
+
+    limit, guessed = _limit(language_model, record, told)
+    rows = rows.with_columns(pl.Series("full", np.array(_lengths(language_model, rows["completion"].to_list())) >= limit))
+    prompts = [_messages(text) for text in rows["prompt"]]
+    before, after = tokens_of(language_model, prompts, rows["completion"].to_list(), ended=(~rows["full"]).to_list())
+    total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
+    context = language_model.context
+    wrong = [] if context is None else np.flatnonzero(total > context).tolist()
+    kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
+    batch = encode(language_model, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]])
+    full = int(kept["full"].sum())
+    facts = {
+        "completion_limit": limit,
+        "limit_from": "the longest completion" if guessed else "the settings" if told is None else "the argument",
+        "cut_off_completions": full,
+        "overlong_groups": overlong,
+    }
+    return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if guessed else ()))
 
 
 def _centre(checkpoint: Path) -> int | None:
     """The step of a checkpoint whose folder says it."""
     found = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
     return int(found.group(1)) if found else None
-
-
-def _sample(record: RunRecord, centre: int | None, *, groups: int, steps: tuple[int, int] | None, seed: int) -> pl.DataFrame:
-    """The rollouts of a sample of whole groups, with a column `group`."""
-    rows = _scorable(record)
-    if steps is not None:
-        rows = rows.filter(pl.col("step").is_between(*steps))
-    sizes = rows.group_by("step", "prompt_id").agg(pl.len().alias("size")).filter(pl.col("size") >= SMALLEST_GROUP)
-    if len(sizes) < 2:
-        where = "" if steps is None else f" in steps {steps[0]} to {steps[1]}"
-        raise InsufficientDataError(
-            f"expected at least two groups of {SMALLEST_GROUP} rollouts with texts and rewards, got {len(sizes)}{where}: log more"
-        )
-    middle = int(cast("int", rows["step"].max())) if centre is None else centre
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random part of the last step taken.
-    chosen = (
-        sizes.sort("step", "prompt_id")
-        .with_columns(pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance"))
-        .sort("distance", "order")
-        .head(groups)
-        .with_row_index("group")
-        .select("step", "prompt_id", "group")
-    )
-    return rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort("group", maintain_order=True)
-
-
-def _scorable(record: RunRecord) -> pl.DataFrame:
-    """The rollouts that have everything a score and an advantage need."""
-    if record.rollouts is None or not {"prompt", "completion", "reward"} <= set(record.rollouts.columns):
-        raise InsufficientDataError(
-            f"expected rollouts with prompt, completion and reward in {record.name}, got none: log them (TRL: log_completions=True)"
-        )
-    rows = record.rollouts.select("step", "prompt_id", "prompt", "completion", "reward").drop_nulls()
-    rows = rows.filter(pl.col("reward").is_finite())
-    if not len(rows):
-        raise InsufficientDataError(
-            f"expected texts and total rewards in the rollouts of {record.name}, got none: name the reward with --column"
-        )
-    return rows
 
 
 def _messages(text: str) -> str | list[dict[str, Any]]:
@@ -186,11 +176,25 @@ def _with_adapter(model: Path, adapter: Path) -> LanguageModel:
     return load_language_model(adapter, base=model)
 
 
-def _ended(language_model: LanguageModel, completions: Sequence[str], longest: int | None) -> list[bool]:
-    """Which completions ended by themselves: those shorter than the limit, or than the longest seen."""
-    tokens = [len(language_model.tokenizer.encode(text, add_special_tokens=False)) for text in completions]
-    limit = max(tokens) if longest is None else longest
-    return [count < limit for count in tokens]
+def _limit(language_model: LanguageModel, record: RunRecord, told: int | None) -> tuple[int, bool]:
+    """Tokens at which completions were cut off, and whether that is only the longest of the log."""
+    known = record.config.value("max_completion_length") if told is None else told
+    if known is not None:
+        return int(known), False
+    return max(_lengths(language_model, longest_texts(record))), True
+
+
+def _lengths(language_model: LanguageModel, texts: Sequence[str]) -> list[int]:
+    """Tokens of texts, without those that mark the end."""
+    return [len(ids) for ids in language_model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
+    """Say that which completions were cut off is a guess, where it concerns more than one."""
+    if full < 2:
+        return ()
+    share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as cut off there"
+    return (f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or --set max_completion_length=L.",)
 
 
 def _scores(

@@ -134,6 +134,7 @@ RULES: dict[str, _Rule] = {
     "scale_rewards": (_scaling, "group, batch or none"),
     "multi_objective_aggregation": (_aggregation, "sum_then_normalize or normalize_then_sum"),
     "temperature": (_non_negative, "a number of at least 0"),
+    "max_completion_length": _A_COUNT,
     "model": _A_TEXT,
     "framework": _A_TEXT,
     "framework_version": _A_TEXT,
@@ -190,6 +191,7 @@ class RunConfig:
         scale_rewards: the spread that advantages are divided by: group, batch or none.
         multi_objective_aggregation: order of summing the reward functions and normalising: sum_then_normalize or normalize_then_sum.
         temperature: of sampling.
+        max_completion_length: tokens at which the sampler cut completions off.
         model: the model that was trained.
         framework: trl, verl, unsloth, ...
         framework_version: its version.
@@ -218,6 +220,7 @@ class RunConfig:
     scale_rewards: Setting = UNKNOWN
     multi_objective_aggregation: Setting = UNKNOWN
     temperature: Setting = UNKNOWN
+    max_completion_length: Setting = UNKNOWN
     model: Setting = UNKNOWN
     framework: Setting = UNKNOWN
     framework_version: Setting = UNKNOWN

@@ -233,7 +233,10 @@ def test_bootstrap_and_jackknife_agree() -> None:
 def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
     score, reward, prompt = batch(prompts=100)
     assert not components(reward, prompt, score_ND=score).notes
-    assert "average to zero" in components(reward, prompt, score_ND=score + 1.0).notes[0]
+    note = components(reward, prompt, score_ND=score + 1.0).notes[0]
+    assert "average to zero" in note
+    assert "zero_mean=False" in note
+    assert "--any-mean" in note
     assert not components(reward, prompt, score_ND=score + 1.0, zero_mean=False).notes
 
 
@@ -304,6 +307,59 @@ def test_bad_gram_is_refused() -> None:
         components(reward, prompt, gram_NN=gram, score_ND=score)
 
 
+def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fifty groups of eight: of 400 rollouts the sample of entries that is looked at first holds 64."""
+    rng = np.random.default_rng(4)
+    score = rng.normal(size=(400, 6))
+    return score @ score.T, rng.normal(size=400), np.repeat(np.arange(50), 8)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("place", [(3, 2), (3, 201), (398, 5)])
+def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(place: tuple[int, int], order: Any) -> None:
+    """Within a group and across groups, away from the entries that are compared one by one."""
+    gram, reward, prompt = large_gram()
+    components(reward, prompt, gram_NN=np.asarray(gram, order=order))
+    gram[place] += 1.0
+    with pytest.raises(InvalidArgumentError, match="expected a symmetric gram_NN"):
+        components(reward, prompt, gram_NN=np.asarray(gram, order=order))
+
+
+def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
+    gram, reward, prompt = large_gram()
+    other = np.random.default_rng(5).normal(size=(400, 3))
+    other[::2] = 0.0
+    for wrong in (np.roll(gram, 8, axis=0), gram - gram.mean(axis=1, keepdims=True), gram + other @ np.ones((3, 400))):
+        with pytest.raises(InvalidArgumentError, match="expected a symmetric gram_NN"):
+            components(reward, prompt, gram_NN=wrong)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
+    gram, reward, prompt = large_gram()
+    noise = np.random.default_rng(6).normal(size=gram.shape) * 1e-4
+    rounded = (gram * 16).round().astype(kind) if kind is np.int64 else (gram * (1 + noise)).astype(kind)
+    assert components(reward, prompt, gram_NN=rounded).prompts == 50
+
+
+@pytest.mark.parametrize("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_found_wherever_it_stands(place: tuple[int, int], bad: float) -> None:
+    """Also between groups of equal rewards, which get no weight."""
+    gram, reward, prompt = large_gram()
+    gram[place] = bad
+    for rewards in (reward, np.where(prompt < 2, 1.0, reward)):
+        with pytest.raises(InvalidArgumentError, match="expected finite numbers in gram_NN"):
+            components(rewards, prompt, gram_NN=gram)
+
+
+def test_a_squared_length_below_zero_is_refused() -> None:
+    gram, reward, prompt = large_gram()
+    gram[3, 3] = -gram[3, 3]
+    with pytest.raises(InvalidArgumentError, match=r"squared lengths on the diagonal of gram_NN, got -.* at \[3, 3\]"):
+        components(reward, prompt, gram_NN=gram)
+
+
 def test_small_groups_are_left_out_and_counted() -> None:
     score, reward, prompt = batch()
     more = np.concatenate([prompt, [99, 99, 100]])
@@ -336,3 +392,31 @@ def test_numbers_too_large_to_add_up_are_refused() -> None:
     for scale in (1e80, 1e200):
         with pytest.raises(InvalidArgumentError, match="overflow"):
             components(reward * scale, prompt, score_ND=score)
+
+
+@pytest.mark.parametrize(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
+def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) -> None:
+    """A quarter of a million of them beside a large one: a sum in single precision drops those that it meets after that."""
+    score = np.random.default_rng(1).normal(1.0, 0.1, size=(8, 2**18)).astype(kind)
+    score[:, :64] = 1e4
+    reward, prompt = np.arange(8.0), np.repeat([0, 1], 4)
+    exact = components(reward, prompt, score_ND=score.astype(np.float64))
+    found = components(reward, prompt, score_ND=score)
+    assert found.others["score_norm2"].value == pytest.approx(exact.others["score_norm2"].value, rel=near)
+    assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-100, 1e-170])
+def test_numbers_too_small_to_multiply_are_refused(scale: float) -> None:
+    score, reward, prompt = batch()
+    with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
+        components(reward, prompt, score_ND=score * scale)
+    with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
+        score_sums(score * scale, reward, prompt).components()
+    assert components(reward, prompt, score_ND=score * 1e-20).r.value > 0
+
+
+def test_sums_too_large_to_add_up_are_refused() -> None:
+    score, reward, prompt = batch()
+    with pytest.raises(InvalidArgumentError, match="overflow"):
+        score_sums(score * 1e40, reward, prompt).components()

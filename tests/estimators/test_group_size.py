@@ -37,6 +37,77 @@ def test_the_best_size_is_the_best_of_all(vp: float, t: float, r: float, budget:
     for share, span in ((0.02, plan.within_2_percent), (0.10, plan.within_10_percent)):
         near = [size for size, error in tried.items() if error <= least * (1 + share)]
         assert span == (min(near), max(near))
+    assert plan.every_size_within_10_percent == (len(near) == max(near) - min(near) + 1)
+    assert ("Any group size" in plan.status) == (plan.every_size_within_10_percent and len(near) > 1)
+
+
+def test_a_size_in_the_middle_that_wastes_the_budget_is_not_promised() -> None:
+    """100 rollouts: groups of 40 make two prompts, of 50 too; those between waste up to a fifth of the budget."""
+    plan, tried = plan_group_size(0.001, 50.0, 0.0, Budget(100)), by_trying(0.001, 50.0, 0.0, 100)
+    low, high = plan.within_10_percent
+    assert any(tried[size] > 1.1 * min(tried.values()) for size in range(low, high + 1))
+    assert "not all between do" in plan.status
+
+
+@given(
+    vp=st.floats(0.01, 10),
+    t=st.floats(0, 100),
+    r=st.floats(0, 1000),
+    budget=st.integers(4, 300),
+    share=st.floats(0, 1),
+    pool=st.one_of(st.none(), st.integers(2, 100)),
+)
+def test_prompts_saved_are_those_that_the_best_size_can_spare(
+    vp: float, t: float, r: float, budget: int, share: float, pool: int | None
+) -> None:
+    """By taking prompts away one by one until the error is above that of the size in use."""
+    present = 2 + int(share * (budget - 2))
+    plan = plan_group_size(vp, t, r, Budget(budget, prompt_pool=pool), present=present)
+    assert plan.present is not None
+
+    def error(size: int, prompts: int) -> float:
+        between = 1 / prompts if pool is None else (pool - prompts) / (prompts * (pool - 1))
+        return vp * between + (t / size + r / (size * (size - 1))) / prompts
+
+    in_use = error(present, plan.present.prompts)
+    needed = plan.prompts
+    while needed > 1 and error(plan.group_size, needed - 1) <= in_use * (1 + 1e-11):
+        needed -= 1
+    assert plan.present.prompts_saved in {plan.prompts - needed, plan.prompts - needed - 1 * (in_use == 0)}
+
+
+def test_a_batch_of_the_whole_pool_has_no_error() -> None:
+    plan = plan_group_size(1.0, 0.0, 0.0, Budget(100, prompt_pool=10), present=20, gradient_norm2=1.0)
+    assert plan.mse == 0
+    assert plan.present is not None
+    assert plan.present.regret.value == np.inf
+    assert "leaves none" in plan.status
+    assert "no error" in plan.status
+    assert plan.signal_to_noise == np.inf
+
+
+def test_the_interval_of_the_best_size_holds_what_the_free_one_allows() -> None:
+    """Draws that count a negative Vp as zero must not narrow what the interval of 1 + sqrt(R/Vp) leaves open."""
+    few = found(prompts=24, rollouts=6)
+    plan = plan_from_components(few, Budget(100_000))
+    assert plan.group_size_interval is not None
+    low, high = plan.group_size_interval
+    assert low <= max(2, np.ceil(few.group_size.low))
+    assert high >= (np.floor(few.group_size.high) if np.isfinite(few.group_size.high) else 100_000)
+
+
+def test_sizes_beyond_two_million_are_searched_and_shown() -> None:
+    """T alone rewards one prompt; the size in use is on the curve however large it is."""
+    plan = plan_group_size(1.0, 0.0, 1e14, Budget(1e9), present=3_000_001)
+    near = {size: (1.0 + 1e14 / (size * (size - 1.0))) / (1e9 // size) for size in range(9_000_000, 11_000_000)}
+    best = min(near, key=near.__getitem__)
+    assert plan.mse == pytest.approx(near[best], rel=1e-12)
+    assert {3_000_001, plan.group_size} <= {point.group_size for point in plan.curve}
+
+
+def test_large_budgets_round_to_the_whole_number_below() -> None:
+    assert Budget(10**12 - 1).prompts(2) == (10**12 - 1) // 2
+    assert Budget(2e12 - 1, rollout_cost=2.0).largest_group == 10**12 - 1
 
 
 def test_free_prompts_follow_the_square_root_law() -> None:
@@ -87,7 +158,7 @@ def test_estimated_components_bring_bands() -> None:
     assert plan.group_size_interval[0] <= plan.group_size <= plan.group_size_interval[1]
     assert plan.present is not None
     assert 0 < plan.present.regret.low < plan.present.regret.value < plan.present.regret.high
-    assert plan.present.prompts_saved == pytest.approx(plan.present.prompts * (1 - plan.mse / plan.present.mse))
+    assert 0 < plan.present.prompts_saved < plan.prompts
     assert "G = 32 costs" in plan.status
     again = plan_from_components(found(), Budget(1024), present=32)
     assert again.as_dict() == plan.as_dict()

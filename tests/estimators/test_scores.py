@@ -506,3 +506,47 @@ def test_batches_that_do_not_fit() -> None:
 def test_width_of_a_sketch() -> None:
     with pytest.raises(InvalidArgumentError, match="between 1 and 2147483648 buckets; got width=0"):
         score_sketch(build(Transformer), batch(), width=0)
+
+
+@pytest.mark.parametrize("method", ["auto", "hooks", "vmap", "loop"])
+def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> None:
+    """A looped block: one module, two names in the list. The optimiser's parameters must still be the model's afterwards."""
+
+    class Mix(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.norm = nn.Parameter(torch.randn(6, 6)), nn.LayerNorm(6)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.norm(x @ self.weight).tanh()
+
+    class Looped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            block = Mix()
+            self.embedding, self.blocks, self.head = nn.Embedding(13, 6), nn.ModuleList([block, block]), nn.Linear(6, 13)
+
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
+            x = self.embedding(input_ids).cumsum(1)
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = Looped().double()
+    ids = torch.arange(40).reshape(5, 8) % 13
+    given = {"input_ids": ids, "completion_mask": torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)}
+    before = dict(model.named_parameters())
+    judged = []
+    for row in ids:
+        total = model(row[None])[:, :-1].log_softmax(-1).gather(2, row[None, 1:, None]).sum()
+        judged.append(torch.cat([part.flatten() for part in torch.autograd.grad(total, list(before.values()))]))
+    judge = torch.stack(judged)
+    if method == "hooks":
+        with pytest.raises(InvalidArgumentError):
+            score_gram(model, given, method=method)
+    else:
+        found = score_gram(model, given, method=method)
+        assert np.abs(found.gram_NN - (judge @ judge.T).numpy()).max() < 1e-9
+    assert all(parameter is before[name] and parameter.requires_grad for name, parameter in model.named_parameters())

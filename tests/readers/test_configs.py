@@ -54,6 +54,12 @@ def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
         ({"use_std_normalization": True}, {"scale_rewards": True}),
         ({"args/multi_objective_aggregation": "normalize_then_sum"}, {"multi_objective_aggregation": "normalize_then_sum"}),
         ({"multi_objective_aggregation": "other"}, {}),
+        ({"args/max_completion_length": 512}, {"max_completion_length": 512}),
+        ({"data/max_response_length": 1024, "actor_rollout_ref/rollout/response_length": 9}, {"max_completion_length": 1024}),
+        ({"data/max_prompt_length": 64, "actor_rollout_ref/rollout/response_length": 9}, {"max_completion_length": 9}),
+        ({"generate_max_len": 2048, "eval/max_new_tokens": 3}, {"max_completion_length": 2048}),
+        ({"rollout_max_response_len": 300}, {"max_completion_length": 300}),
+        ({"max_new_tokens": 0}, {}),
     ],
 )  # fmt: skip
 def test_settings_under_our_names(flat: dict[str, object], expected: dict[str, object]) -> None:

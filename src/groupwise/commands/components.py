@@ -40,7 +40,7 @@ class Measurement:
         temperature: of sampling; that of the run where None.
         layers: patterns of parameter names; all where empty.
         sketch_width: of a sketch; where None inner products are exact as far as memory goes.
-        max_completion_length: tokens at which completions were cut off, or None.
+        max_completion_length: tokens at which completions were cut off; that of the run where None.
     """
 
     model: Path | None
@@ -86,11 +86,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Estimation:
-    """How components are to be estimated from scores in a file; None is not given.
+    """How components are to be estimated from scores; None is not given.
 
     Args:
         method: of the intervals.
-        zero_mean: whether scores average to zero within a prompt.
+        zero_mean: whether scores average to zero within a prompt; of those that a model takes, too.
         group_size: of groups that follow one another.
     """
 
@@ -105,9 +105,14 @@ class Estimation:
 
     @property
     def given(self) -> list[str]:
-        """The options that only a file of scores gives a meaning."""
-        options = {"--method": self.method, "--zero-mean/--any-mean": self.zero_mean, "--group-size": self.group_size}
+        """The options that are given."""
+        options = {"--method": self.method, "--group-size": self.group_size, "--zero-mean/--any-mean": self.zero_mean}
         return [name for name, value in options.items() if value is not None]
+
+    @property
+    def of_file(self) -> list[str]:
+        """Those that only a file of scores gives a meaning."""
+        return self.given if self.zero_mean is None else self.given[:-1]
 
 
 def run(
@@ -149,15 +154,18 @@ def run(
         _refuse(path, "which holds components already", [*estimation.given, *(["--output"] if output else [])] if is_saved else [])
         _of_file(path, estimation, is_saved=is_saved, seed=seed, level=level, output=output, force=force, as_json=as_json)
         return
-    _refuse(path, "which is no file of scores", estimation.given)
+    _refuse(path, "which is no file of scores", estimation.of_file)
     if measurement.model is None:
+        _refuse(path, "which has no scores without --model CHECKPOINT", estimation.given)
         if output is not None:
             raise InvalidArgumentError(
                 "--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components to save"
             )
         _rewards_alone(path, opening, measurement, level=level, as_json=as_json)
         return
-    _measure(path, opening, measurement, seed=seed, level=level, output=output, force=force, as_json=as_json)
+    _measure(
+        path, opening, measurement, zero_mean=estimation.zero_mean, seed=seed, level=level, output=output, force=force, as_json=as_json
+    )
 
 
 def _refuse(path: Path, reason: str, options: Sequence[str]) -> None:
@@ -228,18 +236,21 @@ def _rewards_alone(path: Path, opening: Opening, measurement: Measurement, *, le
     """Print what rewards alone say of a run, and the command that gets the rest."""
     from groupwise.gradient_file import path_beside
     from groupwise.report.group_size import reward_facts
+    from groupwise.rollout_sample import recurrence_notes
 
-    facts = reward_facts(opening.open(path), steps=_steps(measurement.steps), level=_LEVEL if level is None else level)
+    record = opening.open(path)
+    facts = reward_facts(record, steps=_steps(measurement.steps), level=_LEVEL if level is None else level)
+    recurring = recurrence_notes(record, facts.first_step, facts.last_step)
     command = f"groupwise components {shlex.quote(str(path))} --model CHECKPOINT"
     beside = path_beside(path)
     if beside.is_file():
         command = f"groupwise components {shlex.quote(str(beside))}"
     if as_json:
-        print_json({**facts.as_dict(), "command": command})
+        print_json({**facts.as_dict(), "notes": [*facts.notes, *recurring], "command": command})
         return
     from groupwise.report.text import print_reward_facts
 
-    print_reward_facts(facts, (f"The gradient's own numbers: `{command}`",), out_console())
+    print_reward_facts(facts, (*recurring, f"The gradient's own numbers: `{command}`"), out_console())
 
 
 def _measure(
@@ -247,6 +258,7 @@ def _measure(
     opening: Opening,
     measurement: Measurement,
     *,
+    zero_mean: bool | None,
     seed: int,
     level: float | None,
     output: Path | None,
@@ -277,6 +289,7 @@ def _measure(
             layers=measurement.layers,
             sketch_width=measurement.sketch_width,
             max_completion_length=measurement.max_completion_length,
+            zero_mean=zero_mean,
             level=_LEVEL if level is None else level,
             progress=counted,
         )

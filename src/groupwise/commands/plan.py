@@ -109,10 +109,20 @@ def run(
     if path is None:
         if vp is None or t is None or r is None:
             missing = [name for name in numbers if name not in given]
-            raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {' and '.join(missing)} are not given")
+            absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
+        _check_needless(opening, level)
         _from_numbers(vp, t, r, spending, group_size=group_size, as_json=as_json)
         return
     _from_data(path, opening, spending, group_size=group_size, level=level, as_json=as_json)
+
+
+def _check_needless(opening: Opening, level: float | None) -> None:
+    """Refuse options that speak of a run or of its uncertainty where three numbers are given: they would change nothing."""
+    asked = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
+    needless = [name for name, given in asked.items() if given]
+    if needless:
+        raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
 
 
 def _from_numbers(vp: float, t: float, r: float, spending: Spending, *, group_size: int | None, as_json: bool) -> None:
@@ -194,7 +204,7 @@ def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes
     amount = None
     if spending.amount is None and spending.unit == "rollouts" and spending.rollout_cost is None and not spending.prompt_cost and rollouts:
         amount = float(rollouts)
-        notes.append(f"The budget is the run's own: {prompts:,} prompts with {size} rollouts each.")
+        notes.append(f"The budget is the run's own: {prompts:,} {'prompt' if prompts == 1 else 'prompts'} with {size} rollouts each.")
     budget = spending.budget(amount=amount, rollout_cost=cost)
     notes += scaling_notes(record)
     if group_size is not None or size is None or size < 2:

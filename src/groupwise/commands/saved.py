@@ -48,36 +48,10 @@ def saved_components(path: Path, *, level: float | None = None) -> tuple[Compone
     Returns:
         Both.
     """
-    from groupwise.report.group_size import read_components
+    from groupwise.gradient_file import load_components
 
-    saved = read_components(path)
-    found = saved.components
-    return (found if level is None or level == found.level else _at_level(found, level)), saved.provenance
-
-
-def _at_level(found: Components, level: float) -> Components:
-    """The same estimates with intervals of another level."""
-    from groupwise.estimators.components import assemble
-    from groupwise.intervals import Interval, mean_interval, student_quantile
-
-    pseudo = found.pseudo_PC
-    if pseudo is not None and found.method == "jackknife":
-        intervals = [mean_interval(column, level=level) for column in pseudo.T]
-    else:
-        errors = found.covariance_CC.diagonal().clip(min=0.0) ** 0.5
-        half = student_quantile(level, max(found.prompts - 1, 1)) * errors
-        intervals = [Interval(float(v), float(v - h), float(v + h), level) for v, h in zip(found.estimate_C, half, strict=True)]
-    return assemble(
-        found.estimate_C,
-        found.covariance_CC,
-        intervals,
-        prompts=found.prompts,
-        rollouts=found.rollouts,
-        left_out=found.left_out,
-        method=found.method,
-        zero_mean=found.zero_mean,
-        pseudo_PC=pseudo,
-    )
+    saved = load_components(path, level=level)
+    return saved.components, saved.provenance
 
 
 def estimated(

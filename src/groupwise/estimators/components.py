@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.component_results import MEANING, QUANTITIES, Components, Estimate
-from groupwise.estimators.group_moments import GroupMoments, moments_of_gram, moments_of_scores
+from groupwise.estimators.group_moments import TOO_SMALL, GroupMoments, moments_of_gram, moments_of_scores
 from groupwise.intervals import (
     Interval,
     bootstrap_interval,
@@ -28,7 +28,8 @@ from groupwise.intervals import (
 )
 
 Method = Literal["jackknife", "bootstrap"]
-_LARGEST = 1e60  # fourth powers of the pseudo-values are needed for the intervals
+LARGEST = 1e60
+"""Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
 
 
 def components(
@@ -65,7 +66,8 @@ def components(
         The components with intervals, the best group size, and what they were computed from.
 
     Raises:
-        InvalidArgumentError: neither or both of scores and Gram matrix, shapes that do not fit, NaN or infinity.
+        InvalidArgumentError: neither or both of scores and Gram matrix, shapes that do not fit, a Gram matrix that is not symmetric,
+            NaN or infinity, numbers so large or so small that their products are not.
         InsufficientDataError: fewer than two prompts with four rollouts.
 
     Example:
@@ -116,13 +118,59 @@ def components_of_moments(
         >>> components_of_moments(halves[0] + halves[1]).prompts
         16
     """
+    return components_of_pseudo_values(
+        pseudo_values(moments),
+        rollouts=int(moments.size_P.sum()),
+        left_out=moments.left_out,
+        zero_mean=moments.zero_mean,
+        level=level,
+        method=method,
+        rng=rng,
+    )
+
+
+def components_of_pseudo_values(
+    pseudo_PC: Float,
+    *,
+    rollouts: int,
+    left_out: int,
+    zero_mean: bool,
+    level: float = 0.95,
+    method: Method = "jackknife",
+    rng: np.random.Generator | None = None,
+) -> Components:
+    r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the covariance of that mean.
+
+    $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
+
+    Args:
+        pseudo_PC: P x C, columns as in `QUANTITIES`.
+        rollouts: in the P groups.
+        left_out: in groups that were too small.
+        zero_mean: whether the scores were taken to have mean zero, given the prompt.
+        level: coverage of the intervals.
+        method: jackknife or bootstrap.
+        rng: for the bootstrap.
+
+    Returns:
+        The components.
+
+    Raises:
+        InvalidArgumentError: an unknown method, the bootstrap without rng, or numbers too large or too small.
+
+    Example:
+        >>> pseudo = np.random.default_rng(1).normal(1.0, 0.1, size=(16, len(QUANTITIES)))
+        >>> components_of_pseudo_values(pseudo, rollouts=128, left_out=0, zero_mean=True).prompts
+        16
+
+    Source: Tukey (1958).
+    """
     if method not in {"jackknife", "bootstrap"}:
         raise InvalidArgumentError(f"expected the method jackknife or bootstrap, got {method!r}")
     if method == "bootstrap" and rng is None:
         raise InvalidArgumentError("expected rng with the bootstrap: give numpy.random.default_rng(SEED)")
-    pseudo = pseudo_values(moments)
-    if not np.isfinite(pseudo).all() or np.abs(pseudo).max() > _LARGEST:
-        raise InvalidArgumentError("expected rewards and scores whose products can be added up, got an overflow: divide them by a constant")
+    pseudo = pseudo_PC
+    refuse_extremes(pseudo)
     prompts = len(pseudo)
     covariance = np.cov(pseudo, rowvar=False) / prompts if prompts > 2 else np.full((pseudo.shape[1],) * 2, np.nan)
     if method == "bootstrap":
@@ -135,12 +183,27 @@ def components_of_moments(
         covariance,
         intervals,
         prompts=prompts,
-        rollouts=int(moments.size_P.sum()),
-        left_out=moments.left_out,
+        rollouts=rollouts,
+        left_out=left_out,
         method=method,
-        zero_mean=moments.zero_mean,
+        zero_mean=zero_mean,
         pseudo_PC=pseudo,
     )
+
+
+def refuse_extremes(value_C: Float) -> None:
+    """Refuse numbers whose powers overflow, or underflow to a zero that would be taken for the truth.
+
+    Args:
+        value_C: quantities, in the last axis as in `QUANTITIES`.
+
+    Raises:
+        InvalidArgumentError: not finite, too large, or R too small though not zero.
+    """
+    if not np.isfinite(value_C).all() or np.abs(value_C).max() > LARGEST:
+        raise InvalidArgumentError("expected rewards and scores whose products can be added up, got an overflow: divide them by a constant")
+    if 0 < np.abs(value_C[..., QUANTITIES.index("r")]).max() < 1 / LARGEST:
+        raise InvalidArgumentError(f"{TOO_SMALL}, got rewards and scores whose products underflow: multiply them by a constant")
 
 
 def pseudo_values(moments: GroupMoments) -> Float:
@@ -316,7 +379,7 @@ def _notes(estimate_C: Float, error: Float, prompts: int, left_out: int, *, zero
     if zero_mean and prompts > 2 and estimate_C[mean] > 4 * error[mean] > 0:
         notes.append(
             "The scores do not average to zero within prompts, as a policy's own scores do: were the rollouts sampled at another "
-            "temperature or with top-p, or divided by their length? Use zero_mean=False."
+            "temperature or with top-p, or divided by their length? Do without the assumption: zero_mean=False, --any-mean in a command."
         )
     return notes
 

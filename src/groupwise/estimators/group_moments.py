@@ -36,7 +36,10 @@ MOMENTS = (
 
 _CHUNK_BYTES = 32 * 2**20
 _SYMMETRY_ROWS = 64
+_PRECISE = (np.dtype(np.float32), np.dtype(np.float64))
+_ASYMMETRY = 1e-3  # what rounding in single precision leaves is a hundredth of it
 _LARGEST_REWARD = 1e30
+TOO_SMALL = "expected numbers whose products can be told from zero"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ def moments_of_scores(
 
 
 def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
-    r"""Moments of every group from the inner products of scores, with one product of the matrix with a vector.
+    r"""Moments of every group from the inner products of scores, with one pass through the matrix.
 
     Args:
         gram_NN: $K_{ij} = \langle s_i, s_j\rangle$, symmetric.
@@ -163,7 +166,7 @@ def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike
         The moments; groups of fewer than four rollouts are left out and counted.
 
     Raises:
-        InvalidArgumentError: not square, not symmetric, shapes that do not fit, or a NaN or infinity.
+        InvalidArgumentError: not square, not symmetric, a squared length below zero, shapes that do not fit, or a NaN or infinity.
         InsufficientDataError: no group has four rollouts.
 
     Example:
@@ -183,13 +186,7 @@ def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike
     for rows, _ in _batches(groups, kept, row_bytes=8):
         centred = reward[rows] - reward[rows].mean(axis=1, keepdims=True)
         weight[rows] = centred / (rows.shape[1] - 1)
-    product = np.asarray(gram @ weight.astype(gram.dtype if gram.dtype.kind == "f" else np.float64), dtype=np.float64)
-    # A NaN or infinity anywhere in a row survives the product, even where the weight is zero: one pass checks the whole matrix.
-    if not np.isfinite(product).all():
-        finite_array("gram_NN", gram, dimensions=2)
-        raise InvalidArgumentError(
-            "expected inner products that can be added up in gram_NN, got an overflow: divide the scores by a constant"
-        )
+    product = _checked_product(gram, weight)
     sums, cross = _sums_of_gram(gram, reward, groups, kept, weight * product)
     return _moments(sums, cross, np.full(len(cross), len(cross) - 1.0), groups, kept, zero_mean=zero_mean)
 
@@ -214,8 +211,8 @@ def sums_of_scores(
     root = None if metric is None else np.sqrt(metric)
     for rows, index in _batches(groups, kept, row_bytes=score.shape[1] * 8):
         block = _take(score, rows)
-        # Sums of a few rollouts lose nothing in single precision that the scores had; integers become floating point here.
-        block = block if block.dtype.kind == "f" and root is None else block.astype(np.float64)
+        # Sums of a few rollouts lose nothing in single precision that the scores had; half precision and integers are widened here.
+        block = block if block.dtype in _PRECISE and root is None else block.astype(np.float64)
         if root is not None:
             block = block * root
         values = reward[rows]
@@ -223,12 +220,15 @@ def sums_of_scores(
         centred = values - mean
         weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
         vector = np.matmul(weights, block).astype(np.float64)
-        norm = np.einsum("pmd,pmd->pm", block, block).astype(np.float64)
+        # A sum of a million squares in single precision would lose what every later difference rests on.
+        norm = np.einsum("pmd,pmd->pm", block, block, dtype=np.float64)
         if not np.isfinite(norm).all():
             finite_array("score_ND", score, dimensions=2)
             raise InvalidArgumentError(
                 "expected scores whose squares can be added up in score_ND, got an overflow: divide them by a constant"
             )
+        if (norm == 0).any() and block[norm == 0].any():
+            raise InvalidArgumentError(f"{TOO_SMALL} in score_ND, got an underflow: multiply them by a constant")
         products = np.einsum("pad,pbd->pab", vector, vector)
         table[:, index] = _table(rows.shape[1], mean[:, 0], centred, norm, products[:, 0, 0], products[:, 1, 1], products[:, 0, 2])
         gradient[index] = vector[:, 1] / (rows.shape[1] - 1)
@@ -241,6 +241,7 @@ def _sums_of_gram(gram: NDArray[Any], reward: Float, groups: Groups, kept: NDArr
     cross = np.empty(len(kept))
     for rows, index in _batches(groups, kept, row_bytes=int(groups.size_P.max()) * 8):
         block = gram[rows[:, :, None], rows[:, None, :]].astype(np.float64)
+        _check_blocks(block)
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
@@ -368,17 +369,58 @@ def _metric(metric_D: ArrayLike | None, width: int) -> Float | None:
     return metric
 
 
+def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
+    """Return K w, after K has been checked: finite, symmetric as far as K w rests on it, no squared length below zero.
+
+    Once each half of the matrix is taken for the whole, so that every entry is read once: both give the same vector unless K is not
+    symmetric, or only where no weight falls on it, as between two groups with equal rewards; the estimate is then that of either half.
+    """
+    from scipy.linalg import blas
+
+    kind = gram.dtype if gram.dtype in _PRECISE else np.dtype(np.float64)
+    half = blas.dsymv if kind == np.float64 else blas.ssymv
+    gram = np.asarray(gram, dtype=kind)
+    columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
+    weight = weight_N.astype(kind)
+    product, mirrored = (np.asarray(half(1.0, columns, weight, lower=lower), dtype=np.float64) for lower in (1, 0))
+    # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
+    if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
+        finite_array("gram_NN", gram, dimensions=2)
+        raise InvalidArgumentError(
+            "expected inner products that can be added up in gram_NN, got an overflow: divide the scores by a constant"
+        )
+    length = np.diagonal(gram).astype(np.float64)
+    shortest = int(length.argmin())
+    if length[shortest] < -1e-6 * length.max():
+        raise InvalidArgumentError(
+            f"expected squared lengths on the diagonal of gram_NN, got {length[shortest]:.3g} at [{shortest}, {shortest}]: "
+            "give the inner product of each score with itself"
+        )
+    _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
+    return product
+
+
+def _check_blocks(block_PGG: Float) -> None:
+    """Compare the inner products within every group with their mirror images; each group by its own scale."""
+    _refuse_asymmetry(np.abs(block_PGG - block_PGG.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block_PGG), axis=(1, 2))
+
+
+def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = None) -> None:
+    """Refuse gaps between entries and mirror images that are no rounding on the scale of the matrix."""
+    wrong = gap > _ASYMMETRY * scale.max(axis=axis)
+    if wrong.any():
+        raise InvalidArgumentError(
+            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} from their mirror image: "
+            "give all inner products, of one kind of score"
+        )
+
+
 def _check_symmetric(gram: NDArray[Any]) -> None:
-    """Compare the entries of a sample of rollouts with their mirror images: a matrix of another kind shows in any of them."""
+    """Compare the entries of a sample of rollouts with their mirror images, which is cheap, and finds a matrix of another kind."""
     rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
     part = gram[np.ix_(rows, rows)].astype(np.float64)
-    scale = float(np.max(np.abs(part[np.isfinite(part)]), initial=0.0))
-    gap = np.abs(part - part.T)
-    worst = float(np.max(gap[np.isfinite(gap)], initial=0.0))
-    if worst > 1e-3 * scale:
-        raise InvalidArgumentError(
-            f"expected a symmetric gram_NN, got entries that differ by {worst:.3g} from their mirror image: give all inner products"
-        )
+    known = np.where(np.isfinite(part) & np.isfinite(part.T), part, 0.0)  # what is not finite is told of by itself
+    _refuse_asymmetry(np.abs(known - known.T), np.abs(known))
 
 
 def _batches(groups: Groups, kept: NDArray[np.intp], *, row_bytes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:

@@ -119,17 +119,18 @@ def _plan(
     values: Float, budget: Budget, *, draws: Float | None, present: int | None, gradient_norm2: float | None, components: Components | None
 ) -> GroupSizePlan:
     """The plan from three numbers, and draws of them where there are any."""
-    size = _sizes(budget)
     if present is not None:
         _check_present(present, budget)
+    size = _sizes(budget, present)
     error = error_of(values, size, budget)
     best = int(np.argmin(error))
     shown = _shown(size, best, present)
     level = 0.95 if components is None else components.level
-    best_sizes = _best_sizes(draws, size, budget, level)
+    best_sizes = _best_sizes(draws, size, budget, level, components)
     compared = None
     if present is not None:
         compared = _present(present, values, int(size[best]), best_sizes, size, budget, gradient_norm2, components)
+    signal = None if gradient_norm2 is None else gradient_norm2 / error[best] if error[best] > 0 else math.inf
     return GroupSizePlan(
         group_size=int(size[best]),
         prompts=budget.prompts(int(size[best])),
@@ -138,8 +139,9 @@ def _plan(
         curve=_curve(size[shown], error[shown], draws, budget, level),
         within_2_percent=_within(size, error, 0.02),
         within_10_percent=_within(size, error, 0.10),
+        every_size_within_10_percent=_unbroken(error, 0.10),
         group_size_interval=best_sizes,
-        signal_to_noise=None if gradient_norm2 is None else gradient_norm2 / float(error[best]),
+        signal_to_noise=None if signal is None else float(signal),
         present=compared,
         components=components,
         notes=tuple(_notes(components, budget)),
@@ -186,13 +188,15 @@ def weights_of(size: NDArray[np.integer], budget: Budget) -> Float:
     return np.stack([between, 1 / (prompts * size), 1 / (prompts * size * (size - 1.0))])
 
 
-def _sizes(budget: Budget) -> NDArray[np.integer]:
-    """Every group size that the budget allows; beyond two million only those at which the number of prompts changes matter."""
+def _sizes(budget: Budget, present: int | None) -> NDArray[np.integer]:
+    """Every group size that the budget allows; beyond two million only the largest for each number of prompts, the others being worse."""
     largest = budget.largest_group
     if largest <= _MOST_SIZES:
         return np.arange(2, largest + 1)
-    beyond = np.unique(np.geomspace(_MOST_SIZES, largest, 2000).astype(np.int64))
-    return np.concatenate([np.arange(2, _MOST_SIZES), beyond])
+    prompts = np.arange(1.0, min(budget.amount / (budget.prompt_cost + budget.rollout_cost * _MOST_SIZES), _MOST_SIZES) + 1)
+    beyond = np.floor((budget.amount / prompts - budget.prompt_cost) / budget.rollout_cost).astype(np.int64)
+    spoken = [largest] if present is None else [largest, present]
+    return np.union1d(np.arange(2, _MOST_SIZES), np.append(beyond[beyond >= _MOST_SIZES], spoken))
 
 
 def _shown(size: NDArray[np.integer], best: int, present: int | None) -> NDArray[np.intp]:
@@ -209,6 +213,12 @@ def _within(size: NDArray[np.integer], error: Float, share: float) -> tuple[int,
     """The smallest and the largest size that cost at most `share` more than the best."""
     near = size[error <= error.min() * (1 + share)]
     return int(near[0]), int(near[-1])
+
+
+def _unbroken(error: Float, share: float) -> bool:
+    """Whether all sizes between those two do."""
+    near = np.flatnonzero(error <= error.min() * (1 + share))
+    return bool(near[-1] - near[0] + 1 == len(near))
 
 
 def _curve(size: NDArray[np.integer], error: Float, draws: Float | None, budget: Budget, level: float) -> tuple[CurvePoint, ...]:
@@ -233,14 +243,33 @@ def _rivals(size: NDArray[np.integer], budget: Budget) -> NDArray[np.integer]:
     return rivals[np.unique(np.geomspace(1, len(rivals), _MOST_RIVALS).astype(np.int64)) - 1]
 
 
-def _best_sizes(draws: Float | None, size: NDArray[np.integer], budget: Budget, level: float) -> tuple[int, int] | None:
-    """The interval of the best size over the draws."""
-    if draws is None:
+def _best_sizes(
+    draws: Float | None, size: NDArray[np.integer], budget: Budget, level: float, components: Components | None
+) -> tuple[int, int] | None:
+    """The interval of the best size: over the draws, and over what the interval of 1 + sqrt(R/Vp) allows.
+
+    Draws that count negative components as zero pile up at the ends; Fieller's set, which knows no such bound, is the wider one there.
+    """
+    if draws is None or components is None:
         return None
     rivals = _rivals(size, budget)
     best = rivals[error_of(draws, rivals, budget).argmin(axis=1)]
     low, high = np.quantile(best, [0.5 - level / 2, 0.5 + level / 2], method="inverted_cdf")
-    return int(low), int(high)
+    ends = [_best_at(end, components, rivals, budget) for end in (components.group_size.low, components.group_size.high)]
+    return int(min(low, *ends)), int(max(high, *ends))
+
+
+def _best_at(free: float, components: Components, rivals: NDArray[np.integer], budget: Budget) -> int:
+    """The best size where it would be `free` with prompts that cost nothing, all else being as estimated."""
+    vp, t, r = (float(value) for value in np.maximum(components.estimate_C[:3], 0.0))
+    if math.isinf(free):
+        vp = 0.0
+    elif vp > 0:
+        r = (free - 1) ** 2 * vp
+    elif free > 1:
+        vp = r / (free - 1) ** 2
+    values = np.array([vp, t, r])
+    return int(rivals[-1] if values.sum() == 0 else rivals[error_of(values, rivals, budget).argmin()])
 
 
 def _present(
@@ -255,14 +284,26 @@ def _present(
 ) -> Present:
     """Hold the size in use against the best."""
     error, least = (float(value) for value in error_of(values, np.array([present, best]), budget))
-    regret = Interval(error / least - 1, error / least - 1, error / least - 1)
-    if components is not None and best_sizes is not None:
+    excess = error / least - 1 if least > 0 else 0.0 if error == 0 else math.inf
+    regret = Interval(excess, excess, excess)
+    if components is not None and best_sizes is not None and least > 0:
         rivals = _rivals(size, budget)
         plausible = rivals[(rivals >= best_sizes[0]) & (rivals <= best_sizes[1])]
         regret = _regret(present, best, plausible, budget, components)
     prompts = budget.prompts(present)
-    lost_gain = None if gradient_norm2 is None else 1 - (gradient_norm2 + least) / (gradient_norm2 + error)
-    return Present(present, prompts, error, regret, prompts * (1 - least / error), lost_gain)
+    lost_gain = None if not gradient_norm2 else 1 - (gradient_norm2 + least) / (gradient_norm2 + error)
+    return Present(present, prompts, error, regret, _prompts_saved(values, best, error, budget), lost_gain)
+
+
+def _prompts_saved(values: Float, best: int, error: float, budget: Budget) -> int:
+    """How many prompts fewer than the best plan's reach this error with the best size."""
+    vp, t, r = (float(value) for value in values)
+    # Without replacement the error is whole/B - shared, with B of P prompts; shared vanishes for an unlimited pool.
+    shared = 0.0 if budget.prompt_pool is None else vp / (budget.prompt_pool - 1)
+    whole = vp + shared + t / best + r / (best * (best - 1.0))
+    if error + shared <= 0:
+        return 0
+    return budget.prompts(best) - max(1, math.ceil(whole / (error + shared) * (1 - 1e-12)))
 
 
 def _regret(present: int, best: int, plausible: NDArray[np.integer], budget: Budget, components: Components) -> Interval:

@@ -17,9 +17,9 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.component_results import Components
 from groupwise.intervals import Interval, finite_or_none, percent
 
-_ROUNDING = 1 + 1e-12  # 0.3/0.1 is 2.9999999999999996: a budget that divides evenly must not lose a prompt to that
-_INDIFFERENT = 0.02
+_INDIFFERENT = 0.05
 _NEVER_MIND = 0.1
+_MANY_TIMES = 9.0  # beyond this an excess is told as "times", not in per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Budget:
     @property
     def largest_group(self) -> int:
         """The largest group that one prompt could have."""
-        return math.floor((self.amount - self.prompt_cost) / self.rollout_cost * _ROUNDING)
+        return int(_whole(np.array((self.amount - self.prompt_cost) / self.rollout_cost)))
 
     def prompts(self, group_size: int) -> int:
         """Prompts a step with groups of this size."""
@@ -72,7 +72,7 @@ class Budget:
 
     def prompts_of(self, group_size: NDArray[np.integer]) -> Float:
         """Prompts a step with groups of each of these sizes, as whole numbers."""
-        prompts: Float = np.floor(self.amount / (self.prompt_cost + self.rollout_cost * group_size) * _ROUNDING)
+        prompts = _whole(self.amount / (self.prompt_cost + self.rollout_cost * group_size))
         return prompts if self.prompt_pool is None else np.minimum(prompts, self.prompt_pool)
 
 
@@ -112,7 +112,7 @@ class Present:
         prompts: what the same budget pays for with it.
         mse: with it.
         regret: its mean squared error over the best, minus 1, with interval.
-        prompts_saved: of its prompts, how many the best size would save at equal error.
+        prompts_saved: prompts of the best plan that could go before its error is that of this size.
         gain_lost: share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown.
     """
 
@@ -120,7 +120,7 @@ class Present:
     prompts: int
     mse: float
     regret: Interval
-    prompts_saved: float
+    prompts_saved: int
     gain_lost: float | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,6 +147,7 @@ class GroupSizePlan:
         curve: error over group size.
         within_2_percent: smallest and largest G that cost at most 2 % more than the best.
         within_10_percent: the same for 10 %.
+        every_size_within_10_percent: whether all sizes between those two do; where the budget divides badly, some do not.
         group_size_interval: smallest and largest G that are best for components the data allow; None without data.
         signal_to_noise: |g|^2 over the error of the best plan; None where unknown.
         present: the size in use against the best, or None.
@@ -161,6 +162,7 @@ class GroupSizePlan:
     curve: tuple[CurvePoint, ...]
     within_2_percent: tuple[int, int]
     within_10_percent: tuple[int, int]
+    every_size_within_10_percent: bool
     group_size_interval: tuple[int, int] | None
     signal_to_noise: float | None
     present: Present | None
@@ -181,6 +183,7 @@ class GroupSizePlan:
             "curve": [point.as_dict() for point in self.curve],
             "within_2_percent": list(self.within_2_percent),
             "within_10_percent": list(self.within_10_percent),
+            "every_size_within_10_percent": self.every_size_within_10_percent,
             "budget": {
                 "amount": self.budget.amount,
                 "unit": self.budget.unit,
@@ -202,11 +205,7 @@ class GroupSizePlan:
 
 def _sentences(plan: GroupSizePlan) -> list[str]:
     """The plan in words: what is best, how flat it is, what the size in use costs, whether it matters at all."""
-    low, high = plan.within_10_percent
-    said = [
-        f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts of each of {plan.prompts:,} prompts.",
-        f"Any group size from {low} to {high} costs at most 10 % more variance.",
-    ]
+    said = [_best_in_words(plan), _flatness_in_words(plan)]
     if plan.group_size_interval is not None and plan.components is not None:
         first, last = plan.group_size_interval
         said.append(f"The data leave the best size between {first} and {last} ({percent(plan.components.level)}).")
@@ -218,18 +217,52 @@ def _sentences(plan: GroupSizePlan) -> list[str]:
     return said
 
 
+def _best_in_words(plan: GroupSizePlan) -> str:
+    """What is best."""
+    where = "of one prompt" if plan.prompts == 1 else f"of each of {plan.prompts:,} prompts"
+    return f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts {where}."
+
+
+def _flatness_in_words(plan: GroupSizePlan) -> str:
+    """How flat the optimum is. Where floor(N/G) drops a prompt a size in the middle may cost more than those around it."""
+    low, high = plan.within_10_percent
+    if low == high:
+        return "Every other group size costs over 10 % more variance."
+    if plan.every_size_within_10_percent:
+        return f"Any group size from {low} to {high} costs at most 10 % more variance."
+    return (
+        f"The group sizes that cost at most 10 % more variance lie between {low} and {high}, but not all between do: "
+        "some divide the budget badly."
+    )
+
+
+def _excess(regret: float) -> str:
+    """An excess over the best, in per cent or as a multiple."""
+    return f"{1 + regret:,.3g} times the variance of" if regret > _MANY_TIMES else f"{percent(regret)} more variance than"
+
+
+def _range(regret: Interval) -> str:
+    """The interval of an excess, in the unit of its value."""
+    if regret.value > _MANY_TIMES or regret.high > 10 * _MANY_TIMES:
+        return f"{1 + regret.low:,.3g} to {1 + regret.high:,.3g} times"
+    return f"{percent(regret.low)} to {percent(regret.high)}"
+
+
 def _present_in_words(plan: GroupSizePlan, present: Present) -> str:
     """What the group size in use costs beside the best."""
     regret = present.regret
     if present.group_size == plan.group_size:
         return f"The present size, {present.group_size}, is the best one."
-    cost = f"G = {present.group_size} costs {percent(regret.value)} more variance than the best, {plan.group_size}"
+    if plan.mse == 0:
+        best = f"the best, {plan.group_size}, takes all prompts and leaves none"
+        return f"G = {present.group_size} leaves an error of {present.mse:.3g}; {best}."
+    cost = f"G = {present.group_size} costs {_excess(regret.value)} the best, {plan.group_size}"
     if regret.bounded and regret.high > regret.low:
-        cost += f" ({percent(regret.low)} to {percent(regret.high)})"
+        cost += f" ({_range(regret)})"
     # A doubled batch halves the variance: that is what the regret is to be measured by.
     if regret.value <= _INDIFFERENT:
         return cost + "; doubling the batch would cut it by half: do not bother."
-    saved = f"the best size reaches the same error with {present.prompts_saved:,.0f} of {present.prompts:,} prompts fewer"
+    saved = f"the best size reaches the same error with {plan.prompts - present.prompts_saved:,} of its {plan.prompts:,} prompts"
     return cost + f"; {saved}" + ("." if regret.value > _NEVER_MIND else ", little beside the half that doubling the batch would cut.")
 
 
@@ -237,6 +270,14 @@ def _signal_in_words(signal: float) -> str:
     """Whether the group size matters at this budget."""
     if signal <= 0:
         return "The squared gradient cannot be told from zero: more prompts would tell whether the batch is large enough."
+    if math.isinf(signal):
+        return "The batch has no error: it takes every prompt of the pool, and nothing is left to chance."
     if signal > 1 / _NEVER_MIND:
         return f"The squared gradient is {signal:.3g} times the batch's error: at this budget the group size no longer matters."
     return f"The batch's error is {1 / signal:.3g} times the squared gradient: the noise still limits each step."
+
+
+def _whole(ratio: NDArray[np.floating]) -> Float:
+    """Round down, but not for a rounding error: 0.3/0.1 is 2.9999999999999996, and a budget that divides evenly loses no prompt to that."""
+    whole: Float = np.floor(ratio + np.minimum(ratio * 1e-12, 1e-6)).astype(np.float64)
+    return whole

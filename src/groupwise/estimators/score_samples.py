@@ -50,7 +50,7 @@ def vmap_scores(
 
     values = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
     try:
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        with _parameters_kept(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
             found = vmap(grad(of_one), in_dims=(None, 0))(values, dict(batch))
     except GroupwiseError:
         raise
@@ -106,6 +106,21 @@ def _callable(model: torch.nn.Module, total: Total) -> torch.nn.Module:
             return total(self.model, batch)
 
     return Call().train(model.training)
+
+
+@contextmanager
+def _parameters_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Put every parameter back where it was.
+
+    functional_call exchanges a module that is registered under two names twice, and leaves a bare tensor in it when it undoes that.
+    """
+    before = [(module, dict(module._parameters)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, parameters in before:
+            module._parameters.clear()
+            module._parameters.update(parameters)
 
 
 @contextmanager

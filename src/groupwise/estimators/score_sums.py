@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.arrays import Float, checked_shape, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import assemble
+from groupwise.estimators.components import assemble, refuse_extremes
 from groupwise.estimators.group_moments import MOMENTS, sums_of_scores, unbiased_moments, usable_groups
 from groupwise.intervals import Interval, student_quantile
 
@@ -72,6 +72,7 @@ class ScoreSums:
 
         Raises:
             InsufficientDataError: fewer than two prompts.
+            InvalidArgumentError: numbers so large or so small that their products are not.
         """
         count = len(MOMENTS)
         prompts = self.prompts
@@ -82,6 +83,7 @@ class ScoreSums:
         theta = pairs_sum / (prompts * (prompts - 1))
         means = self.sum_U[:count] / prompts
         estimate = np.concatenate([[means[0] - theta, means[1], means[2], theta, means[0]], means[3:]])
+        refuse_extremes(estimate)
         covariance = self._covariance(total_K) if prompts > 2 else np.full((len(estimate),) * 2, np.nan)
         half = np.sqrt(np.maximum(np.diag(covariance), 0.0)) * student_quantile(level, prompts - 1) if prompts > 2 else None
         intervals = [

@@ -32,6 +32,9 @@ _ALIASES = {
     "scale_rewards": "scale_rewards", "use_std_normalization": "scale_rewards",
     "multi_objective_aggregation": "multi_objective_aggregation",
     "temperature": "temperature", "sampling_temperature": "temperature",
+    "max_completion_length": "max_completion_length", "max_response_length": "max_completion_length",
+    "rollout/response_length": "max_completion_length", "generate_max_len": "max_completion_length",
+    "rollout_max_response_len": "max_completion_length", "max_new_tokens": "max_completion_length",
     "model_name_or_path": "model", "model_name": "model", "model": "model", "model/name": "model", "base_model": "model",
     "framework": "framework", "framework_version": "framework_version", "trl_version": "framework_version", "seed": "seed",
 }  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.intervals import finite_or_none
+from groupwise.intervals import finite_or_none, percent
 from groupwise.record import Meaning, RunRecord
 from groupwise.report.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
 from groupwise.report.fitted import Fitted, Outlook
@@ -115,7 +115,7 @@ def _law_line(fitted: Fitted, *, points: int) -> Line:
     """Return the fitted law with the band of its mean."""
     fit = fitted.fit
     assert fit is not None
-    percent = next((f"{100 * interval.level:.0f} %" for interval in fit.parameters.values()), "95 %")
+    level = next((percent(interval.level) for interval in fit.parameters.values()), "95 %")
     return smooth_line(
         law_name(fit.law),
         "law",
@@ -123,7 +123,7 @@ def _law_line(fitted: Fitted, *, points: int) -> Line:
         fit.curve_T,
         low_T=fit.low_T,
         high_T=fit.high_T,
-        band=f"{percent} band",
+        band=f"{level} band",
         points=points,
     )
 
@@ -142,13 +142,11 @@ def _levels(fitted: Fitted) -> list[Line]:
 def _forecast_lines(outlook: Outlook, *, settled: bool) -> list[Line]:
     """Return the forecast of the next rows and of the mean, widest first."""
     step = [row.step for row in outlook.grid]
-    percent = f"{100 * outlook.result.level:.0f} %"
+    level = percent(outlook.result.level)
     columns = {name: [getattr(row, name) for row in outlook.grid] for name in ("mean", "mean_low", "mean_high", "low", "high")}
-    following = smooth_line(
-        "next rows", "forecast", step, [math.nan] * len(step), low_T=columns["low"], high_T=columns["high"], band=percent
-    )
+    following = smooth_line("next rows", "forecast", step, [math.nan] * len(step), low_T=columns["low"], high_T=columns["high"], band=level)
     mean = smooth_line(
-        "forecast", "forecast", step, columns["mean"], low_T=columns["mean_low"], high_T=columns["mean_high"], band=f"{percent} band"
+        "forecast", "forecast", step, columns["mean"], low_T=columns["mean_low"], high_T=columns["mean_high"], band=f"{level} band"
     )
     plateau = outlook.result.plateau
     ends = {end: (finite_or_none(getattr(plateau, end)),) for end in ("low", "high")}
@@ -158,7 +156,7 @@ def _forecast_lines(outlook: Outlook, *, settled: bool) -> list[Line]:
     return [
         following,
         mean,
-        Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{100 * plateau.level:.0f} % interval"),
+        Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{percent(plateau.level)} interval"),
     ]
 
 

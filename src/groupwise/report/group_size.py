@@ -26,6 +26,7 @@ from groupwise.report.charts import Chart
 from groupwise.report.group_size_charts import dead_share_chart, error_chart
 from groupwise.report.paths import shown_argument
 from groupwise.report.wording import clean, sentence
+from groupwise.rollout_sample import recurrence_notes
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 MISSING = f"Group size: {LOG_COMPLETIONS}."
@@ -145,8 +146,9 @@ def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until:
     except GroupwiseError:
         return GroupSizeEvidence(notes=notes, missing=MISSING)
     command = f"The gradient's own numbers: {measure_command(opened)}"
+    repeated = recurrence_notes(record, facts.first_step, facts.last_step)
     chart = dead_share_chart(facts.statistics, record.config.value("group_size") or facts.statistics.group_size)
-    return GroupSizeEvidence(rewards=facts, charts=() if chart is None else (chart,), notes=(*facts.notes, *notes, command))
+    return GroupSizeEvidence(rewards=facts, charts=() if chart is None else (chart,), notes=(*facts.notes, *repeated, *notes, command))
 
 
 def read_components(path: Path) -> SavedComponents:

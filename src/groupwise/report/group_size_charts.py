@@ -15,6 +15,7 @@ from groupwise.estimators.components import contrast_quantile
 from groupwise.estimators.group_size import weights_of
 from groupwise.estimators.plans import GroupSizePlan
 from groupwise.estimators.rewards_alone import DeadShare, RewardStatistics
+from groupwise.intervals import percent
 from groupwise.report.charts import Chart, Line, Mark, Role, smooth_line, useful_range
 from groupwise.report.wording import count, number
 
@@ -45,7 +46,7 @@ def error_chart(plan: GroupSizePlan) -> Chart:
     size, ratio = size[drawn], ratio[drawn]
     low, high = (None if end is None else np.minimum(end[drawn], 10 * _HIGHEST) for end in (low, high))
     level = 0.95 if plan.components is None else plan.components.level
-    band = f"{100 * level:.0f} % band"
+    band = f"{percent(level)} band"
     line = smooth_line("error over that of the best", "law", size, ratio, low_T=low, high_T=high, band=band, points=len(size))
     marks = [Mark(plan.group_size, f"best {plan.group_size}")]
     if plan.present is not None and plan.present.group_size == plan.group_size:
@@ -92,16 +93,17 @@ def _drawn_sizes(plan: GroupSizePlan) -> NDArray[np.int64]:
 def _relative(plan: GroupSizePlan, size: NDArray[np.int64]) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
     """The error over that of the best, and its band by the delta method on the logarithm, as the plan's regret has it."""
     mse = {point.group_size: point.mse for point in plan.curve}
-    ratio = np.array([mse[value] for value in size.tolist()]) / plan.mse
+    error = np.array([mse[value] for value in size.tolist()])
+    ratio = np.divide(error, plan.mse, out=np.where(error > 0, np.inf, 1.0), where=plan.mse > 0)
     components = plan.components
-    if components is None or components.prompts < 3:
+    if components is None or components.prompts < 3 or plan.mse == 0:
         return ratio, None, None
     values = np.maximum(components.estimate_C[:3], 0.0)
     weight, best = weights_of(size, plan.budget), weights_of(np.array([plan.group_size]), plan.budget)
     contrast = weight / (values @ weight) - best / (values @ best)
-    error = np.sqrt(np.maximum(np.einsum("cm,cd,dm->m", contrast, components.covariance_CC[:3, :3], contrast), 0.0))
+    deviation = np.sqrt(np.maximum(np.einsum("cm,cd,dm->m", contrast, components.covariance_CC[:3, :3], contrast), 0.0))
     quantile = np.array([contrast_quantile(components.pseudo_PC, column, components.prompts, components.level) for column in contrast.T])
-    factor = np.exp(np.minimum(np.where(error > 0, quantile * error, 0.0), 50.0))
+    factor = np.exp(np.minimum(np.where(deviation > 0, quantile * deviation, 0.0), 50.0))
     return ratio, ratio / factor, ratio * factor
 
 
@@ -125,7 +127,7 @@ def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart
     if len(rows) < 2:
         return None
     seen, beyond = [row for row in rows if not row.extrapolated], [row for row in rows if row.extrapolated]
-    lines = [_share_line("dead groups", "law", seen, f"{100 * rows[0].share.level:.0f} % band")] if seen else []
+    lines = [_share_line("dead groups", "law", seen, f"{percent(rows[0].share.level)} band")] if seen else []
     if beyond:
         # The extrapolated part begins where the seen one ends, so that the line has no gap.
         lines.append(_share_line("if pass rates follow a beta law", "forecast", [*seen[-1:], *beyond], "what it could be"))

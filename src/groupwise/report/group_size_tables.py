@@ -12,7 +12,7 @@ from groupwise.estimators.comparison import BaselineRow
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.plans import CurvePoint, GroupSizePlan
 from groupwise.estimators.rewards_alone import RewardStatistics
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.report.wording import alike, number, share
 
 BASELINE_NAMES = {
@@ -51,7 +51,7 @@ def component_grid(components: Components) -> Grid:
     ]
     size = components.group_size
     rows.append(("G*", number(size.value), between(size), "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)"))
-    return Grid(("", "Value", f"{100 * components.level:.0f} % interval", "What it is"), tuple(rows), (1, 2))
+    return Grid(("", "Value", f"{percent(components.level)} interval", "What it is"), tuple(rows), (1, 2))
 
 
 def between(interval: Interval) -> str:
@@ -85,8 +85,9 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     rows = []
     for point in points:
         chance = () if not chances else (share(point.probability_best or 0.0),)
-        rows.append((f"{point.group_size:,}", f"{point.prompts:,}", number(point.mse / plan.mse), *chance, _word(plan, point)))
-    head = ("Group size", "Prompts", "Error, best = 1", *(("Chance to be best",) if chances else ()), "")
+        error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
+        rows.append((f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point)))
+    head = ("Group size", "Prompts", "Error, best = 1" if plan.mse > 0 else "Error", *(("Chance to be best",) if chances else ()), "")
     best = next((place for place, point in enumerate(points) if point.group_size == plan.group_size), -1)
     return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
 
@@ -96,10 +97,12 @@ def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
     size = point.group_size
     words = ["best"] if size == plan.group_size else []
     words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
+    if not words and plan.mse == 0:
+        return "as good" if point.mse == 0 else ""
     if not words:
-        for percent in (2, 10):
-            if point.mse <= plan.mse * (1 + percent / 100):
-                return f"within {percent} %"
+        for cost in (0.02, 0.1):
+            if point.mse <= plan.mse * (1 + cost):
+                return f"within {percent(cost)}"
     return " and ".join(words)
 
 
@@ -111,7 +114,7 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
         (BASELINE_NAMES.get(row.name, row.name.replace("_", " ")), number(row.ratio.value), between(row.ratio), row.note) for row in rows
     ]
     return Grid(
-        (f"Baseline at {batch.group_size} × {batch.prompts:,}", "Error, leave-one-out = 1", f"{100 * level:.0f} % interval", ""),
+        (f"Baseline at {batch.group_size} × {batch.prompts:,}", "Error, leave-one-out = 1", f"{percent(level)} interval", ""),
         tuple(cells),
         (1, 2),
     )
@@ -133,7 +136,7 @@ def reward_grid(found: RewardStatistics) -> Grid:
         ("Variance between prompts", number(found.between_variance.value), between(found.between_variance), "of the prompts' mean rewards"),
         ("Mean reward", number(found.mean.value), between(found.mean), ""),
     )
-    return Grid(("Rewards alone", "Value", f"{100 * dead.level:.0f} % interval", ""), rows, (1, 2))
+    return Grid(("Rewards alone", "Value", f"{percent(dead.level)} interval", ""), rows, (1, 2))
 
 
 def dead_grid(found: RewardStatistics) -> Grid:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from groupwise.dynamics.results import FitResult
+from groupwise.intervals import percent
 from groupwise.report.charts import Chart, Line
 from groupwise.report.figures import Drawing, draw
 from groupwise.report.group_size import shown_sizes
@@ -167,7 +168,7 @@ def _between(low: float, high: float, level: float) -> str:
     if math.isinf(low) or math.isinf(high):
         return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
     ends = alike(low, high)
-    return f"{ends[0]} to {ends[1]} ({100 * level:.0f} %)"
+    return f"{ends[0]} to {ends[1]} ({percent(level)})"
 
 
 def _spent(summary: Summary) -> str:
@@ -263,11 +264,11 @@ def _forecast_table(summary: Summary) -> Markup:
         return _NOTHING
     if nothing := nothing_to_forecast(summary.fitted):
         return tag("p", text(nothing))
-    percent = f"{100 * outlook.result.level:.0f} %"
+    level = percent(outlook.result.level)
     rows = [[text(cell) for cell in cells] for cells in outlook.cells()]
-    head = ["Step", "Expected", f"Mean, {percent}", f"A logged row, {percent}"]
+    head = ["Step", "Expected", f"Mean, {level}", f"A logged row, {level}"]
     gain = outlook.result.expected_gain
-    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {percent}."
+    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {level}."
     message = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
     return join((message, table(head, rows, numbers={0, 1, 2, 3})))
 
@@ -291,7 +292,7 @@ def _law_tables(summary: Summary) -> Markup:
             ]
         )
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    parameters = table(["Parameter", "Value", f"{100 * level:.0f} % interval", "Unit", ""], rows, numbers={1, 2})
+    parameters = table(["Parameter", "Value", f"{percent(level)} interval", "Unit", ""], rows, numbers={1, 2})
     best = next((i for i, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1)
     candidates = table(
         ["Law", "Weight", "AICc", "R²"],

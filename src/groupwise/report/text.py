@@ -17,6 +17,7 @@ from groupwise.estimators.comparison import BaselineRow
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.plans import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
+from groupwise.intervals import percent
 from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
@@ -242,7 +243,7 @@ def _table(*columns: str) -> Table:
 def _parameters(fit: FitResult) -> Table:
     """Return the parameters with their intervals."""
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    table = _table(f"{capital(law_name(fit.law))}, {THIS_LAW}", "Value", f"{100 * level:.0f} % interval", "Unit")
+    table = _table(f"{capital(law_name(fit.law))}, {THIS_LAW}", "Value", f"{percent(level)} interval", "Unit")
     table.columns[1].justify = table.columns[2].justify = "right"
     for name, interval in fit.parameters.items():
         word = word_of(name)
@@ -266,8 +267,8 @@ def _candidates(fit: FitResult) -> Table:
 
 def _forecast(outlook: Outlook) -> Table:
     """Return the forecast."""
-    percent = f"{100 * outlook.result.level:.0f} %"
-    table = _table("Step", "Expected", f"Mean, {percent}", f"A logged row, {percent}")
+    level = percent(outlook.result.level)
+    table = _table("Step", "Expected", f"Mean, {level}", f"A logged row, {level}")
     for column in table.columns:
         column.justify = "right"
     for cells in outlook.cells():

@@ -16,7 +16,7 @@ define install
 	@touch $@
 endef
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs slow experiments fixture reference picture clean
+.PHONY: help demo test check bench docs slow experiments dynamics fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ docs: reference  ## the documentation as a site in build/site
 
 experiments: $(VENV)/.installed-dev  ## figures and tables of the papers, one script each
 	@for script in $$(ls experiments/*/*.py 2>/dev/null); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+dynamics: $(VENV)/.installed-dev  ## the figures of docs/dynamics-experiments.md (six minutes)
+	@for script in kicks trajectories onset boundary group_size fluctuations inertia force_of_runs; do \
+	echo "== $$script"; $(BIN)/python experiments/predictable_grpo/$$script.py || exit 1; done
 
 fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
 	@$(PYTHON) scripts/record_trl_run.py

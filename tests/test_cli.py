@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +78,14 @@ def test_nothing_asked_prints_the_help_as_it_is(capsys: pytest.CaptureFixture[st
 
 
 def test_help_takes_less_than_three_tenths_of_a_second() -> None:
-    """The best of five, since a machine under load proves nothing."""
+    """Of the processor, best of five: the clock on the wall also counts what else the machine does."""
     times = []
     for _ in range(5):
-        started = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "groupwise", "--help"], check=True, capture_output=True)
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.3
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert 0 < min(times) < 0.3
 
 
 def test_completion_is_offered() -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
+from groupwise.commands import arguments as given
 from groupwise.errors import GroupwiseError, GroupwiseWarning
 
 DONE, FOUND, REFUSED, INTERRUPTED, DEFECT = 0, 1, 2, 130, 70
@@ -31,93 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-_Run = Annotated[Path, typer.Argument(metavar="RUN", help="A log file, a run folder or a saved record.", show_default=False)]
-_Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Log files, run folders or saved records.", show_default=False)]
-_Metric = Annotated[str, typer.Option("--metric", "-m", metavar="NAME", help="The log's own key or a canonical quantity.")]
-_Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting that the log does not hold, as group_size=8. Repeatable.", show_default=False
-    ),
-]
-_Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A file with settings: JSON, YAML or a README.", show_default=False)
-]
-_Column = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="NAME=COLUMN", help="What a column of a table is, as reward=score. Repeatable.", show_default=False),
-]
-_Until = Annotated[float | None, typer.Option("--until", metavar="STEP", help="Use nothing after this step.", show_default=False)]
-_At = Annotated[
-    str | None, typer.Option("--at", metavar="S1,S2", help="Steps to forecast; a few beyond the last where not given.", show_default=False)
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
-_FitLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the intervals, between 0 and 1.")]
-_BandLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the bands, between 0 and 1.")]
-
-_Force = Annotated[bool, typer.Option("--force", help="Replace a file of components that is there already.")]
-_Level = Annotated[
-    float | None,
-    typer.Option("--level", metavar="SHARE", help="Coverage of the intervals; that of saved components, else 0.95.", show_default=False),
-]
-_GroupSize = Annotated[
-    int | None, typer.Option("--group-size", metavar="G", help="Size in use; the run's own where known.", show_default=False)
-]
-_Groups = Annotated[
-    int | None, typer.Option("--groups", metavar="P", help="How many groups to take scores of; 64 where not given.", show_default=False)
-]
-_Steps = Annotated[
-    str | None, typer.Option("--steps", metavar="A:B", help="First and last step whose completions are used.", show_default=False)
-]
-_Aggregation = Annotated[
-    str | None,
-    typer.Option(
-        "--aggregation",
-        metavar="NAME",
-        help="Of the token losses: sum, sequence_mean or batch_token_mean; sum where not given.",
-        show_default=False,
-    ),
-]
-_Temperature = Annotated[
-    float | None, typer.Option("--temperature", metavar="T", help="Of the sampling; the run's own where not given.", show_default=False)
-]
-_Layers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layers",
-        metavar="PATTERN",
-        help="Only parameters whose whole names match this glob, as '*q_proj*'. Repeatable.",
-        show_default=False,
-    ),
-]
-_SketchWidth = Annotated[
-    int | None,
-    typer.Option(
-        "--sketch-width",
-        metavar="K",
-        help="Sketch the scores to K numbers; exact inner products where not given and memory allows.",
-        show_default=False,
-    ),
-]
-_MaxLength = Annotated[
-    int | None,
-    typer.Option(
-        "--max-completion-length",
-        metavar="L",
-        help="Tokens at which completions were cut off; the run's own where known, else the longest of its log.",
-        show_default=False,
-    ),
-]
-_ZeroMean = Annotated[
-    bool | None,
-    typer.Option(
-        "--zero-mean/--any-mean",
-        help="Whether scores average to zero within a prompt: whole sums at the temperature of sampling do.",
-        show_default=False,
-    ),
-]
-_Source = Annotated[Path, typer.Argument(metavar="RUN|FILE", help="A run, an .npz with scores, or saved components.", show_default=False)]
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer passes it so
@@ -137,20 +51,20 @@ def _options(
 
 @app.command()
 def report(
-    runs: _Runs,
+    runs: given.Runs,
     *,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The page; groupwise-report.html here where not given.", show_default=False),
     ] = None,
-    metric: _Metric = "reward",
-    until: _Until = None,
-    at: _At = None,
-    level: _BandLevel = 0.9,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
+    metric: given.Metric = "reward",
+    until: given.Until = None,
+    at: given.At = None,
+    level: given.BandLevel = 0.9,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a page that is there already.")] = False,
 ) -> None:
     """Write one page on one or several runs, and its summary here."""
@@ -163,18 +77,18 @@ def report(
 
 @app.command()
 def fit(
-    run: _Run,
+    run: given.Run,
     *,
-    metric: _Metric = "reward",
+    metric: given.Metric = "reward",
     law: Annotated[
         str | None, typer.Option("--law", metavar="NAME", help="Fit this law alone; all compete where not given.", show_default=False)
     ] = None,
-    until: _Until = None,
-    level: _FitLevel = 0.95,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
+    until: given.Until = None,
+    level: given.FitLevel = 0.95,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     from groupwise.commands import fit as command
@@ -186,16 +100,16 @@ def fit(
 
 @app.command()
 def forecast(
-    run: _Run,
+    run: given.Run,
     *,
-    metric: _Metric = "reward",
-    until: _Until = None,
-    at: _At = None,
-    level: _BandLevel = 0.9,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
+    metric: given.Metric = "reward",
+    until: given.Until = None,
+    at: given.At = None,
+    level: given.BandLevel = 0.9,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
     from groupwise.commands import forecast as command
@@ -207,16 +121,16 @@ def forecast(
 
 @app.command()
 def backtest(
-    runs: _Runs,
+    runs: given.Runs,
     *,
-    metric: _Metric = "reward",
+    metric: given.Metric = "reward",
     from_share: Annotated[float, typer.Option("--from", metavar="SHARE", help="Share of each run that the forecast sees.")] = 0.4,
-    level: _BandLevel = 0.9,
+    level: given.BandLevel = 0.9,
     min_rows: Annotated[int, typer.Option("--min-rows", metavar="ROWS", help="Leave out runs with fewer rows of the metric.")] = 20,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     from groupwise.commands import backtest as command
@@ -228,7 +142,7 @@ def backtest(
 
 @app.command()
 def components(
-    source: _Source,
+    source: given.Source,
     *,
     model: Annotated[
         Path | None,
@@ -237,32 +151,32 @@ def components(
     adapter: Annotated[
         Path | None, typer.Option("--adapter", metavar="DIR", help="Folder of a LoRA adapter on the model.", show_default=False)
     ] = None,
-    groups: _Groups = None,
-    steps: _Steps = None,
+    groups: given.Groups = None,
+    steps: given.Steps = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the sample of groups, or of the bootstrap.")] = 0,
-    aggregation: _Aggregation = None,
-    temperature: _Temperature = None,
-    layers: _Layers = None,
-    sketch_width: _SketchWidth = None,
-    max_completion_length: _MaxLength = None,
+    aggregation: given.Aggregation = None,
+    temperature: given.Temperature = None,
+    layers: given.Layers = None,
+    sketch_width: given.SketchWidth = None,
+    max_completion_length: given.MaxLength = None,
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Intervals for FILE: jackknife or bootstrap.", show_default=False)
     ] = None,
-    zero_mean: _ZeroMean = None,
+    zero_mean: given.ZeroMean = None,
     group_size: Annotated[
         int | None,
         typer.Option("--group-size", metavar="G", help="For a FILE without prompt_N: groups follow one another.", show_default=False),
     ] = None,
-    level: _Level = None,
+    level: given.Level = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to save; beside the run where not given.", show_default=False),
     ] = None,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
-    force: _Force = False,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
+    force: given.Force = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.commands import components as command
@@ -302,12 +216,12 @@ def plan(
         int | None,
         typer.Option("--prompt-pool", metavar="P", help="Different prompts there are, where few.", show_default=False),
     ] = None,
-    group_size: _GroupSize = None,
-    level: _Level = None,
-    settings: _Set = None,
-    config: _Config = None,
-    column: _Column = None,
-    as_json: _Json = False,
+    group_size: given.GroupSize = None,
+    level: given.Level = None,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs."""
     from groupwise.commands import plan as command
@@ -316,6 +230,112 @@ def plan(
     opening = Opening.parse(column=column, settings=settings, config=config)
     spending = command.Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     command.run(source, opening, spending, vp=vp, t=t, r=r, group_size=group_size, level=level, as_json=as_json)
+
+
+@app.command()
+def simulate(
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="bandit: one prompt and a softmax policy.", show_default=False)],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Of the record that is written.", show_default=False)],
+    arms: Annotated[
+        int | None, typer.Option("--arms", metavar="K", help="How many; as many as rewards, else 2.", show_default=False)
+    ] = None,
+    rewards: Annotated[
+        str | None, typer.Option("--rewards", metavar="R1,R2", help="One an arm; 1 for the last, else 0.", show_default=False)
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="P1,P2", help="Policy at the start and of the KL term; equal.", show_default=False),
+    ] = None,
+    group_size: Annotated[int, typer.Option("--group-size", metavar="G", help="Rollouts of a group.")] = 8,
+    prompts_per_step: Annotated[int, typer.Option("--prompts-per-step", metavar="B", help="Groups of an update.")] = 16,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", metavar="E", help="Per update.")] = 0.1,
+    momentum: Annotated[float, typer.Option("--momentum", metavar="M", help="Of SGD; beta1 of Adam.")] = 0.0,
+    optimizer: Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd or adam.")] = "sgd",
+    refresh_interval: Annotated[int, typer.Option("--refresh-interval", metavar="R", help="Updates of one block, or of a fixed lag.")] = 1,
+    lag_kind: Annotated[
+        str | None,
+        typer.Option("--lag-kind", metavar="KIND", help="none, fixed, refresh or async; refresh where R > 1.", show_default=False),
+    ] = None,
+    importance_ratio: Annotated[str, typer.Option("--importance-ratio", metavar="KIND", help="none, exact or clipped.")] = "none",
+    clip: Annotated[float, typer.Option("--clip", metavar="EPS", help="Of the clipped ratio.")] = 0.2,
+    kl_weight: Annotated[float, typer.Option("--kl-weight", metavar="BETA", help="Of the KL term.")] = 0.0,
+    kl_in: Annotated[str, typer.Option("--kl-in", metavar="PLACE", help="loss (current) or reward (as stale as that).")] = "loss",
+    advantage: Annotated[
+        str,
+        typer.Option("--advantage", metavar="NAME", help="vanilla, full_group_mean, leave_one_out, std_normalised or batch_std."),
+    ] = "leave_one_out",
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Updates.")] = 500,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random numbers.")] = 0,
+    expected: Annotated[bool, typer.Option("--expected", help="Step the exact expectation: no sampling noise.")] = False,
+    rollouts: Annotated[int, typer.Option("--rollouts", metavar="N", help="Keep the rollouts of the first N steps.")] = 0,
+    as_json: given.Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a record that is there already.")] = False,
+) -> None:
+    """Simulate a training run whose truth is known, and write it as a record."""
+    from groupwise.commands import simulate as command
+
+    settings = {
+        "learning_rate": learning_rate, "group_size": group_size, "prompts": prompts_per_step, "momentum": momentum, "optimizer": optimizer,
+        "ratio": importance_ratio, "clip": clip, "kl_place": kl_in, "advantage": advantage,
+    }  # fmt: skip
+    wish = command.Wish(arms, rewards, reference, kl_weight, lag_kind, refresh_interval, settings)
+    command.run(world, wish, steps=steps, seed=seed, expected=expected, rollouts=rollouts, output=output, force=force, as_json=as_json)
+
+
+@app.command()
+def stability(
+    run: given.PerhapsRun = None,
+    *,
+    learning_rate: given.LearningRate = None,
+    momentum: given.Momentum = None,
+    stiffness: given.Stiffness = None,
+    refresh_interval: given.RefreshInterval = None,
+    lag_kind: given.LagKind = None,
+    lag_shares: given.LagShares = None,
+    trainer: given.Trainer = None,
+    optimizer: given.Optimizer = None,
+    second_moment: given.SecondMoment = None,
+    importance_ratio: given.ImportanceRatio = None,
+    kl_in: given.KlIn = None,
+    stale_share: given.StaleShare = None,
+    horizon: given.Horizon = None,
+    update_norm: given.UpdateNorm = None,
+    batch_radius: given.BatchRadius = None,
+    critical_radius: given.CriticalRadius = None,
+    output: given.MapOutput = None,
+    metric: given.Metric = "reward",
+    law: given.ForceLaw = None,
+    until: given.Until = None,
+    level: given.FitLevel = 0.95,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a map that is there already.")] = False,
+) -> None:
+    """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
+    from groupwise.commands import stability as command
+    from groupwise.commands.stability_options import Rival, Typed
+
+    typed = Typed(
+        learning_rate,
+        momentum,
+        stiffness,
+        refresh_interval,
+        lag_kind,
+        optimizer,
+        second_moment,
+        importance_ratio,
+        kl_in,
+        trainer,
+        stale_share,
+        lag_shares,
+    )
+    rival = Rival(horizon, update_norm, batch_radius, critical_radius)
+    others = command.Given(tuple(settings or ()), tuple(column or ()), config)
+    reading = command.Reading(metric, law, until, level)
+    command.run(run, typed, rival, others, reading, output=output, force=force, as_json=as_json)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -103,10 +103,26 @@ def _scaling(value: Any) -> str:
     return spelled
 
 
+def _lag(value: Any) -> str:
+    """Return a kind of lag between the policy that samples and the one that is updated."""
+    spelled = str(value).strip().lower()
+    if spelled not in {"none", "fixed", "refresh", "async"}:
+        raise ValueError
+    return spelled
+
+
 def _aggregation(value: Any) -> str:
     """Return how several rewards become one advantage, as TRL names it."""
     spelled = str(value).strip().lower()
     if spelled not in {"sum_then_normalize", "normalize_then_sum"}:
+        raise ValueError
+    return spelled
+
+
+def _place(value: Any) -> str:
+    """Return where the KL term is."""
+    spelled = str(value).strip().lower()
+    if spelled not in {"none", "reward", "loss"}:
         raise ValueError
     return spelled
 
@@ -128,7 +144,9 @@ RULES: dict[str, _Rule] = {
     "kl_weight": (_non_negative, "a number of at least 0"),
     "loss": _A_TEXT,
     "importance_ratio": _A_TEXT,
+    "kl_in": (_place, "none, reward or loss"),
     "refresh_interval": _A_COUNT,
+    "lag_kind": (_lag, "none, fixed, refresh or async"),
     "updates_per_step": (_positive, "a number above 0"),
     "logging_steps": _A_COUNT,
     "scale_rewards": (_scaling, "group, batch or none"),
@@ -184,8 +202,10 @@ class RunConfig:
         beta2: of Adam, in [0, 1).
         kl_weight: weight of the KL term in the loss (TRL: beta).
         loss: its name (grpo, dapo, dr_grpo, ...).
-        importance_ratio: token or sequence.
-        refresh_interval: optimiser updates between two generations of rollouts.
+        importance_ratio: what the loss weighs stale rollouts by: none, exact or clipped; or as a trainer says it, token or sequence.
+        kl_in: where the KL term is: none, reward (as stale as the rollouts) or loss (current).
+        refresh_interval: optimiser updates between two generations of rollouts; of a fixed lag the lag itself.
+        lag_kind: of the lag of the rollouts behind the policy: none, fixed, refresh or async.
         updates_per_step: optimiser updates of one step.
         logging_steps: steps that one logged row averages over.
         scale_rewards: the spread that advantages are divided by: group, batch or none.
@@ -214,7 +234,9 @@ class RunConfig:
     kl_weight: Setting = UNKNOWN
     loss: Setting = UNKNOWN
     importance_ratio: Setting = UNKNOWN
+    kl_in: Setting = UNKNOWN
     refresh_interval: Setting = UNKNOWN
+    lag_kind: Setting = UNKNOWN
     updates_per_step: Setting = UNKNOWN
     logging_steps: Setting = UNKNOWN
     scale_rewards: Setting = UNKNOWN

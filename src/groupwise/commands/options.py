@@ -238,6 +238,23 @@ def _umask() -> int:
     return mask
 
 
+def typed_arguments(paths: Sequence[Path]) -> list[str]:
+    """Return the arguments of this process as a shell would take them, paths without the folders that they lie in.
+
+    Args:
+        paths: those among the arguments.
+
+    Returns:
+        One text an argument.
+    """
+    import shlex
+
+    from groupwise.report.paths import shown_argument
+
+    typed = {str(path) for path in paths}
+    return [shlex.quote(shown_argument(argument, typed)) for argument in sys.argv[1:]]
+
+
 def out_console() -> Console:
     """Return a console on standard output; a file or a pipe has no width, so tables keep theirs."""
     from rich.console import Console

@@ -5,7 +5,6 @@ What stands on the page is decided in `groupwise.report`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from groupwise.commands.options import (
     print_json,
     progress,
     steps_of,
+    typed_arguments,
     write_whole,
 )
 
@@ -69,7 +69,7 @@ def run(
         summaries = _summaries(paths, opening, metric=metric, until=until, at=steps, level=level, step=step, inputs=inputs)
         from groupwise.report.summary import provenance
 
-        made = provenance(_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
+        made = provenance(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
         if target is not None:
             step("drawing")
             from groupwise.report.html import render
@@ -111,13 +111,3 @@ def _summaries(
         step(f"fitting {path.name}")
         summaries.append(summarise(record, metric=metric, until=until, at=at, forecast_level=level, points=points, opened=path))
     return summaries
-
-
-def _arguments(paths: Sequence[Path]) -> list[str]:
-    """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
-    import shlex
-
-    from groupwise.report.paths import shown_argument
-
-    typed = {str(path) for path in paths}
-    return [shlex.quote(shown_argument(argument, typed)) for argument in sys.argv[1:]]

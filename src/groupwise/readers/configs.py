@@ -27,7 +27,8 @@ _ALIASES = {
     "adam_beta1": "beta1", "beta1": "beta1", "adam_beta2": "beta2", "beta2": "beta2",
     "beta": "kl_weight", "kl_coef": "kl_weight", "kl_weight": "kl_weight", "kl_loss_coef": "kl_weight", "kl_beta": "kl_weight",
     "loss_type": "loss", "loss": "loss", "importance_sampling_level": "importance_ratio", "importance_ratio": "importance_ratio",
-    "refresh_interval": "refresh_interval", "updates_per_step": "updates_per_step",
+    "kl_in": "kl_in",
+    "refresh_interval": "refresh_interval", "lag_kind": "lag_kind", "updates_per_step": "updates_per_step",
     "optimizer_updates_per_rollout_batch": "updates_per_step", "logging_steps": "logging_steps",
     "scale_rewards": "scale_rewards", "use_std_normalization": "scale_rewards",
     "multi_objective_aggregation": "multi_objective_aggregation",
@@ -134,7 +135,7 @@ def settings_in(flat: Mapping[str, Any]) -> dict[str, Any]:
             ranked[name] = (rank, value)
     found = {name: value for name, (_, value) in ranked.items()}
     leaves = {path.removesuffix("/value").lower().split("/")[-1]: value for path, value in flat.items() if isinstance(value, int | float)}
-    return found | _derived(found, leaves)
+    return found | _derived(found, leaves) | _verl(found, flat)
 
 
 def _valid(name: str, value: Any) -> bool:
@@ -161,9 +162,25 @@ def _derived(found: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, A
     per_generation, iterations = leaves.get("steps_per_generation"), leaves.get("num_iterations", 1)
     accumulation = leaves.get("gradient_accumulation_steps")
     if per_generation and accumulation and iterations and "refresh_interval" not in found:
-        whole = (per_generation * iterations) % accumulation == 0
-        derived |= {"refresh_interval": int(per_generation * iterations) // int(accumulation)} if whole else {}
+        every = per_generation * iterations
+        whole = every % accumulation == 0 or accumulation % every == 0
+        interval = max(1, int(every) // int(accumulation))
+        derived |= {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"} if whole else {}
     return {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
+
+
+def _verl(found: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
+    ends = ("data/train_batch_size", "actor/ppo_mini_batch_size", "actor/ppo_epochs")
+    numbers = [next((value for path, value in flat.items() if path.removesuffix("/value").endswith(end)), None) for end in ends]
+    modes = [value for path, value in flat.items() if path.removesuffix("/value").endswith("trainer_mode")]
+    asynchronous = any("async_training/" in path for path in flat) or any(mode != "sync" for mode in modes)
+    if asynchronous or "refresh_interval" in found or not all(isinstance(number, int) and number > 0 for number in numbers):
+        return {}
+    batch, mini, epochs = (int(number or 0) for number in numbers)
+    updates = epochs * -(-batch // mini)
+    derived = {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh", "updates_per_step": updates}
+    return {name: value for name, value in derived.items() if name not in found and _valid(name, value)}
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

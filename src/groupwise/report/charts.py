@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem", "plateau"
-]
+    "observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem", "plateau",
+    "unstable", "unsafe", "here",
+]  # fmt: skip
 POINTS = 600
 _DIGITS = 5
 
@@ -81,7 +82,8 @@ class Chart:
         unavailable: why there is nothing to draw and what to log to get it; "" where there is.
         subject: the log's own key that is shown, "" where the title says it.
         y_range: ordinates at the bottom and the top edge, or None to show everything.
-        x_scale: linear, or log2 for group sizes, which people double.
+        x_scale: linear, or log2 for group sizes and intervals, which people double.
+        y_scale: linear, or log10 for learning rates.
     """
 
     key: str
@@ -96,6 +98,7 @@ class Chart:
     subject: str = ""
     y_range: tuple[float, float] | None = None
     x_scale: Literal["linear", "log2"] = "linear"
+    y_scale: Literal["linear", "log10"] = "linear"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -106,6 +109,7 @@ class Chart:
             "x_label": self.x_label,
             "y_label": self.y_label,
             "x_scale": self.x_scale,
+            "y_scale": self.y_scale,
             "caption": self.caption,
             "unavailable": self.unavailable,
             "lines": [line.as_dict() for line in self.lines],

@@ -33,6 +33,7 @@ COLOURS = {
     "forecast": "#0b5cae",
     "evaluation": "#c2500a",
     "expected": "#22262c",
+    "bad": "#b3261e",
 }
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -134,7 +135,11 @@ def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7 if width > 600 else 5, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    if chart.y_scale == "log10":
+        axes.set_yscale("log", base=10)
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(_tick))
     return axes
@@ -221,6 +226,17 @@ def _limit(axes: Axes, line: Line) -> None:
     _band(axes, line, colour=COLOURS["observed"], alpha=0.3)
 
 
+def _region(axes: Axes, line: Line, *, alpha: float) -> None:
+    """A part of a map where nobody wants to be."""
+    _band(axes, line, colour=COLOURS["bad"], alpha=alpha)
+
+
+def _here(axes: Axes, line: Line) -> None:
+    """Where the run is: a dot that no line hides."""
+    _dots(axes, line, colour=COLOURS["ink"], diameter=11.0, zorder=6)
+    _dots(axes, line, colour=COLOURS["evaluation"], diameter=7.0, zorder=6.5)
+
+
 def _plateau(axes: Axes, line: Line) -> None:
     """The plateau with its interval, in the margin right of the axes."""
     place, value = axes.get_yaxis_transform(), _values(line)[0]
@@ -255,6 +271,9 @@ _PAINTERS: dict[str, Callable[[Any, Line], None]] = {
     "expected": partial(_plain, colour=COLOURS["expected"], width=1.5, dash=(0, (5, 2))),
     "limit": _limit,
     "stem": _stem,
+    "unstable": partial(_region, alpha=0.12),
+    "unsafe": partial(_region, alpha=0.35),
+    "here": _here,
 }
 
 

@@ -268,6 +268,20 @@ def _fit(bare: Fitted, *, level: float, law: str | None, momentum: float | None 
     )
 
 
+def refit(fitted: Fitted, law: str) -> FitResult:
+    """Fit one law to a metric that was fitted already, at the level of its intervals.
+
+    Args:
+        fitted: the metric.
+        law: name of the law.
+
+    Returns:
+        The fit.
+    """
+    levels = [] if fitted.fit is None else [interval.level for interval in fitted.fit.parameters.values()]
+    return _fit(fitted, level=levels[0] if levels else 0.95, law=law)
+
+
 def _rivals(bare: Fitted, best: FitResult, *, level: float) -> tuple[FitResult, ...]:
     """Fit the laws that the data do not rule out, for their curves."""
     names = [c.law for c in best.candidates if c.law != best.law and c.weight >= _RIVAL_WEIGHT]

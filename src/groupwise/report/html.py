@@ -18,6 +18,7 @@ from groupwise.report.figures import new_sheet
 from groupwise.report.markup import Markup, breakable, join, tag, text
 from groupwise.report.summary import Summary
 from groupwise.report.summary import provenance as make_provenance
+from groupwise.report.svg import StyleSheet
 from groupwise.report.verdict import before_and_after, ranged
 from groupwise.report.wording import steps_of_interval, to_json
 
@@ -45,14 +46,31 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
     sheet = new_sheet()
     several = len(summaries) > 1
     runs = join(sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries))
-    css = _file("page.css") + sheet.css()
-    script = _file("page.js")
     title = f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
     results = {
         "groupwise": made["packages"]["groupwise"],
         "provenance": made,
         "runs": [summary.as_dict() for summary in summaries],
     }
+    body = join((_overview(summaries), runs)) if several else runs
+    return document(title, body, results, sheet=sheet, provenance=made)
+
+
+def document(title: str, body: Markup, results: Mapping[str, Any], *, sheet: StyleSheet, provenance: Mapping[str, Any]) -> str:
+    """Return a whole page around its content.
+
+    Args:
+        title: of the window.
+        body: what stands between head and foot.
+        results: embedded as JSON; its charts are under runs, charts.
+        sheet: with the styles of the figures.
+        provenance: as `summary.provenance` gives it.
+
+    Returns:
+        HTML that needs nothing but itself.
+    """
+    css = _file("page.css") + sheet.css()
+    script = _file("page.js")
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -60,11 +78,10 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
             '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
             f"<title>{html.escape(title)}</title>\n<style>{css}</style>\n</head>\n<body>\n",
             '<header class="brand"><span><b>groupwise</b> report</span>',
-            f"<span>{html.escape(made['date'])}</span></header>\n<main>\n",
-            str(_overview(summaries)) if several else "",
-            str(runs),
+            f"<span>{html.escape(provenance['date'])}</span></header>\n<main>\n",
+            str(body),
             "\n</main>\n",
-            str(_footer(made)),
+            str(_footer(provenance)),
             f'\n<script type="application/json" id="groupwise-results">{embedded(results)}</script>\n',
             f"<script>{script}</script>\n</body>\n</html>\n",
         )

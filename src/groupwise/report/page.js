@@ -25,7 +25,7 @@
     return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i]);
   };
   const smooth = new Set(["law", "rival", "second_rival", "forecast"]);
-  const quiet = new Set(["plateau", "limit"]);
+  const quiet = new Set(["plateau", "limit", "unstable", "unsafe"]);
 
   const attach = (svg) => {
     const [run, section, index] = svg.dataset.chart.split("/");
@@ -40,7 +40,8 @@
     const scaled = chart.x_scale === "log2" ? Math.log2 : (x) => x;
     const unscaled = chart.x_scale === "log2" ? (x) => 2 ** x : (x) => x;
     const toX = (x) => left + (right - left) * (scaled(x) - scaled(x0)) / (scaled(x1) - scaled(x0));
-    const toY = (y) => bottom - (bottom - top) * (y - y0) / (y1 - y0);
+    const level = chart.y_scale === "log10" ? Math.log10 : (y) => y;
+    const toY = (y) => bottom - (bottom - top) * (level(y) - level(y0)) / (level(y1) - level(y0));
     let layer = null, box = null, place = -1;
 
     const hide = () => { layer?.remove(); box?.remove(); layer = box = null; place = -1; };
@@ -51,7 +52,7 @@
         return { line, x, value, low: line.low && between(line, "low", x), high: line.high && between(line, "high", x) };
       }
       const i = nearest(line.x, x);
-      if (Math.abs(line.x[i] - x) > (x1 - x0) / 60) return null;
+      if (Math.abs(scaled(line.x[i]) - scaled(x)) > (scaled(x1) - scaled(x0)) / 60) return null;
       return { line, x: line.x[i], value: line.y[i] };
     };
     const show = (at) => {

@@ -16,6 +16,7 @@ from groupwise.report.group_size import shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid
 from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.parameters import word_of
+from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.summary import Summary
 from groupwise.report.svg import StyleSheet
 from groupwise.report.verdict import ALL_LAWS, THIS_LAW, before_and_after, nothing_to_forecast, ranged, said_of
@@ -47,6 +48,7 @@ def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: boo
         _section("What the best law leaves over", _figures(summary, "residuals", index, sheet)),
         _section("Groups", _figures(summary, "groups", index, sheet)),
         _section("Group size", _group_size(summary, index, sheet)),
+        _section("Stability", _stability(summary, index, sheet)),
         _section("Beside the reward", join((_figures(summary, "behaviour", index, sheet), _missing(summary)))),
         _section("How this was computed", _method(summary)),
     ]
@@ -192,7 +194,7 @@ def _done(summary: Summary) -> tuple[str, str, str]:
 
 def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:
     """Return the figures of a section, wide ones alone and the others in a grid."""
-    figures = [_figure(chart, f"{index}/{section}/{place}", sheet) for place, chart in enumerate(summary.charts[section])]
+    figures = [figure(chart, f"{index}/{section}/{place}", sheet) for place, chart in enumerate(summary.charts[section])]
     if not figures:
         return _NOTHING
     if all(chart.wide for chart in summary.charts[section]):
@@ -200,8 +202,17 @@ def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> M
     return tag("div", join(figures), class_="grid")
 
 
-def _figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
-    """Return one figure, or the sentence that says why there is none."""
+def figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
+    """Return one figure, or the sentence that says why there is none.
+
+    Args:
+        chart: what to draw.
+        path: run/section/place of the chart in the results of the page.
+        sheet: takes the styles.
+
+    Returns:
+        The figure with its title, legend and caption.
+    """
     title = tag("h3", isolated(chart.title))
     if chart.unavailable:
         return tag("div", join((title, tag("p", text(chart.unavailable), class_="missing"))))
@@ -252,7 +263,7 @@ def _swatch(line: Line) -> Markup:
     """Return the sample of a line."""
     few = " few" if line.role == "observed" and len(line.x) <= 150 else ""
     band = " band" if line.low else ""
-    only = " only" if line.low and (line.role == "limit" or not any(value is not None for value in line.y)) else ""
+    only = " only" if line.low and (line.role in {"limit", "unstable", "unsafe"} or not any(value is not None for value in line.y)) else ""
     return tag("i", _NOTHING, class_=f"{line.role}{few}{band}{only}")
 
 
@@ -330,13 +341,13 @@ def _group_size(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
     lead = join(tag("p", text(said)) for said in found.said)
     parts = [lead, _figures(summary, "group_size", index, sheet)] if found.components is not None else [lead]
     if found.plan is not None:
-        parts += [tag("h3", text("Group sizes at this budget")), _grid(plan_grid(found.plan, shown_sizes(found.plan)))]
+        parts += [tag("h3", text("Group sizes at this budget")), grid(plan_grid(found.plan, shown_sizes(found.plan)))]
     if found.components is not None:
-        parts += [tag("h3", text("Variance components of the gradient")), _grid(component_grid(found.components))]
+        parts += [tag("h3", text("Variance components of the gradient")), grid(component_grid(found.components))]
     if found.plan is not None and found.baselines:
-        parts += [tag("h3", text("Baselines at the batch in use")), _grid(baseline_grid(found.baselines, found.plan))]
+        parts += [tag("h3", text("Baselines at the batch in use")), grid(baseline_grid(found.baselines, found.plan))]
     if found.rewards is not None:
-        parts += [_grid(reward_grid(found.rewards.statistics)), _figures(summary, "group_size", index, sheet)]
+        parts += [grid(reward_grid(found.rewards.statistics)), _figures(summary, "group_size", index, sheet)]
     if found.notes and (found.said or not found.missing):
         parts.append(tag("ul", join(tag("li", isolated(note)) for note in found.notes), class_="notes"))
     elif found.notes:
@@ -344,10 +355,27 @@ def _group_size(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
     return join(parts)
 
 
-def _grid(grid: Grid) -> Markup:
+def _stability(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
+    """Return how far the run is from instability, or what would have to be known to say it."""
+    found = summary.stability
+    if found.found is None:
+        if found.verdict == "open":
+            return tag("p", text(found.said))
+        return tag("p", isolated(found.said), class_="missing") if found.unavailable else _NOTHING
+    parts = [
+        tag("p", text(found.said)),
+        _figures(summary, "stability", index, sheet) if found.charts else _NOTHING,
+        grid(evidence_grid(found)),
+        join((tag("h3", text("What each rule allows")), grid(limit_grid(found.limits)))) if found.limits else _NOTHING,
+        tag("ul", join(tag("li", isolated(note)) for note in found.all_notes), class_="notes"),
+    ]
+    return join(parts)
+
+
+def grid(texts: Grid) -> Markup:
     """Return a table of texts."""
-    rows = [[text(cell) for cell in row] for row in grid.rows]
-    return table(grid.head, rows, numbers=grid.numbers, best=grid.best)
+    rows = [[text(cell) for cell in row] for row in texts.rows]
+    return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
 
 
 def _missing(summary: Summary) -> Markup:

@@ -21,6 +21,8 @@ from groupwise.report.fitted import Fitted, cut, fit_metric
 from groupwise.report.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.report.groups import group_evidence
 from groupwise.report.paths import shown_path
+from groupwise.report.stability import stability_evidence
+from groupwise.report.stability_results import StabilityEvidence
 from groupwise.report.verdict import Verdict, verdict
 from groupwise.report.wording import clean, readable
 
@@ -71,8 +73,9 @@ class Summary:
         last_step: of the rows used.
         rows: rows used.
         until: last step that was to be used, or None.
-        charts: the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "behaviour".
+        charts: the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "stability", "behaviour".
         group_size: what the run says of it.
+        stability: what the run says of it.
         missing: sentences on what the log does not hold.
         settings: the known ones.
         unknown_settings: names of the others.
@@ -91,6 +94,7 @@ class Summary:
     until: float | None
     charts: dict[str, tuple[Chart, ...]]
     group_size: GroupSizeEvidence
+    stability: StabilityEvidence
     missing: tuple[str, ...]
     settings: tuple[SettingRow, ...]
     unknown_settings: tuple[str, ...]
@@ -112,6 +116,7 @@ class Summary:
             "functions": [fit_dict(function) for function in self.functions],
             "charts": {section: [chart.as_dict() for chart in charts] for section, charts in self.charts.items()},
             "group_size": self.group_size.as_dict(),
+            "stability": self.stability.as_dict(),
             "missing": list(self.missing),
             "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
             "unknown_settings": list(self.unknown_settings),
@@ -179,6 +184,7 @@ def summarise(
     small = points // 2  # half the width needs no more
     behaviour, missing = behaviour_charts(used, points=small)
     group_size = group_size_evidence(used, opened=opened, until=until)
+    stability = stability_evidence(used, fitted)
     charts = {
         "metric": (reward_chart(fitted, points=points),),
         "rewards": (
@@ -188,6 +194,7 @@ def summarise(
         "residuals": tuple(residual_charts(fitted, points=small)),
         "groups": tuple(group_charts(group_evidence(used), points=small)),
         "group_size": group_size.charts,
+        "stability": stability.charts,
         "behaviour": tuple(behaviour),
     }
     settings, unknown = _settings(record)
@@ -202,6 +209,7 @@ def summarise(
         until=until,
         charts=charts,
         group_size=group_size,
+        stability=stability,
         missing=(*missing, *([group_size.missing] if group_size.missing else [])),
         settings=settings,
         unknown_settings=unknown,

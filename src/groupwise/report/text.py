@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.dynamics.results import FitResult
+from groupwise.dynamics.stability import Stability
 from groupwise.estimators.comparison import BaselineRow
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.plans import GroupSizePlan
@@ -23,6 +24,7 @@ from groupwise.report.group_size import GroupSizeEvidence, RewardFacts, shown_si
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
 from groupwise.report.parameters import word_of
 from groupwise.report.scores import METHOD_NAMES, Scores
+from groupwise.report.stability_results import StabilityEvidence
 from groupwise.report.summary import Summary
 from groupwise.report.verdict import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
 from groupwise.report.wording import (
@@ -59,6 +61,7 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(_forecast(fitted.outlook))
     _line(console, nothing)
     _group_size(summary.group_size, console)
+    _stability(summary.stability, console)
     _notes(console, summary.notes)
 
 
@@ -174,6 +177,33 @@ def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Consol
     if facts.statistics.dead_shares:
         console.print(_grid(dead_grid(facts.statistics)))
     _notes(console, (*facts.notes, *notes))
+
+
+def print_stability(found: Stability | None, notes: Sequence[str], console: Console, *, grids: Sequence[Grid], said: str = "") -> None:
+    """Print where a mode stands.
+
+    Args:
+        found: as judged, or None where no force can be read.
+        notes: what to know.
+        console: where to.
+        grids: tables, in order.
+        said: what it comes to; the status of the judgement where "".
+    """
+    _heading(console, "Stability")
+    _line(console, said or (found.status if found else ""))
+    for grid in grids:
+        console.print(_grid(grid))
+    _notes(console, list(dict.fromkeys(notes)))
+
+
+def _stability(found: StabilityEvidence, console: Console) -> None:
+    """Print what a run says of its stability, in short; what is missing for it is one line."""
+    if found.found is None and found.verdict != "open":
+        _notes(console, (f"Stability: {found.unavailable}",) if found.unavailable else ())
+        return
+    _heading(console, "Stability")
+    _line(console, found.said)
+    _notes(console, found.all_notes)
 
 
 def _group_size(found: GroupSizeEvidence, console: Console) -> None:

@@ -1,0 +1,131 @@
+"""What is known of one mode of a run: its oscillators, and where it stands against its threshold.
+
+These are results with their plain data. They compute nothing: `stability` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.intervals import finite_or_none
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    r"""The oscillator $m r'' + \gamma r' + k (r - r^*) = 0$ that stands for the discrete law.
+
+    Args:
+        name: backward (the paper's rule is its damping) or centred (the smaller error).
+        mass: m.
+        damping: gamma, per update.
+        restoring: k, per update squared; the force per update a, not the stiffness.
+    """
+
+    name: str
+    mass: float
+    damping: float
+    restoring: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain data for JSON."""
+        return {"mass": self.mass, "damping": self.damping, "restoring": self.restoring}
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """Where one mode stands.
+
+    Args:
+        force: learning rate x stiffness, a.
+        lag: kind.
+        refresh_interval: R, updates.
+        momentum: mu.
+        regime: overdamped, underdamped or unstable.
+        spectral_radius: of the map over one period of the lag; below 1 where it is stable, and in a window above the threshold.
+        threshold: of a, for this lag without importance ratio.
+        rule_threshold: (1 - mu)/R, the published rule.
+        margin: threshold over a.
+        max_learning_rate: at the threshold.
+        max_refresh_interval: the longest one up to which all are stable; infinite where none is too long.
+        max_momentum: upper end of the window of stable momenta that holds the present one, or else of the nearest; 0.9999 where none
+            above it is too large, NaN where none is stable.
+        oscillation_onset: a from which this mode oscillates; infinite where it grows before.
+        time_constants: of the slow modes of the exact map, in updates.
+        period: of its oscillation in updates, infinite where it has none.
+        readings: oscillators, centred first.
+        bounds: thresholds that the importance ratio leaves possible, lowest first.
+        notes: sentences.
+        stale_share: share of the restoring force that is as old as the rollouts.
+        max_refresh_status: of the longest interval: "exact", "at least" (the longest one looked at), "any" (proved), or "none".
+        momentum_windows: (low, high) of the stable momenta at this force and interval, up to 0.9999.
+    """
+
+    force: float
+    lag: str
+    refresh_interval: int
+    momentum: float
+    regime: str
+    spectral_radius: float
+    threshold: float
+    rule_threshold: float
+    margin: float
+    max_learning_rate: float
+    max_refresh_interval: float
+    max_momentum: float
+    oscillation_onset: float
+    time_constants: tuple[float, ...]
+    period: float
+    readings: tuple[Reading, ...]
+    bounds: tuple[float, float]
+    notes: tuple[str, ...]
+    stale_share: float = 1.0
+    max_refresh_status: str = "exact"
+    momentum_windows: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def stable(self) -> bool:
+        """Whether the force is below the first threshold, so that the mode returns to its fixed point without an importance ratio."""
+        return self.force < self.threshold
+
+    @property
+    def tightness(self) -> float:
+        """How far the bounds lie apart, upper over lower; 1 where the threshold is known."""
+        return self.bounds[1] / self.bounds[0]
+
+    @property
+    def status(self) -> str:
+        """What to know, in one sentence."""
+        if self.stable:
+            return f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {self.margin:.3g}; {self.regime}."
+        return f"Unstable: {self.force:.3g} exceeds {self.threshold:.3g}; the largest learning rate is {self.max_learning_rate:.3g}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "regime": self.regime,
+            "stable": self.stable,
+            "spectral_radius": finite_or_none(self.spectral_radius),
+            "threshold": self.threshold,
+            "rule_threshold": self.rule_threshold,
+            "margin": finite_or_none(self.margin),
+            "max_learning_rate": finite_or_none(self.max_learning_rate),
+            "max_refresh_interval": finite_or_none(self.max_refresh_interval),
+            "max_refresh_status": self.max_refresh_status,
+            "max_momentum": finite_or_none(self.max_momentum),
+            "momentum_windows": [list(window) for window in self.momentum_windows],
+            "oscillator": self.readings[0].as_dict(),
+            "readings": {reading.name: reading.as_dict() for reading in self.readings},
+            "time_constants": list(self.time_constants),
+            "period": finite_or_none(self.period),
+            "oscillation_onset": finite_or_none(self.oscillation_onset),
+            "force": self.force,
+            "lag": self.lag,
+            "refresh_interval": self.refresh_interval,
+            "momentum": self.momentum,
+            "stale_share": self.stale_share,
+            "bounds": list(self.bounds),
+            "tightness": finite_or_none(self.tightness),
+            "status": self.status,
+            "notes": list(self.notes),
+        }

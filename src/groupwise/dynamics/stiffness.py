@@ -1,0 +1,221 @@
+r"""Stiffness measured on its own: kick the parameters and regress, or let a kick relax; no fitted training curve is needed.
+
+Anything with parameters, a mean reward and an expected step can be measured: a bandit whose expectation is exact, or a trainer that
+averages many batches. It trains nothing and decides nothing about stability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, student_quantile
+
+Float = NDArray[np.float64]
+
+
+class Trainable(Protocol):
+    """What can be measured: a policy at whatever parameters one asks for."""
+
+    def mean_reward(self, parameter_D: Float) -> float:
+        """The mean reward, reward units; exact or an average."""
+
+    def expected_step(self, parameter_D: Float) -> Float:
+        """The direction of the update, the step divided by the learning rate; exact or an average."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStiffness:
+    """The stiffness of the reward mode at one point.
+
+    Args:
+        stiffness: K, per unit of learning rate and update, with interval.
+        method: kick, relaxation or checkpoints.
+        n: kicks, or points of the relaxation.
+        status: a sentence.
+    """
+
+    stiffness: Interval
+    method: str
+    n: int
+    status: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"stiffness": self.stiffness.as_dict(), "method": self.method, "n": self.n, "status": self.status}
+
+
+def kicked_stiffness(
+    world: Trainable,
+    parameter_D: Float,
+    rng: np.random.Generator,
+    *,
+    kicks: int = 16,
+    size: float = 0.05,
+    directions: Float | None = None,
+    level: float = 0.95,
+) -> MeasuredStiffness:
+    r"""Kick the parameters, regress the reward's drift on the reward: $E[dr/dt] = -\eta K (r - r^*)$.
+
+    Kicks come in opposite pairs, so that curvature of the reward cancels to first order; the drift is the change of the reward along a
+    short piece of the expected step. Each reward is asked for twice, one as instrument for the other: noise in an averaged reward would
+    otherwise pull the slope towards zero.
+
+    Args:
+        world: to be measured.
+        parameter_D: the fixed point, or a point near it.
+        rng: of the directions.
+        kicks: how many, in pairs; at least 4.
+        size: length of a kick, in parameter units.
+        directions: rows to kick along instead of random ones.
+        level: coverage of the interval, by the regression's residuals.
+
+    Returns:
+        The stiffness of the mode that the reward shows.
+
+    Raises:
+        InvalidArgumentError: fewer than four kicks, or a size that is not positive.
+        InsufficientDataError: the reward does not change with the kicks: the point has no gradient, as at an unconstrained maximum.
+
+    Example:
+        >>> class Parabola:
+        ...     def mean_reward(self, parameter_D):
+        ...         return float(0.5 + 0.3 * parameter_D[0])
+        ...
+        ...     def expected_step(self, parameter_D):
+        ...         return -0.7 * parameter_D
+        >>> round(kicked_stiffness(Parabola(), np.zeros(2), np.random.default_rng(1)).stiffness.value, 6)
+        0.7
+
+    Source: derived here (docs/theory/dynamics.md).
+    """
+    if kicks < 4 or not size > 0:
+        raise InvalidArgumentError(f"expected at least 4 kicks of a positive size, got {kicks} of {size}")
+    point = np.asarray(parameter_D, dtype=np.float64)
+    if directions is not None and (np.ndim(directions) != 2 or np.shape(directions)[1] != len(point)):
+        raise InvalidArgumentError(f"expected directions as rows of {len(point)} numbers, got shape {np.shape(directions)}")
+    unit = rng.standard_normal((kicks // 2, len(point))) if directions is None else np.asarray(directions, dtype=np.float64)
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    reward, again, drift = np.array([_kicked(world, point + size * direction, size) for direction in np.concatenate([unit, -unit])]).T
+    return _from_regression(reward, drift, level, instrument=again)
+
+
+def _kicked(world: Trainable, place: Float, size: float) -> tuple[float, float, float]:
+    """The reward at a kicked place, asked for twice, and its drift along a short piece of the expected step."""
+    step = world.expected_step(place)
+    # A tenth of a kick is short enough for the reward to be straight along it, and long enough to be seen.
+    scale = 0.1 * size / max(float(np.linalg.norm(step)), 1e-300)
+    reward, again = world.mean_reward(place), world.mean_reward(place)
+    return reward, again, (world.mean_reward(place + scale * step) - world.mean_reward(place - scale * step)) / (2 * scale)
+
+
+def _from_regression(reward: Float, drift: Float, level: float, *, instrument: Float | None = None) -> MeasuredStiffness:
+    """Minus the slope of drift against reward, with a second measurement of the reward as instrument where there is one."""
+    if not (np.isfinite(reward).all() and np.isfinite(drift).all()):
+        raise InvalidArgumentError("expected finite rewards and steps: what was measured is not a number")
+    x, y = reward - reward.mean(), drift - drift.mean()
+    z = x if instrument is None else instrument - instrument.mean()
+    spread = float(z @ x)
+    if spread <= 1e-24 * len(x) * (1 + float(np.abs(reward).max())) ** 2:
+        raise InsufficientDataError(
+            "expected a reward that changes with the kicks, got a flat one: at an unconstrained maximum it is quadratic"
+        )
+    slope = float(z @ y) / spread
+    residual = y - slope * x
+    error = math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) * float(z @ z)) / spread
+    half = student_quantile(level, max(len(x) - 2, 1)) * error
+    value = -slope
+    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {len(x)} kicks."
+    if value <= 0:
+        status += " It is not positive: nothing restores the reward here, so no threshold follows."
+    return MeasuredStiffness(Interval(value, value - half, value + half, level), "kick", len(x), status)
+
+
+def relaxed_stiffness(
+    world: Trainable, parameter_D: Float, *, learning_rate: float, plateau: float, updates: int = 200, level: float = 0.95
+) -> MeasuredStiffness:
+    r"""Let a displaced policy relax by plain expected steps and read the slope of its logarithm, $-\eta K$ at first order.
+
+    Without momentum and lag $x_{t+1} = (1 - \eta K)x_t$, which is used exactly.
+
+    Args:
+        world: to be measured.
+        parameter_D: a displaced point, near enough for the linear law.
+        learning_rate: eta of the steps; small against 1/K.
+        plateau: mean reward at the fixed point.
+        updates: how many.
+        level: coverage of the interval, by the scatter of the single ratios.
+
+    Returns:
+        The stiffness of the slowest mode that the reward shows.
+
+    Raises:
+        InvalidArgumentError: a learning rate that is not positive, or fewer than 4 updates.
+        InsufficientDataError: the reward starts at its plateau.
+
+    Example:
+        >>> class Parabola:
+        ...     def mean_reward(self, parameter_D):
+        ...         return float(0.5 + 0.3 * parameter_D[0])
+        ...
+        ...     def expected_step(self, parameter_D):
+        ...         return -0.7 * parameter_D
+        >>> round(relaxed_stiffness(Parabola(), np.array([0.1]), learning_rate=0.05, plateau=0.5).stiffness.value, 6)
+        0.7
+
+    Source: derived here (docs/theory/dynamics.md).
+    """
+    if not learning_rate > 0 or updates < 4:
+        raise InvalidArgumentError(f"expected a positive learning rate and at least 4 updates, got {learning_rate} and {updates}")
+    point = np.array(parameter_D, dtype=np.float64)
+    gaps = [world.mean_reward(point) - plateau]
+    for _ in range(updates):
+        point = point + learning_rate * world.expected_step(point)
+        gaps.append(world.mean_reward(point) - plateau)
+    gap = np.array(gaps)
+    # What has relaxed to a hundred-thousandth of the start is rounding and other modes.
+    seen = np.abs(gap) > 1e-5 * abs(gap[0])
+    last = int(np.argmin(seen)) if not seen.all() else len(gap)
+    if abs(gap[0]) < 1e-12 or last < 5:
+        raise InsufficientDataError(
+            "expected a reward away from its plateau for some updates, got one that is there at once: displace it more"
+        )
+    # The late half belongs to the slowest mode and to the linear law.
+    late = gap[last // 2 : last]
+    rate = (1 - late[1:] / late[:-1]) / learning_rate
+    value = float(rate.mean())
+    half = student_quantile(level, max(len(rate) - 1, 1)) * float(rate.std(ddof=1) if len(rate) > 1 else 0.0) / math.sqrt(len(rate))
+    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {len(rate)} updates of relaxation."
+    return MeasuredStiffness(Interval(value, value - half, value + half, level), "relaxation", len(rate), status)
+
+
+def checkpoint_stiffness(reward_M: Sequence[float], drift_M: Sequence[float], *, level: float = 0.95) -> MeasuredStiffness:
+    r"""Regress the reward's drift on the reward over checkpoints of a run, where both were measured at each.
+
+    Args:
+        reward_M: mean reward at each checkpoint.
+        drift_M: $E[dr/dt]$ there, the reward's change a unit of learning rate, as by `kicked_stiffness`'s short steps.
+        level: coverage of the interval.
+
+    Returns:
+        The stiffness between the checkpoints, a chord and not a tangent where the law is not linear.
+
+    Raises:
+        InsufficientDataError: fewer than three checkpoints, or equal rewards.
+
+    Example:
+        >>> round(checkpoint_stiffness([0.2, 0.4, 0.6], [0.3, 0.2, 0.1]).stiffness.value, 6)
+        0.5
+
+    Source: derived here.
+    """
+    if len(reward_M) != len(drift_M) or len(reward_M) < 3:
+        raise InsufficientDataError(f"expected at least three checkpoints with reward and drift, got {min(len(reward_M), len(drift_M))}")
+    found = _from_regression(np.asarray(reward_M, dtype=np.float64), np.asarray(drift_M, dtype=np.float64), level)
+    return MeasuredStiffness(found.stiffness, "checkpoints", len(reward_M), found.status.replace("kicks", "checkpoints"))

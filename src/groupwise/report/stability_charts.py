@@ -1,0 +1,129 @@
+"""The map of stability: learning rate over refresh interval, the exact boundary, the published rule, and where a run is.
+
+Plain data from a judgement. It computes no threshold of its own and draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.intervals import Interval
+from groupwise.report.charts import Chart, Line, Role
+from groupwise.report.wording import number
+
+if TYPE_CHECKING:
+    from groupwise.dynamics.stability import Stability
+
+FloatArray = NDArray[np.float64]
+_POINTS = 72
+_FURTHEST = 64
+_ROOM = 3.0  # factor of learning rate left free above and below what must be seen
+_DIGITS = 5
+_KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-buffered async"}
+
+
+def map_chart(found: Stability, learning_rate: float | None, *, force: Interval | None = None) -> Chart:
+    """Chart the stability of a mode over learning rate and refresh interval.
+
+    Args:
+        found: where it stands.
+        learning_rate: the present one; where None the axis is in units of it.
+        force: interval of the force, which makes a band of the boundary.
+
+    Returns:
+        The chart, both axes logarithmic. Without a lag it shows what several updates a generation would do.
+
+    Example:
+        >>> from groupwise.dynamics.stability import stability
+        >>> chart = map_chart(stability(0.02, 0.9, refresh_interval=8), 1e-6)
+        >>> [line.role for line in chart.lines], chart.lines[-1].y
+        (['unstable', 'law', 'rival', 'here'], (1e-06,))
+    """
+    from groupwise.dynamics.stability_map import stability_map
+
+    rate = 1.0 if learning_rate is None else learning_rate
+    lag = "refresh" if found.lag == "none" else found.lag
+    interval = _intervals(found.refresh_interval)
+    field = stability_map(lag, found.momentum, found.force / rate, [rate], interval, stale_share=found.stale_share)
+    limit, rule = field.limit_R, field.rule_R
+    bottom, top = _ends(limit, rule, rate)
+    x = tuple(int(value) for value in interval)
+    lines = [Line("unstable", "unstable", x, (None,) * len(x), _written(limit), _written(np.full(len(x), top)))]
+    lines += _unsafe(x, limit, rule)
+    lines.append(_boundary(x, limit, found.force, force))
+    lines.append(Line("published rule", "rival", x, _written(rule)))
+    free = np.full(len(x), found.bounds[1] * rate / found.force)
+    if found.bounds[1] > found.threshold and free[0] < top:
+        lines.append(Line("boundary with the exact ratio", "second_rival", x, _written(free)))
+    lines.append(Line("you are here", "here", (found.refresh_interval,), _written(np.array([rate]))))
+    return Chart(
+        "stability_map",
+        "Stability over learning rate and refresh interval",
+        "refresh interval, optimiser updates",
+        "learning rate" if learning_rate is not None else "learning rate, present = 1",
+        tuple(lines),
+        (),
+        _caption(found, lag, free=free[0], unsafe=bool((rule > limit * (1 + 1e-9)).any()), band=force is not None),
+        wide=True,
+        y_range=(bottom, top),
+        x_scale="log2",
+        y_scale="log10",
+    )
+
+
+def _intervals(present: int) -> FloatArray:
+    """Whole intervals from 1 on, evenly spread over their logarithms, the present one among them."""
+    most = max(_FURTHEST, 4 * present)
+    spread = np.unique(np.round(np.geomspace(1, most, _POINTS)))
+    return np.union1d(spread, [float(present)])
+
+
+def _ends(limit: FloatArray, rule: FloatArray, rate: float) -> tuple[float, float]:
+    """Learning rates at the bottom and the top edge; an on-policy limit far above all else is cut off."""
+    seen = np.concatenate([limit[1:], rule, [rate]])
+    low, high = float(seen.min()) / _ROOM, float(seen.max()) * _ROOM
+    return _digits(low), _digits(high)
+
+
+def _boundary(x: tuple[int, ...], limit: FloatArray, force: float, interval: Interval | None) -> Line:
+    """The exact boundary, with the band that the force leaves."""
+    role: Role = "law"
+    if interval is None or interval.low <= 0 or math.isinf(interval.high):
+        return Line("exact boundary", role, x, _written(limit))
+    low, high = _written(limit * force / interval.high), _written(limit * force / interval.low)
+    return Line("exact boundary", role, x, _written(limit), low, high, f"{100 * interval.level:.0f} % band")
+
+
+def _unsafe(x: tuple[int, ...], limit: FloatArray, rule: FloatArray) -> list[Line]:
+    """Where the published rule allows what is unstable."""
+    if not (rule > limit * (1 + 1e-9)).any():
+        return []
+    return [Line("allowed by the rule, yet unstable", "unsafe", x, (None,) * len(x), _written(limit), _written(np.maximum(limit, rule)))]
+
+
+def _caption(found: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:
+    """Say what the map holds fixed, and what to see."""
+    words = [f"{_KINDS[lag]} at momentum {number(found.momentum)} and the present stiffness, without an importance ratio."]
+    if found.lag == "none":
+        words.append("The run is on-policy, at 1; the rest is what several updates a generation would do.")
+    if found.bounds[1] > found.threshold:
+        words.append(f"With the exact ratio the boundary is {number(free)} throughout.")
+    if band:
+        words.append("The band is what the log leaves open.")
+    if unsafe:
+        words.append("Part of what the published rule allows is unstable.")
+    return " ".join(words)
+
+
+def _written(values: FloatArray) -> tuple[float | None, ...]:
+    """Round each value to its own five significant digits: a logarithmic axis shows small ones as well as large ones."""
+    return tuple(_digits(float(value)) if math.isfinite(value) else None for value in values)
+
+
+def _digits(value: float) -> float:
+    """Round to five significant digits."""
+    return float(f"{value:.{_DIGITS - 1}e}")

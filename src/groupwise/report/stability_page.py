@@ -1,0 +1,98 @@
+"""A page, or a figure alone, on the stability of one setting: the map, where the mode stands, what each rule allows.
+
+It arranges a judgement as the report arranges a run. It computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from groupwise.report.charts import Chart
+from groupwise.report.figures import COLOURS, draw, new_sheet
+from groupwise.report.group_size_tables import Grid
+from groupwise.report.html import document
+from groupwise.report.markup import isolated, join, tag, text
+from groupwise.report.sections import figure, grid
+
+_LEGEND = 22
+
+
+def stability_page(
+    title: str, said: str, chart: Chart, grids: Sequence[Grid], notes: Sequence[str], *, results: Mapping[str, Any], made: Mapping[str, Any]
+) -> str:
+    """Render the page.
+
+    Args:
+        title: of the page.
+        said: what it comes to.
+        chart: the map.
+        grids: tables, in order.
+        notes: what to know.
+        results: plain data of the judgement, embedded as JSON.
+        made: how the page was made, as `summary.provenance` gives it.
+
+    Returns:
+        A whole HTML document that needs nothing but itself.
+    """
+    sheet = new_sheet()
+    parts = [
+        tag("p", isolated(title), class_="run-name"),
+        tag("h1", text(said), class_="headline"),
+        figure(chart, "0/stability/0", sheet),
+        *(grid(texts) for texts in grids),
+        tag("ul", join(tag("li", isolated(note)) for note in notes), class_="notes"),
+    ]
+    embedded = {"groupwise": made["packages"]["groupwise"], "provenance": made}
+    embedded["runs"] = [{**results, "charts": {"stability": [chart.as_dict()]}}]
+    return document("Stability – groupwise", tag("article", join(parts, "\n"), class_="run"), embedded, sheet=sheet, provenance=made)
+
+
+def stability_svg(chart: Chart) -> str:
+    """Render the map alone, for papers and slides: light colours, with a legend in words below.
+
+    Args:
+        chart: the map.
+
+    Returns:
+        An SVG document.
+
+    Example:
+        >>> from groupwise.dynamics.stability import stability
+        >>> from groupwise.report.stability_charts import map_chart
+        >>> stability_svg(map_chart(stability(0.02, 0.9, refresh_interval=8), 1e-6)).startswith("<svg xmlns")
+        True
+    """
+    sheet = new_sheet()
+    drawing = draw(chart, prefix="map", sheet=sheet)
+    css = sheet.css()
+    for name, colour in COLOURS.items():
+        css = css.replace(f"var(--{name})", colour)
+    words, left = "", 50.0
+    for line in chart.lines:
+        if line.role in _SAMPLES:
+            words += _entry(left, line.name, _SAMPLES[line.role])
+            left += 46 + 5.4 * len(line.name)
+    height = drawing.height + _LEGEND
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width} {height}" width="{drawing.width}" height="{height}" '
+        f'font-family="sans-serif" role="img"><title>{text(chart.title)}</title><style>{css}</style>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{drawing.svg}{words}</svg>\n'
+    )
+
+
+_SAMPLES = {
+    "unstable": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".12"/>',
+    "unsafe": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".4"/>',
+    "law": f'<path d="M0-4h20" stroke="{COLOURS["law"]}" stroke-width="2"/>',
+    "rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="1.4 2.2"/>',
+    "second_rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="8 2.6 1.4 2.6"/>',
+    "here": f'<circle cx="10" cy="-4" r="4.5" fill="{COLOURS["evaluation"]}" stroke="{COLOURS["ink"]}" stroke-width="1.6"/>',
+}
+
+
+def _entry(left: float, name: str, sample: str) -> str:
+    """One entry of the legend, below the figure."""
+    return (
+        f'<g transform="translate({left:.0f} 364)">{sample}<text x="26" font-size="10.5" fill="{COLOURS["muted"]}">{text(name)}</text></g>'
+    )

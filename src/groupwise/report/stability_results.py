@@ -1,0 +1,142 @@
+"""What a run's stability comes to, as data and in sentences: the mode, its force and margin, and what speaks against them.
+
+The verdict is never "unstable": a curve alone does not tell that. It judges nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from groupwise.intervals import Interval, finite_or_none
+from groupwise.report.charts import Chart
+from groupwise.report.stability_settings import asking
+from groupwise.report.wording import alike, number
+
+if TYPE_CHECKING:
+    from groupwise.dynamics.fluctuations import EarlyWarning
+    from groupwise.dynamics.force import EffectiveForce, LastingSwing
+    from groupwise.dynamics.stability import Stability
+    from groupwise.dynamics.stability_map import RateLimit
+
+_OF_A_FORCE = (
+    "regime",
+    "stable",
+    "spectral_radius",
+    "margin",
+    "max_learning_rate",
+    "max_refresh_interval",
+    "max_refresh_status",
+    "max_momentum",
+    "oscillator",
+    "period",
+    "margin_interval",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityEvidence:
+    """The section on stability.
+
+    Args:
+        found: where the mode that the reward shows stands, or None.
+        force: per update, with its interval, or None.
+        margin: threshold over force, with its interval; None where none can be promised.
+        limits: of the learning rate, by rule; empty where the learning rate is unknown or Adam's.
+        learning_rate: the present one, or None.
+        notes: sentences on what to know.
+        unavailable: why nothing can be said, or "".
+        asked: settings that would be needed.
+        charts: the map, or none.
+        doubts: why no margin can be promised.
+        swing: of the last rows, where it was looked for.
+        warning: whether swings grow along the run, or None where it was not tested or the log is too short.
+        adam: whether the force is Adam's.
+    """
+
+    found: Stability | None = None
+    force: EffectiveForce | None = None
+    margin: Interval | None = None
+    limits: tuple[RateLimit, ...] = ()
+    learning_rate: float | None = None
+    notes: tuple[str, ...] = ()
+    unavailable: str = ""
+    asked: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    doubts: tuple[str, ...] = ()
+    swing: LastingSwing | None = None
+    warning: EarlyWarning | None = None
+    adam: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Stable (as far as the log shows), open, or unavailable: stable where the whole interval of the margin is above 1."""
+        if self.doubts:
+            return "open"
+        if self.margin is None:
+            return "unavailable"
+        return "stable" if self.margin.low > 1 else "open"
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether a largest learning rate follows: it is known, and not Adam's."""
+        return self.learning_rate is not None and not self.adam and self.margin is not None
+
+    @property
+    def said(self) -> str:
+        """What it comes to, in one sentence."""
+        if self.doubts:
+            return f"Open: {'; '.join(self.doubts)}. No margin can be promised."
+        if self.found is None or self.margin is None or self.force is None:
+            return f"Unavailable: {self.unavailable}"
+        force, limit = number(self.force.force.value), number(self.found.threshold)
+        told = f"a force of {force} an update where {limit} is the limit, a margin of {ranged_margin(self.margin)}"
+        if self.verdict == "stable":
+            return f"The mode that the reward shows is stable as far as the log shows: {told}."
+        return f"Open: {told}, which does not tell it from instability."
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """What to know of the numbers, and what else should be said."""
+        found = () if self.found is None else self.found.notes
+        return (*found, *self.notes, *((asking(self.asked),) if self.asked and not self.unavailable else ()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what no margin can be promised for is null."""
+        plain: dict[str, Any] = {
+            "verdict": self.verdict,
+            "said": self.said,
+            "doubts": list(self.doubts),
+            "asked": list(self.asked),
+            "swing": None if self.swing is None else self.swing.as_dict(),
+            "early_warning": None if self.warning is None else self.warning.as_dict(),
+            "learning_rate": self.learning_rate,
+            "limits": [limit.as_dict() for limit in self.limits],
+            "notes": list(self.all_notes),
+        }
+        if self.verdict == "unavailable":
+            return plain
+        force = None if self.force is None else self.force.as_dict()
+        if self.found is None:
+            names = ("threshold", "rule_threshold", "oscillation_onset", *_OF_A_FORCE)
+            return {**dict.fromkeys(names), "time_constants": [], "effective_force": force, **plain}
+        judged = {**self.found.as_dict(), **plain, "status": self.said, "effective_force": force}
+        # Without a learning rate the limits are factors of the present one, and of a lag that there is not no interval is the longest.
+        judged["max_learning_rate"] = finite_or_none(self.found.max_learning_rate) if self.knows_rate else None
+        if self.found.lag == "none":
+            judged |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}
+        if self.margin is None:
+            return judged | dict.fromkeys(_OF_A_FORCE) | {"time_constants": [], "momentum_windows": []}
+        stable = True if self.verdict == "stable" else None
+        return judged | {"stable": stable, "margin_interval": self.margin.as_dict()}
+
+
+def ranged_margin(interval: Interval) -> str:
+    """Write a value with its interval."""
+    if interval.low == interval.high:
+        return number(interval.value)
+    if math.isinf(interval.high):
+        return f"{number(interval.value)} ({f'at least {number(interval.low)}' if interval.low > 0 else 'not bounded'})"
+    low, value, high = alike(interval.low, interval.value, interval.high)
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,153 @@
+"""The tables on stability as plain texts, for page and terminal alike: where a mode stands, what each rule allows, several modes.
+
+They choose rows and write numbers. They compute nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from groupwise.intervals import Interval
+from groupwise.report.group_size_tables import Grid
+from groupwise.report.stability_results import StabilityEvidence, ranged_margin
+from groupwise.report.wording import number
+
+if TYPE_CHECKING:
+    from groupwise.dynamics.stability import Stability
+    from groupwise.dynamics.stability_map import RateLimit
+
+
+def stability_grid(
+    found: Stability,
+    *,
+    margin: Interval | None = None,
+    force: Interval | None = None,
+    learning_rate: bool = True,
+    promised: bool = True,
+) -> Grid:
+    """Return where a mode stands as a table of texts.
+
+    Args:
+        found: as judged.
+        margin: its interval, or None for a point.
+        force: the same of the force.
+        learning_rate: whether a largest learning rate follows.
+        promised: whether the force is trusted; where not, only what does not depend on it.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> from groupwise.dynamics.stability import stability
+        >>> stability_grid(stability(0.02, 0.9, refresh_interval=8)).rows[1][:2]
+        ('Threshold', '0.0339')
+    """
+    updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
+    words = {"none": "no lag", "fixed": f"fixed lag of {updates}", "mixed": "a mixture of lags"}
+    interval = words.get(found.lag, f"{found.lag}, {updates}")
+    if not promised:
+        return Grid(
+            ("", "Value", ""),
+            (
+                ("Force per update, as read", ranged_margin(force) if force else number(found.force), "not to be trusted here"),
+                ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
+                ("Oscillates from", _onset(found), "force per update"),
+            ),
+            (1,),
+        )
+    rows = [
+        ("Force per update", ranged_margin(force) if force else number(found.force), "learning rate × stiffness"),
+        ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
+        ("Margin", ranged_margin(margin) if margin else number(found.margin), "threshold over force; above 1 is stable"),
+        ("Spectral radius", number(found.spectral_radius, digits=4), "of one period of the lag; below 1 is stable"),
+    ]
+    if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
+        ends = [number(end) for end in dict.fromkeys(found.bounds)]
+        rows.append(("Threshold with the ratio", " to ".join(ends), "what the importance ratio leaves possible"))
+    if learning_rate:
+        rows.append(
+            ("Largest learning rate", number(found.max_learning_rate), "of this mode alone" if margin else "at this interval and momentum")
+        )
+    rows += [
+        ("Longest refresh interval", _longest(found), "updates, at this force"),
+        ("Stable momenta", _momenta(found.momentum_windows), "at this force and interval"),
+        ("Oscillates from", _onset(found), "force per update"),
+    ]
+    if found.time_constants:
+        rows.append(("Time constants", ", ".join(number(time) for time in found.time_constants), "updates, of the slow modes"))
+    if math.isfinite(found.period):
+        rows.append(("Period", number(found.period), "updates, of the oscillation"))
+    return Grid(("", "Value", ""), tuple(rows), (1,))
+
+
+def evidence_grid(evidence: StabilityEvidence) -> Grid:
+    """Return where the mode of a run stands as a table of texts, without what no margin can be promised for.
+
+    Args:
+        evidence: of a run, with a force.
+
+    Returns:
+        The table.
+    """
+    assert evidence.found is not None
+    return stability_grid(
+        evidence.found,
+        margin=evidence.margin,
+        force=None if evidence.force is None else evidence.force.force,
+        learning_rate=evidence.knows_rate,
+        promised=not evidence.doubts,
+    )
+
+
+def _longest(found: Stability) -> str:
+    """The longest interval in words; without a lag, and for a mixture, there is none to bound."""
+    if found.lag in {"none", "mixed"}:
+        return "not applicable"
+    if math.isinf(found.max_refresh_interval):
+        return "any"
+    at_least = "at least " if found.max_refresh_status == "at least" else ""
+    return "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
+
+
+def _onset(found: Stability) -> str:
+    """The onset of oscillation in words."""
+    return number(found.oscillation_onset) if math.isfinite(found.oscillation_onset) else "grows before"
+
+
+def _momenta(windows: Sequence[tuple[float, float]]) -> str:
+    """The stable momenta in words."""
+    words = [
+        f"up to {number(high, digits=4)}" if low == 0 else f"{number(low, digits=4)} to {number(high, digits=4)}" for low, high in windows
+    ]
+    return " and ".join(words) or "none"
+
+
+def limit_grid(limits: Sequence[RateLimit]) -> Grid:
+    """Return the rules with what each allows."""
+    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)", "rival": "Rival rule (2607.01083)"}
+    rows = tuple((names[one.rule], number(one.learning_rate), "allows it" if one.allows else "forbids it", one.note) for one in limits)
+    best = next((place for place, one in enumerate(limits) if one.binds), -1)
+    return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
+
+
+def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
+    """Return several modes, stiffest first.
+
+    Args:
+        modes: as judged.
+        stiffness: of each, in the same order.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> from groupwise.dynamics.stability import modes
+        >>> mode_grid(modes([0.01, 40.0], 0.1, 0.9, lag="none"), [40.0, 0.01]).rows[0]
+        ('40', '4', 'unstable', '0.95')
+    """
+    rows = tuple(
+        (number(value), number(mode.force), mode.regime, number(mode.margin)) for value, mode in zip(stiffness, modes, strict=True)
+    )
+    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))

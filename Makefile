@@ -16,10 +16,10 @@ define install
 	@touch $@
 endef
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs slow experiments dynamics fixture reference picture clean
+.PHONY: help demo demo-recorded test check bench docs slow experiments studies dynamics fixture reference picture clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/uv:
 	@echo "groupwise: making $(VENV) (once)"
@@ -33,7 +33,10 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/uv
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
 	$(call install,.)
 
-demo: $(VENV)/.installed  ## read the recorded TRL run and write groupwise-report.html
+demo: $(VENV)/.installed-train  ## a model learns while you watch: forecast, group size, groupwise-report.html
+	@$(BIN)/python scripts/demo.py
+
+demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, without torch
 	@$(BIN)/python -m groupwise report "$$($(BIN)/python -m groupwise.examples)" -o groupwise-report.html --force
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
 
@@ -59,8 +62,16 @@ docs: reference  ## the documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "The documentation is in $(CURDIR)/build/site/index.html"
 
-experiments: $(VENV)/.installed-dev  ## figures and tables of the papers, one script each
-	@for script in $$(ls experiments/*/*.py 2>/dev/null); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statistic/oracle \
+	predictable_grpo/deep_truth predictable_grpo/deep_threshold predictable_grpo/deep_inertia \
+	predictable_grpo/deep_larger predictable_grpo/deep_factors predictable_grpo/deep_dynamics
+
+experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experiments on a trained network (an hour each at most)
+	@for name in $(EXPERIMENTS); do echo "== $$name"; $(BIN)/python experiments/$$name.py || exit 1; done
+
+studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and forecasts, anew
+	@for script in experiments/forecast/*.py experiments/gradient/*.py experiments/intervals/*.py; do \
+	echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 dynamics: $(VENV)/.installed-dev  ## the figures of docs/dynamics-experiments.md (six minutes)
 	@for script in kicks trajectories onset boundary group_size fluctuations inertia force_of_runs; do \
@@ -69,7 +80,7 @@ dynamics: $(VENV)/.installed-dev  ## the figures of docs/dynamics-experiments.md
 fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
 	@$(PYTHON) scripts/record_trl_run.py
 
-picture: demo  ## the picture of a report in the README (needs Chromium)
+picture: demo-recorded  ## the picture of a report in the README (needs Chromium)
 	@$(BIN)/python scripts/take_picture.py groupwise-report.html
 
 clean:  ## remove what the other targets made

@@ -2,7 +2,7 @@
 
     python scripts/take_picture.py groupwise-report.html
 
-It makes no report: `make picture` calls it after `make demo`.
+It makes no report: `make picture` calls it after `make demo-recorded`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ import typer
 
 from groupwise import __version__
 from groupwise.commands import arguments as given
+from groupwise.commands.evaluate import evaluate
+from groupwise.commands.train import train
 from groupwise.errors import GroupwiseError, GroupwiseWarning
 
 DONE, FOUND, REFUSED, INTERRUPTED, DEFECT = 0, 1, 2, 130, 70
@@ -336,6 +338,10 @@ def stability(
     others = command.Given(tuple(settings or ()), tuple(column or ()), config)
     reading = command.Reading(metric, law, until, level)
     command.run(run, typed, rival, others, reading, output=output, force=force, as_json=as_json)
+
+
+app.command()(evaluate)
+app.command()(train)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -180,7 +180,7 @@ def _json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreadableModelError(f"expected JSON in {path}, got {type(error).__name__}: copy the checkpoint again") from error
     if not isinstance(found, dict):
         raise UnreadableModelError(f"expected a JSON object in {path}, got {type(found).__name__}: copy the checkpoint again")

@@ -59,7 +59,7 @@ def measure_run(
 
     Args:
         record: with prompts, completions and rewards.
-        model: folder of a Hugging Face causal language model, or of a LoRA adapter with its base model.
+        model: folder of a policy that `groupwise train` wrote, of a Hugging Face causal language model, or of a LoRA adapter with its base.
         adapter: folder of a LoRA adapter to put on `model`.
         groups: how many groups to score, a sample of those nearest to the checkpoint in time, of each prompt one. Groups with a rollout
             beyond the model's context are left out of them.
@@ -70,8 +70,8 @@ def measure_run(
         layers: glob patterns of whole parameter names, such as "*q_proj*"; all that require a gradient where empty.
         sketch_width: width of the sketches; exact inner products where None and all rollouts fit one pass.
         memory_limit: bytes that one pass may take besides the model; 2 GB where None.
-        max_completion_length: tokens at which the sampler cut completions off; that of the settings where None, else the length of the
-            longest completion of the whole log. A completion of that length did not end by itself.
+        max_completion_length: tokens at which the sampler cut completions off; where None, the log says which ended, else that of the
+            settings, else the length of the longest completion of the whole log. A completion of that length did not end by itself.
         zero_mean: whether the scores average to zero within a prompt; where None, all but those of aggregation sequence_mean.
         level: coverage of the intervals.
         progress: called with rollouts done and rollouts in all.
@@ -87,9 +87,9 @@ def measure_run(
     if groups < 2:
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {groups}: 64 give useful intervals")
     sample = sample_groups(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
-    from groupwise.language_models import load_language_model
+    from groupwise.trainer.as_language_model import open_model
 
-    language_model = load_language_model(model) if adapter is None else _with_adapter(model, adapter)
+    language_model = open_model(model, adapter)
     rows, batch, facts, notes = _encoded(language_model, record, sample.rows, max_completion_length)
     used = float(record.config.value("temperature") or 1.0) if temperature is None else temperature
     score, source, exact = _scores(
@@ -133,7 +133,9 @@ def _encoded(
     from groupwise.language_models import encode, tokens_of
 
     limit, guessed = _limit(language_model, record, told)
-    rows = rows.with_columns(pl.Series("full", np.array(_lengths(language_model, rows["completion"].to_list())) >= limit))
+    logged = told is None and "ended" in rows.columns and bool(rows["ended"].is_finite().fill_null(value=False).all())
+    long = np.array(_lengths(language_model, rows["completion"].to_list())) >= limit
+    rows = rows.with_columns(pl.Series("full", rows["ended"].to_numpy() <= 0 if logged else long))
     prompts = [_messages(text) for text in rows["prompt"]]
     before, after = tokens_of(language_model, prompts, rows["completion"].to_list(), ended=(~rows["full"]).to_list())
     total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
@@ -144,11 +146,11 @@ def _encoded(
     full = int(kept["full"].sum())
     facts = {
         "completion_limit": limit,
-        "limit_from": "the longest completion" if guessed else "the settings" if told is None else "the argument",
+        "limit_from": "the log" if logged else "the longest completion" if guessed else "the settings" if told is None else "the argument",
         "cut_off_completions": full,
         "overlong_groups": overlong,
     }
-    return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if guessed else ()))
+    return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if guessed and not logged else ()))
 
 
 def _centre(checkpoint: Path) -> int | None:
@@ -167,13 +169,6 @@ def _messages(text: str) -> str | list[dict[str, Any]]:
         return text
     chat = isinstance(found, list) and all(isinstance(part, dict) and {"role", "content"} <= set(part) for part in found)
     return found if chat else text
-
-
-def _with_adapter(model: Path, adapter: Path) -> LanguageModel:
-    """The model with a LoRA adapter whose base is given apart."""
-    from groupwise.language_models import load_language_model
-
-    return load_language_model(adapter, base=model)
 
 
 def _limit(language_model: LanguageModel, record: RunRecord, told: int | None) -> tuple[int, bool]:

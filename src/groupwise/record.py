@@ -53,6 +53,7 @@ __all__ = [
 
 FORMAT = "groupwise-record"
 VERSION = 1
+COMPANIONS = ("checkpoints", "groupwise-components.json")  # may lie beside a journal, and are never touched
 _JSON, _STEPS, _ROLLOUTS, _JOURNAL = "record.json", "steps.parquet", "rollouts.parquet", "journal.jsonl"
 
 
@@ -301,7 +302,7 @@ class RecordWriter:
     def __init__(self, folder: str | Path, *, name: str = "", config: RunConfig | None = None, meanings: Sequence[Meaning] = ()) -> None:
         """Open or continue the journal in `folder`."""
         home = Path(folder)
-        _check_target(home, force=True)
+        _check_target(home, force=True, beside=COMPANIONS)
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -468,7 +469,7 @@ def _filled(values: Sequence[float], defaults: Sequence[float]) -> list[float]:
     return [default if math.isnan(value) else value for value, default in zip(values, defaults, strict=True)]
 
 
-def _check_target(target: Path, *, force: bool) -> None:
+def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:
     """Raise where writing a record to `target` would touch something that must stay."""
     try:
         if not target.exists() and not target.is_symlink():
@@ -476,7 +477,7 @@ def _check_target(target: Path, *, force: bool) -> None:
         inside = {path.name for path in target.iterdir()} if target.is_dir() and not target.is_symlink() else None
     except OSError as error:
         raise GroupwiseError(f"expected a folder to write at {target}, got {error.strerror}: choose another") from None
-    if inside is None or inside - {_JSON, _STEPS, _ROLLOUTS, _JOURNAL}:
+    if inside is None or inside - {_JSON, _STEPS, _ROLLOUTS, _JOURNAL, *beside}:
         raise OverwriteError(f"expected a new folder at {target}, got something that is not a record: choose another")
     if inside and not force:
         raise OverwriteError(f"expected a new folder at {target}, got a record that is there already: choose another, or force it")

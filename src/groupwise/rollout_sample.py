@@ -170,7 +170,8 @@ def _scorable(record: RunRecord) -> pl.DataFrame:
         raise InsufficientDataError(
             f"expected rollouts with prompt, completion and reward in {record.name}, got none: log them (TRL: log_completions=True)"
         )
-    rows = record.rollouts.select("step", "prompt_id", "prompt", "completion", "reward").drop_nulls()
+    wanted = ("step", "prompt_id", "prompt", "completion", "reward")
+    rows = record.rollouts.select(*wanted, *({"ended"} & set(record.rollouts.columns))).drop_nulls(wanted)
     rows = rows.filter(pl.col("reward").is_finite())
     if not len(rows):
         raise InsufficientDataError(

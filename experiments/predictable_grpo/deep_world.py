@@ -1,0 +1,269 @@
+"""The transformer of the deep experiments: its fixed point, its modes, what linear theory says of them, and training without noise.
+
+The tiny policy on addition mod 10, warmed up to a mean reward of .3, with a KL weight of .5: expected updates over all 100 problems and
+381 completions each, in double precision. The fixed point is kept in the cache of warm-ups. It draws no picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from groupwise.trainer.exact import ExactLoss, ExactWorld
+from groupwise.trainer.policy import Policy, policy_size
+from groupwise.trainer.tasks import Task, make_task
+from groupwise.trainer.warm_up import default_cache, warm_up
+
+Float = NDArray[np.float64]
+KL_WEIGHT = 0.5
+START = 0.3
+ITERATIONS = 1000
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How updates are made.
+
+    Args:
+        lag: none, refresh, fixed or async.
+        momentum: mu.
+        interval: R, updates.
+    """
+
+    lag: str
+    momentum: float
+    interval: int
+
+    def sampled_at(self, update: int) -> int:
+        """The update before which the policy stood that sampled for this one."""
+        if self.lag == "none":
+            return update
+        if self.lag == "fixed":
+            return max(update - self.interval, 0)
+        block = update // self.interval - (1 if self.lag == "async" else 0)
+        return max(block, 0) * self.interval
+
+
+@dataclass(frozen=True)
+class Deep:
+    """The world with its fixed point.
+
+    Args:
+        world: with the KL term in the reward and no ratio.
+        task: addition mod 10.
+        policy: whose parameters `world` leaves alone.
+        point_D: the fixed point.
+        iterations: of the search for it.
+    """
+
+    world: ExactWorld
+    task: Task
+    policy: Policy
+    point_D: torch.Tensor
+    iterations: int
+
+    def with_loss(self, **changes: object) -> ExactWorld:
+        """The same policy with another loss."""
+        return ExactWorld(self.policy, self.task, self.task.train, replace(self.world.loss, **changes))  # type: ignore[arg-type]
+
+
+def deep_world(*, quick: bool = False) -> Deep:
+    """Warm the policy up and find the fixed point, or read both from the cache."""
+    task = make_task("modular_addition", level=1, held_out_share=0.0)
+    policy = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary))
+    warm_up(policy, task, accuracy=START, cache=default_cache())
+    policy = policy.double()
+    world = ExactWorld(policy, task, task.train, ExactLoss(KL_WEIGHT, kl_in="reward"))
+    iterations = 60 if quick else ITERATIONS
+    point = cached(f"point-{iterations}", lambda: climbed(world, world.start_D, iterations).numpy())
+    return Deep(world, task, policy, torch.as_tensor(point), iterations)
+
+
+def cached(name: str, make: Callable[[], Float]) -> Float:
+    """What was made before, from the cache of warm-ups; else made now and kept."""
+    path = default_cache().parent / f"deep-{KL_WEIGHT}-{START}-{name}.npy"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, make())
+    return np.asarray(np.load(path))
+
+
+def climbed(world: ExactWorld, start_D: torch.Tensor, iterations: int) -> torch.Tensor:
+    """The maximum of the objective, by L-BFGS."""
+    parameter_D = start_D.clone().requires_grad_()
+    search = torch.optim.LBFGS(
+        [parameter_D], max_iter=iterations, history_size=50, line_search_fn="strong_wolfe", tolerance_grad=1e-9, tolerance_change=0
+    )
+
+    def loss() -> torch.Tensor:
+        search.zero_grad()
+        value = -world.objective(parameter_D)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    search.step(loss)  # type: ignore[no-untyped-call]
+    return parameter_D.detach()
+
+
+def pull(world: ExactWorld, point_D: torch.Tensor, *, part: str) -> Callable[[Float], Float]:
+    """Products with minus the Jacobian of the expected update: in the present policy, in the one that sampled, or in both at once."""
+
+    def product(vector: Float) -> Float:
+        direction = torch.as_tensor(np.array(vector))
+        parts = {"now": (False,), "stale": (True,), "both": (False, True)}[part]
+        return -np.asarray(sum(world.change_of_update(point_D, direction, stale=stale).numpy() for stale in parts))
+
+    return product
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Both parts of the pull to the fixed point, in a few directions.
+
+    Args:
+        now_KK: of the present policy.
+        stale_KK: of the one that sampled.
+    """
+
+    now_KK: Float
+    stale_KK: Float
+
+    def radius(self, learning_rate: float, setting: Setting) -> float:
+        """The factor by which the fastest growing mode grows: a block for refresh and async, an update else."""
+        size, momentum = len(self.now_KK), setting.momentum
+        zero, one = np.zeros((size, size)), np.eye(size)
+        now, stale = learning_rate * self.now_KK, learning_rate * self.stale_KK
+        if setting.lag == "fixed":
+            depth = setting.interval
+            whole = np.zeros((size * (depth + 2), size * (depth + 2)))
+            blocks = {(0, 0): one - now, (0, depth): -stale, (0, depth + 1): momentum * one}
+            blocks |= {(depth + 1, 0): -now, (depth + 1, depth): -stale, (depth + 1, depth + 1): momentum * one}
+            blocks |= {(row, row - 1): one for row in range(1, depth + 1)}
+            for (row, column), block in blocks.items():
+                whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
+            return float(np.abs(np.linalg.eigvals(whole)).max())
+        update = np.block([[one - now, momentum * one, -stale], [-now, momentum * one, -stale], [zero, zero, one]])
+        block = np.linalg.matrix_power(update, 1 if setting.lag == "none" else setting.interval)
+        if setting.lag == "async":
+            block = np.vstack([block[: 2 * size], np.hstack([one, zero, zero])])
+        else:  # what sampled is where the block began
+            block = np.hstack([block[:, :size] + block[:, 2 * size :], block[:, size : 2 * size]])[: 2 * size]
+        return float(np.abs(np.linalg.eigvals(block)).max())
+
+    def edge(self, setting: Setting, guess: float) -> float:
+        """The smallest learning rate from which a mode grows; looked for from a tenth of a guess on in steps of 4 %."""
+        low = high = guess / 10
+        while self.radius(high, setting) <= 1 + 1e-9:
+            low, high = high, 1.04 * high
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.radius(middle, setting) <= 1 + 1e-9 else (low, middle)
+        return (low + high) / 2
+
+
+def linear(world: ExactWorld, point_D: torch.Tensor, basis_DK: Float) -> Linear:
+    """Both Jacobians between orthonormal directions."""
+    found = []
+    for part in ("now", "stale"):
+        product = pull(world, point_D, part=part)
+        found.append(basis_DK.T @ np.stack([product(column) for column in basis_DK.T], axis=1))
+    return Linear(found[0], found[1])
+
+
+def symmetric(matrix: Float) -> Float:
+    """Eigenvalues of a matrix that is symmetric but for rounding, largest first."""
+    values: Float = eigh((matrix + matrix.T) / 2, eigvals_only=True)[::-1]
+    return values
+
+
+@dataclass(frozen=True)
+class Path:
+    """What was seen on a run.
+
+    Args:
+        along_TK: distance from the fixed point along each direction asked for, before the first update and after each.
+        value_T: mean reward before each update.
+        divergence_T: KL to the reference before each update, nats.
+        end_D: parameters at the end.
+    """
+
+    along_TK: Float
+    value_T: Float
+    divergence_T: Float
+    end_D: torch.Tensor
+
+
+def trained(
+    world: ExactWorld,
+    point_D: torch.Tensor,
+    setting: Setting,
+    *,
+    start_D: torch.Tensor,
+    learning_rate: float,
+    updates: int,
+    watch_DK: Float,
+    held: bool = True,
+    farthest: float = float("inf"),
+    scale_D: torch.Tensor | None = None,
+) -> Path:
+    """Heavy-ball training on expected updates.
+
+    Args:
+        world: policy, task and loss.
+        point_D: the fixed point.
+        setting: of lag and momentum.
+        start_D: parameters at the start; all older policies were there.
+        learning_rate: eta.
+        updates: how many.
+        watch_DK: orthonormal directions.
+        held: take what is left of the update at the fixed point off all updates, so that it is one exactly.
+        farthest: end where any direction watched exceeds this.
+        scale_D: what updates are multiplied by, coordinate by coordinate.
+
+    Returns:
+        What was seen.
+    """
+    watch = torch.as_tensor(watch_DK)
+    rest_D = world.update(point_D)[0] if held else torch.zeros_like(point_D)
+    now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D)
+    seen: dict[int, torch.Tensor] = {}
+    along, value, divergence = [(now_D - point_D) @ watch], [], []
+    for update in range(updates):
+        at = setting.sampled_at(update)
+        step_D, seen[update] = world.update(now_D, seen[at] if at < update else None)
+        seen.pop(update - 2 * setting.interval - 1, None)
+        value.append(float(world.value(seen[update])))
+        divergence.append(float(world.divergence(seen[update])))
+        step_D = step_D - rest_D
+        velocity_D = setting.momentum * velocity_D + learning_rate * (step_D if scale_D is None else scale_D * step_D)
+        now_D = now_D + velocity_D
+        along.append((now_D - point_D) @ watch)
+        if not float(along[-1].abs().max()) < farthest:
+            break
+    return Path(torch.stack(along).numpy(), np.array(value), np.array(divergence), now_D)
+
+
+def growth(series_T: Float) -> float:
+    """The largest root of a linear recursion, order 2 and a constant, fitted to a series: its growth from one number to the next."""
+    late = series_T[len(series_T) // 3 :] / np.abs(series_T).max()
+    columns = np.stack([late[1:-1], late[:-2], np.full(len(late) - 2, np.abs(late).max())], axis=1)
+    weight, *_ = np.linalg.lstsq(columns, late[2:], rcond=None)
+    roots = np.roots([1.0, -weight[0], -weight[1]])
+    if np.iscomplexobj(roots):
+        return float(np.abs(roots[0]))
+    # Of two real roots one may be no mode but the square of the other, where the world bends a little: take the one that is seen.
+    parts = np.stack([*(root ** np.arange(len(late)) for root in roots), np.ones(len(late))], axis=1)
+    share, *_ = np.linalg.lstsq(parts, late, rcond=None)
+    return float(np.abs(roots[np.argmax(np.abs(share[:2] * roots ** (len(late) - 1)))]))
+
+
+def crossing(factor_S: Sequence[float], log_growth_S: Sequence[float]) -> float:
+    """Where a line through growth against the learning rate crosses 0."""
+    slope, intercept = np.polyfit(np.log(np.asarray(factor_S)), np.asarray(log_growth_S), 1)
+    return float(np.exp(-intercept / slope))

@@ -1,0 +1,141 @@
+"""The runner of this folder: cells that each leave one CSV piece, written when it is done; what is there already is not run again.
+
+Ctrl-C loses the cells that were running and nothing else; the same command goes on. It knows no experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of an experiment.
+
+    Args:
+        name: of its file, without ending.
+        function: of a module, called with `arguments`; returns the rows.
+        arguments: plain data.
+    """
+
+    name: str
+    function: Callable[..., Rows]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def options(text: str | None) -> argparse.Namespace:
+    """--quick, --tables, --workers, --limit and --only."""
+    parser = argparse.ArgumentParser(description=(text or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="smallest run that exercises everything; writes no file")
+    parser.add_argument("--tables", action="store_true", help="run nothing: print the tables and draw the pictures of what is there")
+    parser.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many minutes (60)")
+    parser.add_argument("--only", default="", help="only cells whose name has this text")
+    return parser.parse_args()
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows so that the file is whole or absent, with six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
+    partial.replace(path)
+
+
+def read_rows(path: Path) -> Rows:
+    """Read what `write_rows` wrote; numbers are numbers again."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Any:
+    """A whole number, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def pieces(folder: Path) -> dict[str, Rows]:
+    """The rows of every cell that is done, by name."""
+    return {path.stem: read_rows(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
+    """The cells that are not done, in their order."""
+    return [cell for cell in cells if not (folder / f"{cell.name}.csv").exists()]
+
+
+def run_missing(cells: Sequence[Cell], folder: Path, *, workers: int = 1, minutes: float = 60.0) -> list[Cell]:
+    """Run what is missing, in order, and write each piece as it comes; return what is still missing."""
+    wanted, began = missing(cells, folder), time.perf_counter()
+    print(f"{len(cells) - len(wanted)} of {len(cells)} cells are there; {len(wanted)} to run", flush=True)
+    if workers <= 1:
+        for cell in wanted:
+            if time.perf_counter() - began > 60 * minutes:
+                break
+            _done(cell, _timed(cell), folder)
+        return missing(cells, folder)
+    waiting = list(reversed(wanted))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {}
+        while waiting or running:
+            while waiting and len(running) < workers and time.perf_counter() - began < 60 * minutes:
+                cell = waiting.pop()
+                running[pool.submit(_timed, cell)] = cell
+            if not running:
+                break
+            ready = next(as_completed(running))
+            _done(running.pop(ready), ready.result(), folder)
+    return missing(cells, folder)
+
+
+def _timed(cell: Cell) -> tuple[Rows, float]:
+    """Run a cell with one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    return cell.function(**cell.arguments), time.perf_counter() - began
+
+
+def _done(cell: Cell, found: tuple[Rows, float], folder: Path) -> None:
+    """Keep the rows of a cell."""
+    rows, seconds = found
+    write_rows(folder / f"{cell.name}.csv", rows)
+    print(f"{cell.name}: {seconds:.1f} s", flush=True)
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a Markdown table."""
+    print(f"\n{title}\n\n| {' | '.join(header)} |\n{'|---' * len(header)}|")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def say_missing(cells: Sequence[Cell], folder: Path, script: str) -> None:
+    """Say plainly what was not run."""
+    left = missing(cells, folder)
+    if left:
+        kinds = Counter(cell.name.rsplit("-seed", 1)[0] for cell in left)
+        said = ", ".join(name if count == 1 else f"{name} ({count} seeds)" for name, count in kinds.items())
+        print(f"\n{len(left)} of {len(cells)} cells are missing: {said}. `python {script}` runs them.")

@@ -1,0 +1,64 @@
+"""A learned value network: the policy's own architecture with one number at the end of the prompt, taught by the rewards as they come.
+
+A batch gets its values before the critic learns from that batch, so that they do not depend on it and the gradient stays unbiased. It
+weighs no advantage: the trainer's `oracle` takes its values in place of the true ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import torch
+from world import world_task
+
+from groupwise.trainer.credit import Judged
+from groupwise.trainer.policy import Actor, Policy
+from groupwise.trainer.tasks import Task
+
+RATE = 1e-3  # of its Adam
+
+
+class Critic(torch.nn.Module):
+    """V(x) as the logistic of a linear function of the last logits of a copy of the policy.
+
+    Args:
+        policy: copied; at first every value is `value`.
+        value: mean reward at the start.
+    """
+
+    def __init__(self, policy: Policy, value: float) -> None:
+        super().__init__()
+        self.trunk = copy.deepcopy(policy)
+        self.end = torch.nn.Linear(policy.vocabulary_size, 1)
+        with torch.no_grad():
+            self.end.weight.zero_()
+            self.end.bias.fill_(math.log(value / (1 - value)))
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=RATE)
+
+    def forward(self, prompt_PL: torch.Tensor) -> torch.Tensor:
+        """Logits of V(x)."""
+        logit_P: torch.Tensor = self.end(self.trunk(prompt_PL)[:, -1])[:, 0]
+        return logit_P
+
+    def values(self, prompt_PL: torch.Tensor) -> np.ndarray:
+        """V(x) of every prompt."""
+        with torch.no_grad():
+            return np.asarray(self(prompt_PL).sigmoid().double().numpy())
+
+    def learned(self, actor: Actor, task: Task, judged: Judged) -> dict[str, np.ndarray]:
+        """Values of a batch, then one step of Adam on the cross-entropy of its rewards."""
+        prompt_PL = actor.prompt_tokens(task, judged.problems)
+        value_P = self.values(prompt_PL)
+        mean_P = torch.from_numpy(judged.reward_N.reshape(len(value_P), -1).mean(1)).float()
+        self.optimizer.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(self(prompt_PL), mean_P).backward()
+        self.optimizer.step()
+        return {"value": value_P}
+
+
+def critic_values(critic: Critic, policy: Policy, first: int) -> np.ndarray:
+    """Its values of the first training problems."""
+    task = world_task()
+    return critic.values(policy.prompt_tokens(task, task.train[:first]))

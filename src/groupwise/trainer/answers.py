@@ -1,0 +1,187 @@
+r"""The final answer in a text, and whether it is the right one.
+
+The answer is what the last `\boxed{}` holds, else what follows the last `####`, else what follows the last "answer is", else the last
+number. Numbers are compared exactly, other answers as texts and then by math-verify, where that is installed (`math_judge`). No pattern
+here backtracks far. What cannot be decided is None and never a silent "wrong".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Literal
+
+AnswerKind = Literal["number", "math"]
+SameMathematics = Callable[[str, str], bool | None]
+
+_LONGEST_TEXT = 200_000
+_LONGEST_ANSWER = 1_000
+_MOST_BOXES = 20
+_BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
+_DECIMAL = r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})"
+_NUMBER = re.compile(_DECIMAL)
+_PLAIN = re.compile(rf"({_DECIMAL})(?:[eE]([-+]?[0-9]{{1,3}}))?")
+_POWER_OF_TEN = re.compile(rf"({_DECIMAL})(?:\\times|\\cdot|\*)10\^\{{?([-+]?[0-9]{{1,3}})\}}?")
+_RATIO = re.compile(r"([-+]?)([0-9]{1,60})/([0-9]{1,60})")
+_FRACTION = re.compile(r"([-+]?)([0-9]{0,60})\\frac(?:\{([0-9]{1,60})\}|([0-9]))(?:\{([0-9]{1,60})\}|([0-9]))")
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
+_WRITTEN_NUMBER = re.compile(rf"[-+]?{_THOUSANDS.pattern}(?:\.[0-9]{{1,60}})?|{_DECIMAL}")
+_UNIT = re.compile(r"(?:\\(?:text|mbox|mathrm|textbf)\{[^{}]{0,100}\}(?:\^[0-9])?)")
+_DROPPED = ("\\left", "\\right", "\\!", "\\,", "\\;", "\\ ", "\\$", "$", "\\%", "%", "^{\\circ}", "^\\circ", "\\displaystyle")
+_PHRASE = re.compile(r"answer(?: is|:| =)", re.IGNORECASE)
+
+
+def extract_answer(text: str) -> str | None:
+    r"""Return the final answer of a text.
+
+    Args:
+        text: a completion; of a longer one the end is read.
+
+    Returns:
+        The answer as it is written, or None where there is nothing like one.
+
+    Example:
+        >>> extract_answer(r"so \boxed{\frac{1}{2}}."), extract_answer("It costs 3 + 4 = 7 dollars.")
+        ('\\frac{1}{2}', '7')
+    """
+    text = text[-_LONGEST_TEXT:]
+    boxed = _last_boxed(text)
+    if boxed is not None:
+        return boxed.strip()
+    if "####" in text:
+        return text.rsplit("####", 1)[1].strip().split("\n", 1)[0].strip() or None
+    said = [match.end() for match in _PHRASE.finditer(text)]
+    if said:
+        line = text[said[-1] :].lstrip(" :*").split("\n", 1)[0].strip().rstrip(".*").strip()
+        if line:
+            return line
+    numbers = _WRITTEN_NUMBER.findall(text)
+    return numbers[-1] if numbers else None
+
+
+def normalised(answer: str) -> str:
+    r"""Return an answer without what does not change it: spaces, dollar signs, degrees, units in \text, commas of thousands.
+
+    Args:
+        answer: as written.
+
+    Returns:
+        The text to compare.
+
+    Example:
+        >>> normalised(r"\$32,\!348"), normalised(r"5.4 \text{ cents}"), normalised(r"\dfrac{1}{2}")
+        ('32348', '5.4', '\\frac{1}{2}')
+    """
+    text = answer.strip()[:_LONGEST_ANSWER]
+    for dropped in _DROPPED:
+        text = text.replace(dropped, "")
+    text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    without = _UNIT.sub("", text).strip()
+    # A unit is dropped behind something; a word alone is the answer.
+    text = without or re.sub(r"\\(?:text|mbox|mathrm|textbf)\{([^{}]{0,100})\}", r"\1", text)
+    text = "".join(text.split()).rstrip(".")
+    return _without_thousands(text)
+
+
+def number_of(answer: str) -> Fraction | None:
+    r"""Return the number that an answer is.
+
+    Args:
+        answer: a decimal, a fraction, a mixed number, or a decimal times a power of ten; thousands may have commas.
+
+    Returns:
+        The number, exact, or None.
+
+    Example:
+        >>> number_of("1,200.50"), number_of(r"-1\frac{4}{5}"), number_of(r"2 \times 10^{3}"), number_of("x")
+        (Fraction(2401, 2), Fraction(-9, 5), Fraction(2000, 1), None)
+    """
+    text = normalised(answer)
+    if match := _PLAIN.fullmatch(text) or _POWER_OF_TEN.fullmatch(text):
+        return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0)
+    if match := _RATIO.fullmatch(text):
+        return _signed(match[1], 0, match[2], match[3])
+    if match := _FRACTION.fullmatch(text):
+        return _signed(match[1], int(match[2] or 0), match[3] or match[4], match[5] or match[6])
+    return None
+
+
+def _signed(sign: str, whole: int, above: str, below: str) -> Fraction | None:
+    """Return a mixed number."""
+    if not int(below):
+        return None
+    size = whole + Fraction(int(above), int(below))
+    return -size if sign == "-" else size
+
+
+def is_right(
+    gold: str, found: str | None, *, kind: AnswerKind = "math", tolerance: float = 0.0, same: SameMathematics | None = None
+) -> bool | None:
+    """Say whether an answer is the right one.
+
+    Args:
+        gold: the right answer.
+        found: what was extracted; None where nothing was.
+        kind: number, where the last number of `found` counts, or math, where the whole of it does.
+        tolerance: relative, for numbers; a right answer with six decimals or more counts as rounded besides.
+        same: what decides on mathematics that differs as text; see `math_judge`.
+
+    Returns:
+        Whether it is right; None where it cannot be decided.
+
+    Example:
+        >>> is_right("18", "$18 a day", kind="number"), is_right("1/2", "0.5"), is_right("x+1", "1+x")
+        (True, True, None)
+    """
+    if found is None or not found.strip():
+        return False
+    if normalised(gold) == normalised(found):
+        return True
+    right, given = number_of(gold), number_of(found)
+    if right is not None and given is None and kind == "number":
+        numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(found))]
+        given = number_of(numbers[-1]) if numbers else None
+    if right is not None and given is not None:
+        return _close(right, given, gold, tolerance)
+    if kind == "number":
+        return bool(_words(gold)) and _words(gold) == _words(found)
+    if len(found) > _LONGEST_ANSWER:
+        return False
+    return None if same is None else same(gold, found)
+
+
+def _without_thousands(text: str) -> str:
+    """Return the beginning of a text without commas of thousands; spaces stay, so that numbers stay apart."""
+    return _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text[:_LONGEST_ANSWER])
+
+
+def _close(right: Fraction, given: Fraction, gold: str, tolerance: float) -> bool:
+    """Say whether two numbers are the same, within a tolerance or the last place of a rounded one."""
+    decimals = len(normalised(gold).partition(".")[2]) if "." in gold and "e" not in gold.lower() else 0
+    rounding = Fraction(1, 2 * 10**decimals) if decimals >= 6 else Fraction(0)
+    return abs(right - given) <= max(rounding, abs(right) * Fraction(tolerance))
+
+
+def _words(text: str) -> str:
+    """Return the letters and figures of a text, in lower case."""
+    return "".join(symbol for symbol in text.casefold() if symbol.isalnum() or symbol == ":")
+
+
+def _last_boxed(text: str) -> str | None:
+    r"""Return what the last closed \boxed{} holds; of many unclosed ones only the last few are looked at."""
+    for match in [*_BOX.finditer(text)][: -_MOST_BOXES - 1 : -1]:
+        content = _balanced(text, match.end())
+        if content is not None:
+            return content
+    return None
+
+
+def _balanced(text: str, start: int) -> str | None:
+    """Return the text from a place up to the brace that closes it."""
+    depth = 1
+    for place in range(start, min(len(text), start + 10 * _LONGEST_ANSWER)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if not depth:
+            return text[start:place]
+    return None

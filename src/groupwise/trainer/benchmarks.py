@@ -1,0 +1,370 @@
+r"""Benchmarks of mathematics: which there are, and their problems read from files in the layouts in which they are published.
+
+JSONL, JSON, Parquet and CSV are read, verl's layout (`prompt`, `reward_model`) for every benchmark; nothing is fetched, and nothing in a
+file is run. Problems that are variants of one template form a cluster. It judges no answer (`answers`) and asks no model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.trainer.answers import AnswerKind, extract_answer, number_of
+
+Row = Mapping[str, Any]
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+_LONGEST_QUESTION = 100_000
+_SUBSET_SEED = 0
+
+
+class UnreadableBenchmarkError(GroupwiseError):
+    """No benchmark can be made of this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One problem of a benchmark.
+
+    Args:
+        number: row of the file, from 0.
+        text: as the model is asked.
+        answer: the right one.
+        cluster: problems with the same label are variants of one another.
+        tolerance: relative, for a number.
+    """
+
+    number: int
+    text: str
+    answer: str
+    cluster: str
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """An entry of the registry.
+
+    Args:
+        name: as `--benchmark` takes it.
+        meaning: one line.
+        size: problems of the published file.
+        kind: of its answers.
+        questions: columns of the question, the first that is there.
+        answers: columns of the answer, the first that is there.
+        example: a row in its layout, our own.
+        body: column that stands before the question.
+        solution: column whose box holds the answer, where no column of answers is there.
+        cluster: column of the template.
+        error: column of the absolute error that an answer may have.
+        tolerance: relative, for numbers.
+        files: regular expression that names of its files match.
+    """
+
+    name: str
+    meaning: str
+    size: int
+    kind: AnswerKind
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+    example: Mapping[str, object]
+    body: tuple[str, ...] = ()
+    solution: str | None = None
+    cluster: str | None = None
+    error: str | None = None
+    tolerance: float = 0.0
+    files: str = ""
+
+
+_PROBLEM = ("problem", "question", "Problem", "Question")
+_STEPS = "He has 2 + 3 = <<2+3=5>>5 pens.\n#### 5"
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    Benchmark(
+        "gsm8k", "school arithmetic in words", 1319, "number", ("question",), ("answer",),
+        {"question": "Tom has 2 pens and buys 3. How many has he?", "answer": _STEPS},
+        files=r"gsm-?_?8k",
+    ),
+    Benchmark(
+        "math500", "500 problems of MATH", 500, "math", _PROBLEM, ("answer",),
+        {"problem": "What is $x$ if $2x = 1$?", "answer": "\\frac{1}{2}"},
+        solution="solution", files=r"math-?_?500",
+    ),
+    Benchmark(
+        "math", "competition mathematics, all 5000 test problems", 5000, "math", _PROBLEM, ("answer",),
+        {"problem": "What is $1 + 1$?", "solution": "It is $\\boxed{2}$.", "level": "Level 1", "type": "Algebra"},
+        solution="solution", files=r"(?<![a-z])(?<!minerva[-_])math(?!-?_?500)(?![a-z])",
+    ),
+    Benchmark(
+        "aime24", "American Invitational Mathematics Examination 2024", 30, "math", _PROBLEM, ("answer", "Answer", "expected_answer"),
+        {"id": 60, "problem": "What is $20 + 4$?", "answer": "024"},
+        files=r"aime-?_?(?:20)?24",
+    ),
+    Benchmark(
+        "aime25", "American Invitational Mathematics Examination 2025", 30, "math", _PROBLEM, ("answer", "Answer", "expected_answer"),
+        {"question": "What is $20 + 5$?", "answer": "25"},
+        files=r"aime-?_?(?:20)?25",
+    ),
+    Benchmark(
+        "amc23", "American Mathematics Competitions 2023", 40, "math", _PROBLEM, ("answer",),
+        {"id": 0, "problem": "What is $20 + 7$?", "answer": 27.0},
+        files=r"amc-?_?(?:20)?23",
+    ),
+    Benchmark(
+        "minerva", "undergraduate sciences (OCW)", 272, "math", _PROBLEM, ("answer",),
+        {"problem": "What is the speed of light in m/s?", "solution": "About \\boxed{3e8}.", "type": "Physics"},
+        solution="solution", tolerance=1e-4, files=r"minerva",
+    ),
+    Benchmark(
+        "olympiadbench", "olympiad problems in English, text only", 675, "math", _PROBLEM, ("final_answer", "answer"),
+        {"question": "Find the least prime.", "final_answer": ["$2$"], "answer_type": "Numerical", "error": None},
+        error="error", files=r"olympiad",
+    ),
+    Benchmark(
+        "svamp", "arithmetic in words, varied to mislead", 1000, "number", ("question_concat", "Question", "question"),
+        ("Answer", "answer"),
+        {"Body": "Tom has 2 pens and 3 books", "Question": "How many pens has he?", "Answer": 2.0},
+        body=("Body", "body"), files=r"svamp",
+    ),
+    Benchmark(
+        "asdiv", "arithmetic in words of many types", 2215, "number", ("question", "Question"), ("answer", "Answer"),
+        {"body": "Tom has 2 pens and buys 3.", "question": "How many has he?", "answer": "5 (pens)"},
+        body=("body", "Body"), files=r"asdiv",
+    ),
+    Benchmark(
+        "mawps", "arithmetic in words, older collections", 2065, "number", ("input", "question", "Question"),
+        ("target", "result", "answer", "Answer"),
+        {"input": "Tom has 2 pens and buys 3 . How many has he ?", "target": 5.0},
+        files=r"mawps",
+    ),
+    Benchmark(
+        "gsm_symbolic", "GSM8K templates with other names and numbers; a template is a cluster", 5000, "number", ("question",), ("answer",),
+        {"id": 7, "instance": 3, "question": "Tom has 2 pens and buys 3. How many has he?", "answer": _STEPS, "original_id": 1},
+        cluster="id", files=r"gsm-?_?symbolic",
+    ),
+)  # fmt: skip
+
+
+def benchmark_by_name(name: str) -> Benchmark:
+    """Return the entry of a name.
+
+    Raises:
+        InvalidArgumentError: no such name.
+
+    Example:
+        >>> benchmark_by_name("aime24").size
+        30
+    """
+    for entry in BENCHMARKS:
+        if entry.name == name:
+            return entry
+    raise InvalidArgumentError(f"expected a benchmark of {', '.join(entry.name for entry in BENCHMARKS)}; got {name!r}")
+
+
+def benchmark_file(entry: Benchmark, folder: Path) -> Path:
+    """Return the one file of a folder that is a benchmark's, by its name.
+
+    Raises:
+        UnreadableBenchmarkError: no folder, none or several.
+    """
+    if not folder.is_dir():
+        raise UnreadableBenchmarkError(f"expected a folder with benchmark files, got {folder}, which is none: name one with --data")
+    found = sorted(
+        path for path in folder.rglob("*") if path.suffix in SUFFIXES and re.search(entry.files, str(path.relative_to(folder)).lower())
+    )
+    if len(found) == 1:
+        return found[0]
+    came = f"{len(found)}: {', '.join(path.name for path in found[:4])}" if found else "none"
+    raise UnreadableBenchmarkError(
+        f"expected one file of {entry.name} in {folder}, got {came}: name it, as {entry.name}={found[0] if found else 'FILE'}"
+    )
+
+
+def load_benchmark(name: str, path: str | Path, *, problems: int | None = None, seed: int = _SUBSET_SEED) -> tuple[Question, ...]:
+    """Read the problems of a benchmark.
+
+    Args:
+        name: of an entry of `BENCHMARKS`.
+        path: of the file.
+        problems: so many, drawn at random; all where None or more than there are.
+        seed: of that draw.
+
+    Returns:
+        The problems in the order of the file.
+
+    Raises:
+        UnreadableBenchmarkError: the file cannot be read, or a row has no question or no answer.
+        InvalidArgumentError: no such benchmark, or no problem asked for.
+
+    Example:
+        >>> load_benchmark("gsm8k", "no/such/file.jsonl")
+        Traceback (most recent call last):
+        ...
+        groupwise.trainer.benchmarks.UnreadableBenchmarkError: expected a file of gsm8k, got no/such/file.jsonl, which is none: give ...
+    """
+    entry = benchmark_by_name(name)
+    if problems is not None and problems < 1:
+        raise InvalidArgumentError(f"expected 1 problem or more, got {problems}")
+    path = Path(path)
+    if not path.is_file():
+        raise UnreadableBenchmarkError(f"expected a file of {name}, got {path}, which is none: give its path")
+    found = tuple(question_of(entry, row, number, path) for number, row in enumerate(_rows(path)))
+    if not found:
+        raise UnreadableBenchmarkError(f"expected problems in {path}, got none: copy the file again")
+    if problems is None or problems >= len(found):
+        return found
+    import numpy as np
+
+    return tuple(found[place] for place in sorted(np.random.default_rng(seed).choice(len(found), problems, replace=False)))
+
+
+def question_of(entry: Benchmark, row: Row, number: int = 0, path: Path | str = "the row") -> Question:
+    """Return the problem of one row.
+
+    Args:
+        entry: of the benchmark.
+        row: of its file.
+        number: of the row, from 0.
+        path: of the file, for messages.
+
+    Returns:
+        The problem.
+
+    Raises:
+        UnreadableBenchmarkError: no question or no answer.
+
+    Example:
+        >>> entry = benchmark_by_name("asdiv")
+        >>> question_of(entry, entry.example).answer
+        '5'
+    """
+    where = f"row {number + 1} of {path}"
+    text, answer = _verl(row) if isinstance(row.get("reward_model"), dict) else (_question(entry, row), _answer(entry, row))
+    if not text or len(text) > _LONGEST_QUESTION:
+        came = f"one of {len(text)} characters" if text else f"only the columns {', '.join(map(str, list(row)[:8]))}"
+        raise UnreadableBenchmarkError(f"expected a question of {entry.name} ({' or '.join(entry.questions)}) in {where}, got {came}")
+    if not answer:
+        columns = " or ".join((*entry.answers, *((entry.solution,) if entry.solution else ())))
+        raise UnreadableBenchmarkError(f"expected an answer of {entry.name} ({columns}) in {where}, got none: mend or remove the row")
+    template = row.get(entry.cluster) if entry.cluster else None
+    cluster = str(number) if template is None else f"template {template}"
+    return Question(number, text, answer, cluster, max(entry.tolerance, _relative_error(entry, row, answer)))
+
+
+def _relative_error(entry: Benchmark, row: Row, answer: str) -> float:
+    """Return the error that a numeric answer may have, relative to it."""
+    error, right = number_of(_text(row.get(entry.error)) if entry.error else ""), number_of(answer)
+    return float(abs(error / right)) if error and right else 0.0
+
+
+def _question(entry: Benchmark, row: Row) -> str:
+    """Return the question with what stands before it."""
+    column = next((name for name in entry.questions if _text(row.get(name))), None)
+    if column is None:
+        return ""
+    # A question that holds its body already stands in a column of its own.
+    body = "" if column == "question_concat" else next((_text(row[name]) for name in entry.body if _text(row.get(name))), "")
+    return f"{body}{'' if not body or body[-1] in '.?!,' else '.'} {_text(row[column])}".strip()
+
+
+def _answer(entry: Benchmark, row: Row) -> str:
+    """Return the right answer of a row."""
+    for name in entry.answers:
+        value = row.get(name)
+        # OlympiadBench has a list of one text, which may hold several answers.
+        value = ", ".join(map(_text, value)) if isinstance(value, list) else value
+        if _text(value):
+            return _bare(entry, _text(value))
+    solution = _text(row.get(entry.solution)) if entry.solution else ""
+    return (extract_answer(solution) or "") if solution else ""
+
+
+def _bare(entry: Benchmark, answer: str) -> str:
+    """Return an answer without working and unit."""
+    if "####" in answer:
+        return extract_answer(answer) or ""
+    if entry.name == "asdiv":
+        return answer.split("(", 1)[0].strip() or answer
+    return answer.strip("$ ") or answer
+
+
+def _verl(row: Row) -> tuple[str, str]:
+    """Return question and answer of a row in verl's layout."""
+    extra, messages = row.get("extra_info"), row.get("prompt")
+    question = _text(extra.get("question")) if isinstance(extra, dict) else ""
+    if not question and isinstance(messages, list | tuple):
+        contents = [_text(message.get("content")) for message in messages if isinstance(message, dict) and message.get("role") == "user"]
+        question = contents[-1] if contents else ""
+    return question, _text(row["reward_model"].get("ground_truth"))
+
+
+def _text(value: object) -> str:
+    """Return a text, or a finite number without a needless .0, as text; nothing for anything else."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else str(value) if abs(value) < float("inf") else ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**100 else ""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _rows(path: Path) -> Sequence[Row]:
+    """Return the rows of a file."""
+    readers: dict[str, Callable[[Path], Sequence[Row]]] = {".jsonl": _jsonl, ".json": _json, ".parquet": _table, ".csv": _table}
+    if path.suffix not in readers:
+        raise UnreadableBenchmarkError(f"expected {', '.join(SUFFIXES)}, got {path}: convert it")
+    try:
+        return readers[path.suffix](path)
+    except OSError as error:
+        raise UnreadableBenchmarkError(f"expected to read {path}, got {error.strerror or type(error).__name__}: check the file") from None
+    except UnicodeDecodeError:
+        raise UnreadableBenchmarkError(f"expected UTF-8 in {path}, got other bytes: convert it") from None
+
+
+def _parsed(text: str, where: str) -> Any:
+    """Return what a JSON text says."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBenchmarkError(f"expected JSON in {where}, got {type(error).__name__}: copy the file again") from None
+
+
+def _jsonl(path: Path) -> list[Row]:
+    """Return the objects of a file with one a line."""
+    rows: list[Row] = []
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            row = _parsed(line, f"line {number} of {path}")
+            if not isinstance(row, dict):
+                raise UnreadableBenchmarkError(
+                    f"expected an object in line {number} of {path}, got {type(row).__name__}: copy the file again"
+                )
+            rows.append(row)
+    return rows
+
+
+def _json(path: Path) -> list[Row]:
+    """Return the objects of a list, alone or as the one list of an object."""
+    found = _parsed(path.read_text(encoding="utf-8-sig"), str(path))
+    if isinstance(found, dict):
+        lists = [value for value in found.values() if isinstance(value, list)]
+        found = lists[0] if len(lists) == 1 else found
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise UnreadableBenchmarkError(f"expected a list of objects in {path}, got {type(found).__name__}: write one object a problem")
+    return found
+
+
+def _table(path: Path) -> list[Row]:
+    """Return the rows of a table."""
+    import polars as pl
+
+    try:
+        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise UnreadableBenchmarkError(f"expected a table in {path}, got {type(error).__name__}: copy the file again") from None
+    return list(table.iter_rows(named=True))

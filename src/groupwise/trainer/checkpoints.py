@@ -1,0 +1,359 @@
+"""Checkpoints: a policy as a GPT-2 folder that Hugging Face opens too, and the state of a run beside it; safetensors and JSON only.
+
+A folder appears whole or not at all. Nothing pickled is written or read, and nothing is trained.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.trainer.vocabulary import END, PAD, Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groupwise.trainer.policy import Policy, PolicySize
+
+WEIGHTS, CONFIG, STATE, STATE_ABOUT, NOTE = "model.safetensors", "config.json", "state.safetensors", "state.json", "note.json"
+_STATE_FORMAT = 1
+
+
+class UnreadableCheckpointError(GroupwiseError):
+    """A folder holds no checkpoint that fits."""
+
+
+# Our names and GPT-2's; the latter keeps the weights of linear layers transposed.
+_BLOCK = {
+    "norm_attention": "ln_1",
+    "query_key_value": "attn.c_attn",
+    "project": "attn.c_proj",
+    "norm_feed": "ln_2",
+    "up": "mlp.c_fc",
+    "down": "mlp.c_proj",
+}
+_TRANSPOSED = ("query_key_value.weight", "project.weight", "up.weight", "down.weight")
+
+
+def _names(layers: int) -> dict[str, str]:
+    """Our names of the weights -> GPT-2's."""
+    names = {"token.weight": "transformer.wte.weight", "position.weight": "transformer.wpe.weight", "head.weight": "lm_head.weight"}
+    for kind in ("weight", "bias"):
+        names[f"norm.{kind}"] = f"transformer.ln_f.{kind}"
+        for layer in range(layers):
+            names |= {f"blocks.{layer}.{ours}.{kind}": f"transformer.h.{layer}.{theirs}.{kind}" for ours, theirs in _BLOCK.items()}
+    return names
+
+
+def save_policy(policy: Policy, folder: str | Path, vocabulary: Vocabulary) -> Path:
+    """Write a policy as a folder that `load_policy`, transformers and `groupwise components --model` open.
+
+    Args:
+        policy: to be saved.
+        folder: made, or replaced where it holds a checkpoint.
+        vocabulary: of its tokens.
+
+    Returns:
+        The folder.
+
+    Raises:
+        GroupwiseError: the folder cannot be written.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from groupwise.trainer.policy import Policy, policy_size
+        >>> policy = Policy(policy_size("tiny"), vocabulary_size=4)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     again = load_policy(save_policy(policy, home + "/policy", Vocabulary("ab")))
+        >>> bool((again.head.weight == policy.head.weight).all())
+        True
+    """
+    with WholeFolder(Path(folder)) as partial:
+        write_policy(policy, partial, vocabulary)
+    return Path(folder)
+
+
+def write_policy(policy: Policy, folder: Path, vocabulary: Vocabulary) -> None:
+    """Write the files of a policy.
+
+    Args:
+        policy: to be saved.
+        folder: that is there.
+        vocabulary: of its tokens.
+    """
+    from safetensors.torch import save_file
+
+    own = policy.state_dict()
+    tensors = {}
+    for ours, theirs in _names(policy.size.layers).items():
+        tensor = own[ours].detach().float().cpu()
+        tensors[theirs] = (tensor.T if ours.endswith(_TRANSPOSED) else tensor).contiguous().clone()
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    _write_json(folder / CONFIG, _configuration(policy))
+    _write_json(folder / "tokenizer.json", _tokenizer(vocabulary))
+    names = {"pad_token": "<pad>", "eos_token": "<end>", "padding_side": "left", "clean_up_tokenization_spaces": False}
+    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+
+
+def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabulary_size: int | None = None, device: str = "cpu") -> Policy:
+    """Read a policy.
+
+    Args:
+        folder: as `save_policy` wrote it.
+        size: that it must have, or None for any.
+        vocabulary_size: tokens that it must have, or None for any.
+        device: where it is put, as torch names it.
+
+    Returns:
+        The policy, in single precision.
+
+    Raises:
+        UnreadableCheckpointError: no such checkpoint, a damaged one, or one of another size.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from groupwise.trainer.policy import SIZES, Policy
+
+    home = Path(folder)
+    configuration = _read_json(home / CONFIG)
+    found, tokens, context = _size_of(configuration, home)
+    if size is not None and (found.width, found.layers, found.heads) != (size.width, size.layers, size.heads):
+        raise UnreadableCheckpointError(
+            f"expected a policy of size {size.name} (width {size.width}, {size.layers} layers, {size.heads} heads) in {home}, got"
+            f" {found.name} (width {found.width}, {found.layers} layers, {found.heads} heads): take another checkpoint"
+            + (f", or --size {found.name}" if found in SIZES else "")
+        )
+    if vocabulary_size is not None and tokens != vocabulary_size:
+        raise UnreadableCheckpointError(
+            f"expected a policy of {vocabulary_size} tokens in {home}, got one of {tokens}: it was trained on a task with other symbols"
+        )
+    try:
+        tensors = load_file(home / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableCheckpointError(
+            f"expected weights in {home / WEIGHTS}, got {_first_line(error)}: take another checkpoint"
+        ) from None
+    policy = Policy(found, vocabulary_size=tokens, context=context)
+    expected = policy.state_dict()
+    state = {}
+    for ours, theirs in _names(found.layers).items():
+        tensor = tensors.get(theirs)
+        tensor = tensor.T if tensor is not None and ours.endswith(_TRANSPOSED) else tensor
+        if tensor is None or tensor.shape != expected[ours].shape:
+            came = "none" if tensor is None else str(tuple(tensor.shape))
+            raise UnreadableCheckpointError(
+                f"expected {theirs} of shape {tuple(expected[ours].shape)} in {home}, got {came}: the weights are not of this configuration"
+            )
+        state[ours] = tensor
+    policy.load_state_dict(state)
+    return policy.to(device)
+
+
+def _size_of(configuration: Mapping[str, Any], home: Path) -> tuple[PolicySize, int, int]:
+    """Return size, tokens and context that a configuration tells of."""
+    from groupwise.trainer.policy import SIZES, PolicySize
+
+    try:
+        if configuration["model_type"] != "gpt2" or configuration["activation_function"] != "gelu":
+            raise KeyError("model_type")
+        width, layers, heads = (int(configuration[name]) for name in ("n_embd", "n_layer", "n_head"))
+        tokens, context = int(configuration["vocab_size"]), int(configuration["n_positions"])
+        if min(width, layers, heads, tokens, context) < 1 or width % heads:
+            raise ValueError("n_embd")
+    except (KeyError, TypeError, ValueError):
+        raise UnreadableCheckpointError(
+            f"expected the configuration of a policy in {home / CONFIG}, got something else: give a folder that groupwise train wrote"
+        ) from None
+    known = [size for size in SIZES if (size.width, size.layers, size.heads) == (width, layers, heads)]
+    return known[0] if known else PolicySize("another", width, layers, heads), tokens, context
+
+
+def _configuration(policy: Policy) -> dict[str, Any]:
+    """What transformers needs to know to build the same network."""
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": policy.size.width,
+        "n_layer": policy.size.layers,
+        "n_head": policy.size.heads,
+        "n_positions": policy.context,
+        "vocab_size": policy.vocabulary_size,
+        "activation_function": "gelu",
+        "layer_norm_epsilon": 1e-5,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": END,
+        "pad_token_id": PAD,
+        "dtype": "float32",
+    }
+
+
+def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The tokens as a tokenizer file: one a character; a character without a token is PAD."""
+    numbers = {"<pad>": PAD, "<end>": END} | {symbol: vocabulary.encode(symbol)[0] for symbol in vocabulary.symbols}
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": PAD, "content": "<pad>", **special}, {"id": END, "content": "<end>", **special}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "<pad>|<end>|."}, "behavior": "Isolated", "invert": False},
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": numbers, "unk_token": "<pad>"},
+    }
+
+
+def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write the state of a run.
+
+    Args:
+        folder: that is there.
+        tensors: by name.
+        about: plain data.
+    """
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, folder / STATE)
+    _write_json(folder / STATE_ABOUT, {"format": _STATE_FORMAT, **about})
+
+
+def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_state` wrote.
+
+    Args:
+        folder: of the state.
+
+    Returns:
+        Tensors by name, and what was told of them.
+
+    Raises:
+        UnreadableCheckpointError: it is not there, or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    about = _read_json(folder / STATE_ABOUT)
+    if about.get("format") != _STATE_FORMAT:
+        raise UnreadableCheckpointError(
+            f"expected the state of a run in format {_STATE_FORMAT} in {folder}, got {str(about.get('format'))[:20]}: use the"
+            " groupwise that wrote it"
+        )
+    try:
+        return load_file(folder / STATE), about
+    except (OSError, SafetensorError) as error:
+        raise UnreadableCheckpointError(
+            f"expected the state of a run in {folder / STATE}, got {_first_line(error)}: go back to an older checkpoint"
+        ) from None
+
+
+def write_note(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write what is to be remembered of a checkpoint beside it.
+
+    Args:
+        folder: of the checkpoint.
+        about: what JSON can hold.
+    """
+    _write_json(folder / NOTE, about)
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """Read what `write_note` wrote.
+
+    Args:
+        folder: of the checkpoint.
+
+    Returns:
+        What was to be remembered.
+
+    Raises:
+        UnreadableCheckpointError: it is not there, or damaged.
+    """
+    return _read_json(folder / NOTE)
+
+
+class WholeFolder:
+    """A folder that appears, with everything written into it, when the block ends without an error.
+
+    Args:
+        target: where it will be; an older one there is replaced.
+
+    Raises:
+        GroupwiseError: it cannot be written.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+
+    def __enter__(self) -> Path:
+        """Return the folder to write into."""
+        try:
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir()
+        except OSError as error:
+            raise GroupwiseError(self._refusal(error)) from None
+        return self._partial
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Give the folder its name, or remove it."""
+        try:
+            if kind is None:
+                self._finish()
+            elif isinstance(error, OSError):
+                raise GroupwiseError(self._refusal(error)) from None
+        except OSError as failure:
+            raise GroupwiseError(self._refusal(failure)) from None
+        finally:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _finish(self) -> None:
+        """Wait until the files are on the disk and rename."""
+        for path in self._partial.rglob("*"):
+            if path.is_file():
+                with path.open("r+b") as file:
+                    os.fsync(file.fileno())
+        if self._target.exists():
+            retired = self._target.parent / f".{self._target.name}.retired-{os.getpid()}"
+            self._target.rename(retired)
+            self._partial.rename(self._target)
+            shutil.rmtree(retired, ignore_errors=True)
+        else:
+            self._partial.rename(self._target)
+
+    def _refusal(self, error: OSError) -> str:
+        """Say what could not be done."""
+        return f"expected to write {self._target}, got {error.strerror or error}: choose a folder that you can write"
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON file."""
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableCheckpointError(f"expected a checkpoint with {path}, got {_first_line(error)}: give the folder of one") from None
+    if not isinstance(found, dict):
+        raise UnreadableCheckpointError(f"expected an object in {path}, got {type(found).__name__}: give the folder of a checkpoint")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (said.strip().splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,307 @@
+r"""What answers to a benchmark say about a model: mean@n, pass@k, both with intervals, two models compared problem by problem.
+
+The problems of a benchmark are the draws, not the answers: errors are clustered by problem, and by template where problems are variants of
+one. It samples nothing, reads nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, finite_or_none, student_quantile, wilson
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How often a model answered each problem of a benchmark rightly.
+
+    Args:
+        benchmark: its name.
+        right_P: right answers of each problem.
+        samples: answers of each problem.
+        cluster_P: label of each problem's cluster; problems with the same label are variants of one another.
+        undecided: answers that could not be judged; they count as wrong.
+        cut: answers that ended at the limit of tokens.
+        too_long: problems that did not fit into the model's context; they count as wrong.
+
+    Raises:
+        InvalidArgumentError: numbers that do not fit together.
+        InsufficientDataError: no problem.
+
+    Example:
+        >>> Answers("gsm8k", np.array([0, 4]), 4, np.array(["0", "1"])).problems
+        2
+    """
+
+    benchmark: str
+    right_P: NDArray[np.int64]
+    samples: int
+    cluster_P: NDArray[Any]
+    undecided: int = 0
+    cut: int = 0
+    too_long: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the counts."""
+        if not len(self.right_P):
+            raise InsufficientDataError(f"expected problems of {self.benchmark}, got none")
+        if len(self.right_P) != len(self.cluster_P) or self.samples < 1:
+            raise InvalidArgumentError(
+                f"expected a cluster a problem and 1 sample or more, got {len(self.right_P)}, {len(self.cluster_P)} and {self.samples}"
+            )
+        if int(self.right_P.min()) < 0 or int(self.right_P.max()) > self.samples:
+            raise InvalidArgumentError(f"expected from 0 to {self.samples} right answers of a problem of {self.benchmark}, got others")
+
+    @property
+    def problems(self) -> int:
+        """How many there are."""
+        return len(self.right_P)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean over problems with its clustered standard error.
+
+    Args:
+        interval: the mean and its interval.
+        error: standard error; NaN for a single cluster.
+        clusters: independent draws behind it.
+    """
+
+    interval: Interval
+    error: float
+    clusters: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.interval.as_dict(), "standard_error": finite_or_none(self.error), "clusters": self.clusters}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One model against another on the same problems.
+
+    Args:
+        benchmark: its name.
+        difference: mean of second minus first, with its interval.
+        error: clustered standard error of the difference; NaN for a single cluster.
+        better: problems that the second answers more often.
+        worse: problems that it answers less often.
+        same: problems with no difference.
+    """
+
+    benchmark: str
+    difference: Interval
+    error: float
+    better: int
+    worse: int
+    same: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        counts = {"better": self.better, "worse": self.worse, "same": self.same}
+        return {"benchmark": self.benchmark, **self.difference.as_dict(), "standard_error": finite_or_none(self.error), **counts}
+
+
+def mean_at(answers: Answers, *, level: float = 0.95) -> Score:
+    r"""Return mean@n: the share of right answers.
+
+    $\bar m = \frac1P \sum_p c_p/n$
+
+    Args:
+        answers: c_p right ones of n for each of P problems.
+        level: of the interval.
+
+    Returns:
+        The mean, its clustered error and interval; see `clustered_share`.
+
+    Raises:
+        InvalidArgumentError: a level outside (0, 1).
+
+    Example:
+        >>> mean_at(Answers("gsm8k", np.array([0, 4, 2]), 4, np.arange(3))).interval.value
+        0.5
+    """
+    return clustered_share(answers.right_P / answers.samples, answers.cluster_P, level=level)
+
+
+def pass_at(answers: Answers, k: int, *, level: float = 0.95) -> Score:
+    r"""Return pass@k: the chance that one of k answers is right, estimated without bias from n >= k.
+
+    $\frac1P \sum_p \left[1 - \binom{n - c_p}{k} / \binom{n}{k}\right]$
+
+    Args:
+        answers: c_p right ones of n for each of P problems.
+        k: answers that one may try.
+        level: of the interval.
+
+    Returns:
+        The mean over problems, its clustered error and interval.
+
+    Raises:
+        InvalidArgumentError: a k outside 1..n, or a level outside (0, 1).
+
+    Example:
+        >>> round(pass_at(Answers("gsm8k", np.array([1, 2]), 4, np.arange(2)), 2).interval.value, 4)
+        0.6667
+
+    Source: Chen et al. (2021), arXiv 2107.03374, section 2.1.
+    """
+    if not 1 <= k <= answers.samples:
+        raise InvalidArgumentError(f"expected k from 1 to {answers.samples}, the answers of a problem, got {k}: sample more")
+    return clustered_share(pass_chance(answers.right_P, answers.samples, k), answers.cluster_P, level=level)
+
+
+def pass_chance(right_P: NDArray[np.int64], samples: int, k: int) -> Float:
+    r"""Return the unbiased estimate of pass@k of each problem.
+
+    $1 - \prod_{i=0}^{k-1} \frac{n - c - i}{n - i}$, which needs no large factorial
+
+    Args:
+        right_P: right answers c.
+        samples: n.
+        k: answers that one may try, at most n.
+
+    Returns:
+        One number a problem, in [0, 1].
+
+    Example:
+        >>> pass_chance(np.array([0, 1, 3]), 4, 2).tolist()
+        [0.0, 0.5, 1.0]
+
+    Source: Chen et al. (2021), arXiv 2107.03374, section 2.1; written as a product.
+    """
+    place_K = np.arange(k)
+    factor_PK = np.maximum(samples - right_P[:, None] - place_K, 0) / (samples - place_K)
+    return np.asarray(1 - factor_PK.prod(axis=1), dtype=np.float64)
+
+
+def clustered_share(value_P: Float, cluster_P: NDArray[Any], *, level: float = 0.95) -> Score:
+    r"""Return the mean of values in [0, 1], one a problem, whose clusters are independent draws.
+
+    $\widehat{\mathrm{se}}^2 = \frac{C}{C-1} \sum_c \Big(\sum_{p \in c} (m_p - \bar m)\Big)^2 / P^2$
+
+    The interval is Wilson's for $n^* = \bar m (1 - \bar m)/\mathrm{se}^2$ answers, the number of independent ones that would have this
+    error, times $(z/t_{C-1})^2$ for the few clusters that the error itself comes from. Where all problems agree there is no error to
+    see, and every cluster counts as one answer.
+
+    Args:
+        value_P: one value a problem.
+        cluster_P: its cluster.
+        level: of the interval.
+
+    Returns:
+        The mean with its error and interval.
+
+    Raises:
+        InvalidArgumentError: a level outside (0, 1).
+
+    Example:
+        >>> clustered_share(np.array([0.0, 0.0, 0.0]), np.arange(3)).interval.high > 0.5
+        True
+
+    Source: Korn and Graubard (1998), Survey Methodology 24, 193-201, with Wilson's interval in place of Clopper and Pearson's.
+    """
+    mean = float(value_P.mean())
+    _, error, clusters = _clustered(value_P, cluster_P)
+    trials = float(clusters)
+    if clusters > 1 and error > 0 and 0 < mean < 1:
+        from scipy.special import ndtri
+
+        shrink = float(ndtri(0.5 + level / 2)) / student_quantile(level, clusters - 1)
+        trials = mean * (1 - mean) / error**2 * min(1.0, shrink) ** 2
+    found = wilson(mean * trials, trials, level=level)
+    return Score(Interval(mean, min(found.low, mean), max(found.high, mean), level), error, clusters)
+
+
+def compare(first: Answers, second: Answers, *, level: float = 0.95) -> Comparison:
+    r"""Compare two models on the same problems.
+
+    $\bar d = \frac1P \sum_p (m_p^{(2)} - m_p^{(1)})$, its error clustered as in `clustered_share`. To the interval two clusters are
+    added that differ by +1 and -1 problem: without them it would have no width where all problems agree.
+
+    Args:
+        first: of the one model.
+        second: of the other.
+        level: of the interval.
+
+    Returns:
+        The difference of second and first.
+
+    Raises:
+        InvalidArgumentError: other problems, or a level outside (0, 1).
+
+    Example:
+        >>> one, two = (Answers("gsm8k", np.array(right), 1, np.arange(4)) for right in ([0, 0, 1, 1], [0, 1, 1, 1]))
+        >>> compare(one, two).difference.value
+        0.25
+
+    Source: paired differences; the added clusters after Agresti and Min (2005), Statistics in Medicine 24, 729-740, who add half of each.
+    """
+    if first.benchmark != second.benchmark or not np.array_equal(first.cluster_P, second.cluster_P):
+        raise InvalidArgumentError(
+            f"expected the same problems, got {first.problems} of {first.benchmark} and {second.problems} of {second.benchmark}"
+        )
+    difference_P = second.right_P / second.samples - first.right_P / first.samples
+    total_C, error, clusters = _clustered(difference_P, first.cluster_P)
+    size_C = np.unique(first.cluster_P, return_counts=True)[1]
+    mean = float(difference_P.mean())
+    # Two clusters of average size, one problem better and one worse, leave the sum and add to the square.
+    count = clusters + 2
+    problems = first.problems * count / clusters
+    centre = float(difference_P.sum()) / problems
+    square = float(((total_C - centre * size_C) ** 2).sum()) + 1 + 1
+    half = student_quantile(level, count - 1) * math.sqrt(count / (count - 1) * square) / problems
+    interval = Interval(mean, max(-1.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), level)
+    better, worse = int((difference_P > 0).sum()), int((difference_P < 0).sum())
+    return Comparison(first.benchmark, interval, error, better, worse, first.problems - better - worse)
+
+
+def _clustered(value_P: Float, cluster_P: NDArray[Any]) -> tuple[Float, float, int]:
+    """Return the sum of each cluster, the clustered standard error of the mean, and the number of clusters."""
+    _, place_P = np.unique(cluster_P, return_inverse=True)
+    clusters = int(place_P.max()) + 1
+    residual_C = np.bincount(place_P, value_P - value_P.mean(), clusters)
+    error = math.nan
+    if clusters > 1:
+        error = math.sqrt(clusters / (clusters - 1) * float((residual_C**2).sum())) / len(value_P)
+    return np.bincount(place_P, value_P, clusters).astype(np.float64), error, clusters
+
+
+def answers_of(
+    benchmark: str, verdicts: Sequence[Sequence[bool | None]], clusters: Sequence[str], *, cut: int = 0, too_long: int = 0
+) -> Answers:
+    """Count verdicts.
+
+    Args:
+        benchmark: its name.
+        verdicts: of each problem, one an answer; None where it could not be judged.
+        clusters: of each problem.
+        cut: answers that ended at the limit of tokens.
+        too_long: problems that did not fit into the context.
+
+    Returns:
+        The counts.
+
+    Raises:
+        InvalidArgumentError: problems with unequal numbers of answers.
+
+    Example:
+        >>> answers_of("gsm8k", [[True, None], [False, False]], ["0", "1"]).undecided
+        1
+    """
+    samples = {len(row) for row in verdicts}
+    if len(samples) != 1:
+        raise InvalidArgumentError(f"expected as many answers of every problem of {benchmark}, got {sorted(samples)}")
+    right_P = np.array([sum(verdict is True for verdict in row) for row in verdicts], dtype=np.int64)
+    undecided = sum(verdict is None for row in verdicts for verdict in row)
+    return Answers(benchmark, right_P, samples.pop(), np.array(clusters), undecided, cut, too_long)

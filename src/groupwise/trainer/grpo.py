@@ -1,0 +1,461 @@
+r"""GRPO from top to bottom: sample groups, judge them, weigh every token by its rollout's advantage, take a step.
+
+The loss of N rollouts is $-\frac1N\sum_n A_n\sum_t f(\rho_{nt})$ with the importance ratio $\rho$ of the present over the sampling policy,
+and $f$ the identity, PPO's clipping, or the log-probability itself. What is sampled is drawn from numbers of its own for each batch, so a
+run that is resumed goes on bit for bit. Advantages are the library's (`credit`), and what a task rewards is the task's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.record import RecordWriter, RunRecord
+from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
+from groupwise.trainer.optimizers import FlatParameters, Optimizer
+from groupwise.trainer.policy import Sampled
+from groupwise.trainer.rewards import total_reward
+from groupwise.trainer.run_folder import RunFolder
+from groupwise.trainer.run_rows import meanings, rollout_rows, step_row
+from groupwise.trainer.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from groupwise.trainer.policy import Actor
+    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.tasks import Task
+
+_PATIENCE = 10  # steps from the start without any two rollouts of a group that differ in reward
+_PROMPTS, _TOKENS, _EVALUATION, _EPOCH = 1, 2, 3, 4  # streams of random numbers
+Row = Mapping[str, float | None]
+
+
+class TrainingStoppedError(GroupwiseError):
+    """A run cannot go on; what it had reached is on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rollouts that wait for their update, on the policy's device.
+
+    Args:
+        judged: problems, completions and rewards.
+        prompt_PL: tokens of the prompts.
+        advantage_N: what each rollout's score is multiplied by.
+        reference_NL: log-probabilities under the policy at the start, or None where nothing asks for them.
+        update: updates that the sampling policy had seen.
+    """
+
+    judged: Judged
+    prompt_PL: Tensor
+    advantage_N: Tensor
+    reference_NL: Tensor | None
+    update: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of some rollouts, and what there is to know of it.
+
+    Args:
+        value: differentiable; losses of parts of a batch add up to that of the batch.
+        clipped: weight of the tokens whose ratio the clipping holds, out of `weight_NL`'s sum.
+        kl: weighted sum of the k3 estimate of the KL divergence, nats; 0 without a reference.
+    """
+
+    value: Tensor
+    clipped: float
+    kl: float
+
+
+def token_weights(mask_NL: Tensor, aggregation: str) -> Tensor:
+    """Return what each token's loss is multiplied by in the loss of the batch.
+
+    Args:
+        mask_NL: 1 for each token that was sampled.
+        aggregation: sum, sequence_mean or batch_token_mean.
+
+    Returns:
+        `weight_NL`: 1/N, 1/(N times the tokens of the rollout), or 1/(tokens of the batch).
+
+    Example:
+        >>> token_weights(torch.tensor([[1.0, 1.0], [1.0, 0.0]]), "sequence_mean").tolist()
+        [[0.25, 0.25], [0.5, 0.0]]
+    """
+    if aggregation == "sum":
+        return mask_NL / len(mask_NL)
+    if aggregation == "sequence_mean":
+        return mask_NL / mask_NL.sum(1, keepdim=True) / len(mask_NL)
+    return mask_NL / mask_NL.sum()
+
+
+def policy_loss(
+    new_NL: Tensor,
+    old_NL: Tensor,
+    advantage_N: Tensor,
+    mask_NL: Tensor,
+    weight_NL: Tensor,
+    settings: TrainSettings,
+    *,
+    reference_NL: Tensor | None = None,
+) -> Loss:
+    r"""Return the loss of some rollouts.
+
+    $L = -\sum_{nt} w_{nt}\,\min(\rho A_n,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon') A_n) + \beta\,\sum_{nt} w_{nt} k_{nt}$
+
+    Args:
+        new_NL: log-probabilities at the present policy, nats; differentiable.
+        old_NL: at the sampling policy.
+        advantage_N: one a rollout.
+        mask_NL: 1 for each token that was sampled.
+        weight_NL: of each token, from `token_weights` of the whole batch.
+        settings: ratio, clipping and KL term.
+        reference_NL: log-probabilities under the reference, where the loss has a KL term.
+
+    Returns:
+        The loss and its statistics. With the ratio "none" its value is no objective, but its gradient is the policy gradient.
+    """
+    advantage = advantage_N[:, None]
+    length_N1 = mask_NL.sum(1, keepdim=True).clamp(min=1)
+    clipped = 0.0
+    if settings.importance_ratio == "none":
+        surrogate = new_NL * advantage
+    else:
+        log_ratio = (new_NL - old_NL) * mask_NL
+        if settings.importance_ratio == "sequence":
+            log_ratio = log_ratio.sum(1, keepdim=True)
+        elif settings.importance_ratio == "sequence_mean":
+            log_ratio = log_ratio.sum(1, keepdim=True) / length_N1
+        ratio = log_ratio.exp()
+        surrogate = ratio * advantage
+        if settings.clip is not None:
+            high = settings.clip if settings.clip_high is None else settings.clip_high
+            held = ratio.clamp(1 - settings.clip, 1 + high) * advantage
+            clipped = float((weight_NL * (held < surrogate)).sum())
+            surrogate = torch.minimum(surrogate, held)
+        if settings.importance_ratio == "sequence":
+            surrogate = surrogate / length_N1  # one ratio a rollout: its tokens share it, so that their sum is it
+    value = -(weight_NL * surrogate * mask_NL).sum()
+    if reference_NL is None:
+        return Loss(value, clipped, 0.0)
+    behind = (reference_NL - new_NL) * mask_NL
+    k3_NL = behind.exp() - behind - 1
+    if settings.kl_in == "loss":
+        k2_NL = 0.5 * behind.sum(1, keepdim=True) ** 2 / length_N1
+        value = value + settings.kl_weight * (weight_NL * (k3_NL if settings.kl_estimator == "k3" else k2_NL) * mask_NL).sum()
+    return Loss(value, clipped, float((weight_NL * k3_NL.detach()).sum()))
+
+
+def batches_needed(update: int, kind: str, interval: int) -> int:
+    """Return how many batches have been sampled when an update begins; each update uses one, oldest first.
+
+    The lag of a batch is the updates between its sampling and its use: with "refresh" a block of `interval` batches is sampled at once,
+    with "async" the block after the one in use, with "fixed" each batch waits `interval` updates.
+
+    Args:
+        update: updates done so far.
+        kind: of the lag.
+        interval: its updates.
+
+    Returns:
+        Batches in all, those used up included.
+
+    Example:
+        >>> [batches_needed(update, "async", 2) for update in range(5)]
+        [4, 4, 6, 6, 8]
+    """
+    if kind in {"none", "fixed"}:
+        return update + 1 + (interval if kind == "fixed" else 0)
+    return (update // interval + (2 if kind == "async" else 1)) * interval
+
+
+def train(
+    actor: Actor,
+    task: Task,
+    settings: TrainSettings,
+    *,
+    output: str | Path,
+    name: str = "",
+    resume: bool = False,
+    force: bool = False,
+    on_step: Callable[[int, Row], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    ingredients: Ingredients | None = None,
+) -> RunRecord:
+    """Train a policy and write the run as it goes.
+
+    Args:
+        actor: `Policy` or `LanguagePolicy`, changed in place; on resuming its weights come from the checkpoint.
+        task: problems and verifier.
+        settings: how.
+        output: folder of the record; its checkpoints are in `checkpoints/` there.
+        name: of the run; the folder's name where empty.
+        resume: go on from the last checkpoint in `output`; from the start where there is none.
+        force: replace a run that is there already.
+        on_step: called after every step with its number and row.
+        should_stop: asked after every step; the run then ends with a checkpoint.
+        ingredients: what the advantage needs besides rewards, where the trainer cannot tell.
+
+    Returns:
+        The record so far.
+
+    Raises:
+        TrainingStoppedError: the loss or the gradient is not finite.
+        InsufficientDataError: no two rollouts of a group differed in reward from the start.
+        OverwriteError: something is at `output`, or it is a run of other settings.
+        GroupwiseError: the folder cannot be written.
+    """
+    run = _Run(actor, task, settings, ingredients)
+    folder = RunFolder(Path(output), settings, task, actor)
+    saved = folder.open(resume=resume, force=force)
+    if saved is not None:
+        run.restore(*saved)
+    model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
+    with RecordWriter(
+        output, name=name, config=settings.run_config(model=model), meanings=meanings(tuple(task.verifier.weights))
+    ) as writer:
+        if saved is None:
+            folder.keep(run.step, *run.state())
+        while run.step < settings.steps:
+            try:
+                row, rollouts = run.advance()
+            except TrainingStoppedError:
+                folder.keep(run.step, *run.state())
+                raise
+            writer.append(row, rollouts)
+            stopping = should_stop is not None and should_stop()
+            if run.step % settings.checkpoint_every == 0 or run.step == settings.steps or stopping:
+                folder.keep(run.step, *run.state())
+            if on_step is not None:
+                on_step(run.step, row)
+            if stopping:
+                break
+    return RunRecord.load(output)
+
+
+class _Run:
+    """A run between two steps: parameters, optimiser, batches that wait, and counters."""
+
+    def __init__(self, actor: Actor, task: Task, settings: TrainSettings, ingredients: Ingredients | None) -> None:
+        self.actor, self.task, self.settings = actor, task, settings
+        module: Any = actor
+        self.flat = FlatParameters(module)
+        self.optimizer = Optimizer(settings, self.flat.value_D)
+        self.credit = Credit(advantage_of(settings.advantage), actor, task, value=settings.advantage_value, ingredients=ingredients)
+        self.reference_D = self.flat.value_D.clone() if settings.kl_weight else None
+        self.pool = len(task.train) if settings.prompt_pool is None else min(settings.prompt_pool, len(task.train))
+        self.step, self.batches, self.tokens, self.idle = 0, 0, 0, 0
+        self.waiting: list[Batch] = []
+        self._last_batch: Batch | None = None
+        self.seconds, self._started = 0.0, time.perf_counter()
+
+    def advance(self) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+        """Sample what is due, take one step, and return its row and rollouts."""
+        settings, number = self.settings, self.step + 1
+        while self.batches < batches_needed(self.step, settings.lag_kind, settings.refresh_interval):
+            self.waiting.append(self._sampled_batch())
+        batch = self.waiting[0]
+        self._check_signal(batch)
+        learning_rate = settings.learning_rate_at(number)
+        row = step_row(batch.judged, number=number, learning_rate=learning_rate, lag=self.step - batch.update)
+        row |= self._updated(batch, number, learning_rate)
+        self._last_batch = self.waiting.pop(0)
+        self.step = number
+        self.tokens += int(batch.judged.sampled.mask_NL.sum()) + settings.group_size * int(self.actor.real(batch.prompt_PL).sum())
+        if self.task.held_out and settings.evaluate_every and (number % settings.evaluate_every == 0 or number == settings.steps):
+            row |= self._evaluated(number)
+        row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
+        kept = settings.rollouts_every and (number % settings.rollouts_every == 0 or number in {1, settings.steps})
+        return row, rollout_rows(batch.judged, batch.advantage_N) if kept else None
+
+    def _sampled_batch(self) -> Batch:
+        """Draw prompts and completions with the present policy, judge them, and give every rollout its advantage."""
+        self.batches += 1
+        problem_P = self._drawn_problems(self.batches)
+        problems = [self.task.train[number] for number in problem_P]
+        prompt_PL = self.actor.prompt_tokens(self.task, problems)
+        sampled = self._sample(prompt_PL, self.settings.group_size, self._generator(_TOKENS, self.batches))
+        judged = self._judged(problems, problem_P, sampled, self.batches)
+        reference_NL = self._under_reference(prompt_PL, sampled)
+        earned_N = judged.reward_N
+        if reference_NL is not None and self.settings.kl_in == "reward":
+            behind_N = (sampled.log_probability_NL - reference_NL).mul(sampled.mask_NL).sum(1).double().cpu().numpy()
+            earned_N = earned_N - self.settings.kl_weight * behind_N
+        advantage_N = torch.from_numpy(self.credit.advantages(replace(judged, reward_N=earned_N)))
+        return Batch(judged, prompt_PL, advantage_N.to(prompt_PL.device, self.flat.value_D.dtype), reference_NL, self.step)
+
+    def _drawn_problems(self, number: int) -> NDArray[np.int64]:
+        """Return the numbers of a batch's problems."""
+        count, seed = self.settings.prompts_per_step, self.settings.seed
+        if self.settings.prompt_order == "independent":
+            return np.random.default_rng([seed, _PROMPTS, number]).integers(self.pool, size=count)
+        first = (number - 1) * count
+        epochs = range(first // self.pool, (first + count - 1) // self.pool + 1)
+        order = np.concatenate([np.random.default_rng([seed, _EPOCH, epoch]).permutation(self.pool) for epoch in epochs])
+        return order[first - epochs[0] * self.pool :][:count]
+
+    def _judged(self, problems: Sequence[Problem], problem_P: NDArray[np.int64], sampled: Sampled, number: int) -> Judged:
+        """Ask the verifier."""
+        texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
+        repeated = [problem for problem in problems for _ in range(len(texts) // len(problems))]
+        rewards = self.task.verifier(repeated, texts, ended, step=number)
+        weights = dict(self.task.verifier.weights)
+        return Judged(problems, problem_P, number, sampled, texts, ended, total_reward(self.task.verifier, rewards), rewards, weights)
+
+    @torch.no_grad()
+    def _under_reference(self, prompt_PL: Tensor, sampled: Sampled) -> Tensor | None:
+        """Return log-probabilities under the policy at the start, whose parameters stand in for the present ones meanwhile."""
+        if self.reference_D is None:
+            return None
+        present_D = self.flat.value_D.clone()
+        self.flat.value_D.copy_(self.reference_D)
+        parts = [self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows]) for groups, rows in self._parts(len(prompt_PL))]
+        self.flat.value_D.copy_(present_D)
+        return torch.cat(parts)
+
+    def _updated(self, batch: Batch, number: int, learning_rate: float) -> dict[str, float]:
+        """Take the gradient of a batch and one step of the optimiser; nothing has changed where either is not finite."""
+        sampled, settings = batch.judged.sampled, self.settings
+        weight_NL = token_weights(sampled.mask_NL, settings.aggregation)
+        self.flat.gradient_D.zero_()
+        loss, clipped, kl = 0.0, 0.0, 0.0
+        for groups, rows in self._parts(len(batch.prompt_PL)):
+            new_NL = self._log_probabilities(batch.prompt_PL[groups], sampled.completion_NL[rows])
+            # Without lag the ratio is 1 by definition: rounding of the sampler's own pass must not enter.
+            old_NL = new_NL.detach() if batch.update == self.step else sampled.log_probability_NL[rows]
+            reference_NL = None if batch.reference_NL is None else batch.reference_NL[rows]
+            part = policy_loss(
+                new_NL, old_NL, batch.advantage_N[rows], sampled.mask_NL[rows], weight_NL[rows], settings, reference_NL=reference_NL
+            )
+            part.value.backward()  # type: ignore[no-untyped-call]
+            loss, clipped, kl = loss + float(part.value.detach()), clipped + part.clipped, kl + part.kl
+        norm = float(torch.linalg.vector_norm(self.flat.gradient_D))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingStoppedError(
+                f"expected a finite loss at step {number}, got a loss of {loss:g} and a gradient of norm {norm:g}: the policy after step "
+                f"{self.step} is kept; lower the learning rate of {learning_rate:g}"
+            )
+        if settings.gradient_clip is not None and norm > settings.gradient_clip:
+            self.flat.gradient_D.mul_(settings.gradient_clip / norm)
+        self.optimizer.step(self.flat.value_D, self.flat.gradient_D, learning_rate=learning_rate, update=number)
+        total = float(weight_NL.sum())
+        logged = {"loss": loss, "gradient_norm": norm, "clip_ratio": clipped / total}
+        return logged if self.reference_D is None else logged | {"kl": kl / total}
+
+    def _evaluated(self, number: int) -> dict[str, float]:
+        """Return mean rewards on held-out problems, the same ones each time, four rollouts each."""
+        problems = self.task.held_out[: self.settings.evaluation_problems]
+        prompt_PL = self.actor.prompt_tokens(self.task, problems)
+        sampled = self._sample(prompt_PL, 4, self._generator(_EVALUATION, number))
+        judged = self._judged(problems, np.arange(len(problems)), sampled, number)
+        parts = {
+            f"eval/rewards/{name}/mean": float(np.nanmean(part_N)) for name, part_N in judged.part_N.items() if np.isfinite(part_N).any()
+        }
+        return ({"eval/reward": float(np.nanmean(judged.reward_N))} if np.isfinite(judged.reward_N).any() else {}) | parts
+
+    def _check_signal(self, batch: Batch) -> None:
+        """Stop where from the start no group has rewards that differ: there is nothing to learn from."""
+        reward_PG = batch.judged.reward_N.reshape(len(batch.judged.problems), -1)
+        differs = bool((np.nanmax(reward_PG, 1, initial=-np.inf) > np.nanmin(reward_PG, 1, initial=np.inf)).any())
+        self.idle = -1 if differs or self.idle < 0 else self.idle + 1
+        if self.idle == _PATIENCE:
+            raise InsufficientDataError(
+                f"expected rollouts that differ in reward, got {np.nanmean(reward_PG):g} for all {_PATIENCE * reward_PG.size} of the first "
+                f"{_PATIENCE} steps on {self.task.name}: there is nothing to learn from; warm up further (--warm-up 0.2), or take another"
+                " level"
+            )
+
+    def _sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator) -> Sampled:
+        """Draw completions in the precision of the run."""
+        with self._precision():
+            return self.actor.sample(prompt_PL, group_size, generator, self.task.completion_length)
+
+    def _log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
+        """Score completions in the precision of the run."""
+        with self._precision():
+            return self.actor.log_probabilities(prompt_PL, completion_NL)
+
+    def _precision(self) -> torch.autocast:
+        """Return the context of every pass through the policy."""
+        return torch.autocast(self.flat.value_D.device.type, dtype=torch.bfloat16, enabled=self.settings.precision == "bfloat16")
+
+    def _parts(self, groups: int) -> Iterator[tuple[slice, slice]]:
+        """Yield groups and their rollouts, as many as one pass takes."""
+        size = self.settings.group_size
+        many = groups if self.settings.micro_batch is None else self.settings.micro_batch // size
+        for start in range(0, groups, many):
+            yield slice(start, start + many), slice(start * size, (start + many) * size)
+
+    def _generator(self, stream: int, number: int) -> torch.Generator:
+        """Return the random numbers of one batch: they depend on the seed and its number alone."""
+        word = np.random.SeedSequence([self.settings.seed, stream, number]).generate_state(1, np.uint64)[0]
+        return torch.Generator(self.flat.value_D.device).manual_seed(int(word >> np.uint64(1)))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return everything that the next step depends on, as tensors and plain data."""
+        tensors = {"parameters": self.flat.value_D, **{f"optimizer.{name}": vector for name, vector in self.optimizer.state.items()}}
+        if self.reference_D is not None:
+            tensors["reference"] = self.reference_D
+        for place, batch in enumerate(self.waiting):
+            tensors |= {f"batch{place}.{name}": tensor for name, tensor in batch_tensors(batch).items()}
+        for place, (problem_P, reward_PG, _) in enumerate(self.credit.history):
+            tensors |= {f"memory{place}.problem": torch.from_numpy(problem_P), f"memory{place}.reward": torch.from_numpy(reward_PG)}
+        about = {"step": self.step, "batches": self.batches, "tokens": self.tokens, "idle": self.idle}
+        waiting = [{"update": batch.update, "number": batch.judged.number, "rewards": list(batch.judged.part_N)} for batch in self.waiting]
+        memory = [number for _, _, number in self.credit.history]
+        seconds = self.seconds + time.perf_counter() - self._started
+        return tensors, about | {"seconds": seconds, "waiting": waiting, "memory": memory}
+
+    def restore(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """Go back to what `state` returned."""
+        with torch.no_grad():
+            self.flat.value_D.copy_(tensors["parameters"])
+            for name, vector in self.optimizer.state.items():
+                vector.copy_(tensors[f"optimizer.{name}"])
+            if self.reference_D is not None:
+                self.reference_D.copy_(tensors["reference"])
+        self.step, self.batches, self.tokens, self.idle = (int(about[name]) for name in ("step", "batches", "tokens", "idle"))
+        self.seconds = float(about["seconds"])
+        memory = [
+            (tensors[f"memory{place}.problem"].numpy(), tensors[f"memory{place}.reward"].numpy(), number)
+            for place, number in enumerate(about["memory"])
+        ]
+        self.credit.recall(memory)
+        self.waiting = [self._restored(f"batch{place}.", tensors, entry) for place, entry in enumerate(about["waiting"])]
+
+    def _restored(self, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Batch:
+        """Return a batch that waited."""
+        device = self.flat.value_D.device
+        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        problem_P = found["problem_P"].numpy()
+        problems = [self.task.train[number] for number in problem_P]
+        sampled = Sampled(*(found[name].to(device) for name in SAMPLED))
+        parts = {name: found[f"reward.{name}"].numpy() for name in about["rewards"]}
+        weights = dict(self.task.verifier.weights)
+        texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
+        judged = Judged(problems, problem_P, int(about["number"]), sampled, texts, ended, found["reward_N"].numpy(), parts, weights)
+        reference_NL = found["reference_NL"].to(device) if "reference_NL" in found else None
+        return Batch(
+            judged, self.actor.prompt_tokens(self.task, problems), found["advantage_N"].to(device), reference_NL, int(about["update"])
+        )
+
+
+SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
+
+
+def batch_tensors(batch: Batch) -> dict[str, Tensor]:
+    """Return what is kept of a batch that waits when a run is saved."""
+    judged = batch.judged
+    tensors = {name: getattr(judged.sampled, name) for name in SAMPLED} | {"advantage_N": batch.advantage_N}
+    tensors |= {"problem_P": torch.from_numpy(judged.problem_P), "reward_N": torch.from_numpy(judged.reward_N)}
+    tensors |= {f"reward.{name}": torch.from_numpy(part_N) for name, part_N in judged.part_N.items()}
+    return tensors if batch.reference_NL is None else tensors | {"reference_NL": batch.reference_NL}

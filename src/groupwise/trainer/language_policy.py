@@ -1,0 +1,186 @@
+"""A Hugging Face causal language model, or a LoRA adapter on one, in the policy's place.
+
+Prompts are texts that its own tokenizer encodes; the prompt is run once and its cache repeated for the group. It loads no model:
+`groupwise.language_models` does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.trainer.policy import Drawn, Sampled
+
+if TYPE_CHECKING:
+    from groupwise.language_models import LanguageModel
+    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.tasks import Task
+
+
+class LanguagePolicy(nn.Module):
+    """A language model that samples and scores as `Policy` does, in evaluation mode throughout (no dropout).
+
+    Args:
+        language_model: model and tokenizer; of an adapter only its own weights are trained.
+
+    Raises:
+        InvalidArgumentError: the tokenizer knows no end of a sequence.
+    """
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        super().__init__()
+        self.model = language_model.model
+        self.tokenizer, self.context = language_model.tokenizer, language_model.context
+        if self.tokenizer.eos_token_id is None:
+            raise InvalidArgumentError("expected a tokenizer with an end-of-sequence token, got one without: a completion could never end")
+        self.end = int(self.tokenizer.eos_token_id)
+        padding = self.tokenizer.pad_token_id
+        self.padding = self.end if padding is None else int(padding)
+        self._model: Any = self.model
+        self._few = _takes_few_logits(self.model)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @torch.no_grad()
+    def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
+        """Draw completions at temperature 1 from the whole vocabulary.
+
+        Args:
+            prompt_PL: tokens, padded on the left.
+            group_size: completions of each prompt.
+            generator: of the random numbers, on the model's device.
+            completion_length: most tokens, end of sequence included.
+
+        Returns:
+            P x group_size completions, those of a prompt one after the other.
+        """
+        self._check_length(prompt_PL.shape[1], completion_length)
+        prompts, count = len(prompt_PL), len(prompt_PL) * group_size
+        real_PL = self.real(prompt_PL)
+        uniform_LN = torch.rand(completion_length, count, generator=generator, device=prompt_PL.device)
+        # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
+        few = {"logits_to_keep": 1} if self._few else {}
+        out = self._model(input_ids=prompt_PL, attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
+        drawn = Drawn(count, completion_length, prompt_PL.device, end=self.end, padding=self.padding)
+        running = drawn.add(0, out.logits[:, -1].float(), uniform_LN[0].view(prompts, group_size))
+        cache = out.past_key_values
+        cache.batch_repeat_interleave(group_size)
+        real_NL = real_PL.repeat_interleave(group_size, 0)
+        for place in range(1, completion_length):
+            if not running:
+                break
+            real_NL = torch.cat([real_NL, torch.ones_like(real_NL[:, :1])], 1)
+            last = drawn.completion_NL[:, place - 1 : place]
+            out = self._model(
+                input_ids=last, attention_mask=real_NL, position_ids=_places(real_NL)[:, -1:], past_key_values=cache, use_cache=True
+            )
+            cache = out.past_key_values
+            running = drawn.add(place, out.logits[:, -1].float(), uniform_LN[place].view(-1, 1))
+        return drawn.finished()
+
+    def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
+        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable.
+
+        Args:
+            prompt_PL: tokens, padded on the left.
+            completion_NL: tokens of the completions of each prompt, one prompt after the other; N is a multiple of P.
+
+        Returns:
+            One number a token, nats; what stands behind the end is to be masked.
+        """
+        before = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
+        length = completion_NL.shape[1]
+        self._check_length(prompt_PL.shape[1], length)
+        real_NL = torch.cat([self.real(before), torch.ones_like(completion_NL[:, 1:])], 1)
+        read = torch.cat([before, completion_NL[:, :-1]], 1)
+        few = {"logits_to_keep": length} if self._few else {}
+        logits = self._model(input_ids=read, attention_mask=real_NL, position_ids=_places(real_NL), **few).logits[:, -length:].float()
+        found: Tensor = logits.log_softmax(-1).gather(-1, completion_NL[..., None]).squeeze(-1)
+        return found
+
+    def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
+        """Return prompts as the model's own tokens, padded on the left.
+
+        Args:
+            task: not looked at.
+            problems: P of them.
+
+        Returns:
+            `prompt_PL`.
+        """
+        del task
+        rows = [self.tokenizer.encode(problem.prompt) for problem in problems]
+        longest = max(len(row) for row in rows)
+        return torch.tensor([[self.padding] * (longest - len(row)) + row for row in rows], device=self.device)
+
+    def real(self, prompt_PL: Tensor) -> Tensor:
+        """Return 1 from the first token on that is no padding."""
+        return ((prompt_PL != self.padding).cumsum(1) > 0).long()
+
+    def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+        """Return the right completions as tokens, their end included, and 1 for those that count.
+
+        Args:
+            task: not looked at.
+            problems: P of them.
+
+        Returns:
+            `answer_PL` and its mask. Other ways to write the same text in tokens are left out.
+        """
+        del task
+        rows = [[*self.tokenizer.encode(problem.answer, add_special_tokens=False), self.end] for problem in problems]
+        longest = max(len(row) for row in rows)
+        mask = [[1.0] * len(row) + [0.0] * (longest - len(row)) for row in rows]
+        tokens = [row + [self.padding] * (longest - len(row)) for row in rows]
+        return torch.tensor(tokens, device=self.device), torch.tensor(mask, device=self.device)
+
+    def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
+        """Return completions as texts without their end, and whether each ended by itself.
+
+        Args:
+            task: not looked at.
+            completion_NL: tokens.
+            mask_NL: 1 for sampled ones.
+
+        Returns:
+            N texts and N flags. Other special tokens stay visible: they are no part of a right answer.
+        """
+        del task
+        length_N = mask_NL.sum(1).long().tolist()
+        rows = [row[:length] for row, length in zip(completion_NL.tolist(), length_N, strict=True)]
+        ended = [bool(row) and row[-1] == self.end for row in rows]
+        without = [row[:-1] if end else row for row, end in zip(rows, ended, strict=True)]
+        return self.tokenizer.batch_decode(without, clean_up_tokenization_spaces=False), ended
+
+    def save(self, folder: Path) -> None:
+        """Write the model, or the adapter alone, with its tokenizer, into a folder that is there."""
+        self._model.save_pretrained(str(folder), safe_serialization=True)
+        self.tokenizer.save_pretrained(str(folder))
+
+    def _check_length(self, prompt: int, completion: int) -> None:
+        """Refuse what the context does not hold."""
+        if self.context is not None and prompt + completion - 1 > self.context:
+            raise InvalidArgumentError(
+                f"expected at most {self.context} tokens, the model's context, got {prompt} of prompt and {completion} of completion: take"
+                " an easier level"
+            )
+
+
+def _takes_few_logits(model: Any) -> bool:
+    """Whether the model can be told to compute the logits of the last places alone; of an adapter, the model beneath it."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters
+
+
+def _places(real_NL: Tensor) -> Tensor:
+    """Places that count real tokens."""
+    return (real_NL.cumsum(1) - 1).clamp(min=0)

@@ -1,0 +1,496 @@
+r"""What is true of a policy on a task: values, gradient, variance components and curvature, exact wherever they can be.
+
+$V(x) = \sum_y \pi(y|x) z(y)$ takes one pass where only one answer earns anything, the enumeration of all answers where they are short,
+and rollouts with their error else. Beside each truth stands the estimate that a run could make. It trains nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.arrays import Float
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.components import components
+from groupwise.estimators.scores import score_gram
+from groupwise.trainer.enumeration import MOST_OUTCOMES, OutcomeTree, outcome_log_probabilities, outcome_rewards
+from groupwise.trainer.exact import ExactWorld, twice_differentiable
+from groupwise.trainer.policy import Actor, Policy, Sampled
+from groupwise.trainer.problems import Problem
+from groupwise.trainer.rewards import total_reward
+from groupwise.trainer.tasks import Task
+from groupwise.trainer.vocabulary import END, PAD
+
+Method = Literal["answer", "enumeration", "rollouts"]
+FEWEST_ROLLOUTS = 1000
+_ROLLOUTS_AT_ONCE = 4096
+_OUTCOMES_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The expected reward of every problem.
+
+    Args:
+        value_P: reward units.
+        error_P: standard error of each; 0 where exact.
+        method: answer (one pass), enumeration, or rollouts.
+        rollouts: of each problem; 0 where exact.
+    """
+
+    value_P: Float
+    error_P: Float
+    method: Method
+    rollouts: int
+
+    @property
+    def mean(self) -> float:
+        """Mean over problems."""
+        return float(self.value_P.mean())
+
+    @property
+    def mean_error(self) -> float:
+        """Standard error of the mean, of rollouts alone: the problems are those given."""
+        return float(np.sqrt((self.error_P**2).sum()) / len(self.error_P))
+
+
+def values(
+    policy: Actor, task: Task, problems: Sequence[Problem], *, rollouts: int = FEWEST_ROLLOUTS, generator: torch.Generator | None = None
+) -> Values:
+    """Return V(x) of every problem.
+
+    Args:
+        policy: to be measured.
+        task: whose rewards count.
+        problems: P of them.
+        rollouts: of each problem, where V(x) is not exact; at least 2.
+        generator: of the random numbers, needed for rollouts only.
+
+    Returns:
+        The values, with what they are.
+
+    Raises:
+        InsufficientDataError: no problems.
+        InvalidArgumentError: rollouts are needed and no generator was given, or fewer than 2 are asked for.
+
+    Example:
+        >>> from groupwise.trainer.policy import policy_size
+        >>> from groupwise.trainer.tasks import make_task
+        >>> task = make_task("addition", level=1)
+        >>> found = values(Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)), task, task.train)
+        >>> found.method, found.mean < 0.1
+        ('answer', True)
+
+    Source: arXiv 2603.01162 takes 1,000 rollouts; the exact ways are derived here.
+    """
+    if not problems:
+        raise InsufficientDataError("expected at least one problem to measure")
+    method = method_for(policy, task)
+    if method == "rollouts":
+        return _values_by_rollouts(policy, task, problems, rollouts, generator)
+    with torch.no_grad():
+        parts = [_expected_reward(policy, task, some, method).double().cpu().numpy() for some in _parts(problems, task, method)]
+    return Values(np.concatenate(parts), np.zeros(len(problems)), method, 0)
+
+
+def method_for(policy: Actor, task: Task) -> Method:
+    """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only.
+
+    Args:
+        policy: a language model's tokens are not the task's: of it, only the answer's probability is known.
+        task: whose rewards decide.
+    """
+    if {name for name, weight in task.verifier.weights.items() if weight} == {"exact"}:
+        return "answer"
+    going = len(task.vocabulary) - 1
+    return "enumeration" if isinstance(policy, Policy) and going**task.completion_length <= MOST_OUTCOMES else "rollouts"
+
+
+def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequence[Problem]]:
+    """Problems in parts that fit into memory."""
+    size = 2048
+    if method == "enumeration":
+        size = max(1, _OUTCOMES_AT_ONCE // len(task.vocabulary) ** task.completion_length)
+    return [problems[at : at + size] for at in range(0, len(problems), size)]
+
+
+def _expected_reward(policy: Actor, task: Task, problems: Sequence[Problem], method: Method) -> Tensor:
+    """V(x) of every problem, differentiable."""
+    prompt_PL = policy.prompt_tokens(task, problems)
+    if method == "answer":
+        answer_PL, mask_PL = policy.answer_tokens(task, problems)
+        return task.verifier.weights["exact"] * (policy.log_probabilities(prompt_PL, answer_PL) * mask_PL).sum(1).exp()
+    assert isinstance(policy, Policy)
+    tree = OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
+    log_PO = outcome_log_probabilities(policy, prompt_PL, tree)
+    return (log_PO.exp() * torch.as_tensor(outcome_rewards(task, problems, tree)).to(log_PO)).sum(1)
+
+
+def _values_by_rollouts(policy: Actor, task: Task, problems: Sequence[Problem], rollouts: int, generator: torch.Generator | None) -> Values:
+    """The mean reward of samples."""
+    _check_sampling(rollouts, generator)
+    assert generator is not None
+    size = max(1, _ROLLOUTS_AT_ONCE // rollouts)
+    parts = [_judged(policy, task, problems[at : at + size], rollouts, generator)[1] for at in range(0, len(problems), size)]
+    reward_PG = np.concatenate(parts)
+    return Values(reward_PG.mean(1), reward_PG.std(1, ddof=1) / math.sqrt(rollouts), "rollouts", rollouts)
+
+
+def _check_sampling(rollouts: int, generator: torch.Generator | None) -> None:
+    """Refuse what cannot be sampled."""
+    if generator is None:
+        raise InvalidArgumentError("expected a generator: this task's answers are too many to enumerate, so that rollouts are drawn")
+    if rollouts < 2:
+        raise InvalidArgumentError(f"expected at least 2 rollouts of every problem, got {rollouts}: {FEWEST_ROLLOUTS} are usual")
+
+
+def _judged(
+    policy: Actor, task: Task, problems: Sequence[Problem], rollouts: int, generator: torch.Generator
+) -> tuple[Sampled, Float, Tensor]:
+    """Samples of every problem, their rewards P x G, and the prompts."""
+    prompt_PL = policy.prompt_tokens(task, problems)
+    sampled = policy.sample(prompt_PL, rollouts, generator, task.completion_length)
+    texts, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+    repeated = [problem for problem in problems for _ in range(rollouts)]
+    reward_N = total_reward(task.verifier, task.verifier(repeated, texts, ended))
+    return sampled, reward_N.reshape(len(problems), rollouts), prompt_PL
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The gradient of the mean reward over problems.
+
+    Args:
+        gradient_D: in the order of `policy.parameters()`.
+        error: expected distance from the truth, |estimate - truth| root mean square; 0 where exact.
+        method: answer, enumeration or rollouts.
+    """
+
+    gradient_D: Float
+    error: float
+    method: Method
+
+
+def gradient(
+    policy: Policy, task: Task, problems: Sequence[Problem], *, rollouts: int = FEWEST_ROLLOUTS, generator: torch.Generator | None = None
+) -> Gradient:
+    """Return the gradient of the mean of V(x).
+
+    Args:
+        policy: to be measured.
+        task: whose rewards count.
+        problems: P of them.
+        rollouts: of each problem, where it is not exact; even, at least 4. Two halves give the error.
+        generator: of the random numbers, needed for rollouts only.
+
+    Returns:
+        The gradient, exact or with its error.
+
+    Raises:
+        InsufficientDataError: no problems.
+        InvalidArgumentError: rollouts are needed, and no generator or an odd number was given.
+
+    Source: Lemma 1 of arXiv 2603.01162 for rollouts; the exact ways and the error are derived here.
+    """
+    if not problems:
+        raise InsufficientDataError("expected at least one problem to measure")
+    method, parameters = method_for(policy, task), list(policy.parameters())
+    total_D = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
+    if method != "rollouts":
+        for some in _parts(problems, task, method):
+            total_D += _flat(torch.autograd.grad(_expected_reward(policy, task, some, method).sum(), parameters))
+        return Gradient(total_D.numpy() / len(problems), 0.0, method)
+    _check_sampling(rollouts, generator)
+    if rollouts % 2 or rollouts < 4:
+        raise InvalidArgumentError(f"expected an even number of at least 4 rollouts, got {rollouts}: two halves give the error")
+    assert generator is not None
+    halves = [_leave_one_out(policy, task, problems, rollouts // 2, generator) / len(problems) for _ in range(2)]
+    return Gradient(((halves[0] + halves[1]) / 2).numpy(), float((halves[0] - halves[1]).norm()) / 2, method)
+
+
+def _leave_one_out(policy: Policy, task: Task, problems: Sequence[Problem], rollouts: int, generator: torch.Generator) -> Tensor:
+    """The sum of all problems' leave-one-out gradients."""
+    parameters = list(policy.parameters())
+    total_D = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
+    size = max(1, _ROLLOUTS_AT_ONCE // rollouts)
+    for at in range(0, len(problems), size):
+        sampled, reward_PG, prompt_PL = _judged(policy, task, problems[at : at + size], rollouts, generator)
+        centred = (reward_PG - reward_PG.mean(1, keepdims=True)) / (rollouts - 1)
+        log_N = (policy.log_probabilities(prompt_PL, sampled.completion_NL) * sampled.mask_NL).sum(1)
+        total_D += _flat(torch.autograd.grad((torch.as_tensor(centred.reshape(-1)).to(log_N) * log_N).sum(), parameters))
+    return total_D
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    """One vector."""
+    return torch.cat([part.detach().double().flatten().cpu() for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class TrueComponents:
+    r"""Variance components by enumeration, the prompts being drawn from the problems with equal chances.
+
+    Args:
+        vp: $E|g(X) - g|^2$.
+        t: $E\,T_o(X)$.
+        r: $E[S_2\sigma^2 + |g(X)|^2]$.
+        gradient_norm2: $|g|^2$.
+        within_gradient_norm2: $E|g(X)|^2$.
+        score_norm2: $E\,S_2$.
+        kappa: $E[|s|^2 e]$.
+        value: mean reward.
+        problems: how many.
+    """
+
+    vp: float
+    t: float
+    r: float
+    gradient_norm2: float
+    within_gradient_norm2: float
+    score_norm2: float
+    kappa: float
+    value: float
+    problems: int
+
+    @property
+    def best_group_size(self) -> float:
+        r"""$1 + \sqrt{R/V_p}$, as a real number."""
+        return 1 + math.sqrt(self.r / self.vp) if self.vp > 0 else math.inf
+
+
+def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> TrueComponents:
+    r"""Enumerate every outcome's score and return the variance components.
+
+    With $K$ the inner products of the scores of a problem's outcomes: $|g(x)|^2 = (\pi e)^T K (\pi e)$, $S_2 = \sum\pi K_{yy}$,
+    $T_o = \sum\pi K_{yy}e^2 - |g(x)|^2$.
+
+    Args:
+        policy: to be measured.
+        task: whose rewards count.
+        problems: two or more; one pass over all outcomes each.
+
+    Returns:
+        The components.
+
+    Raises:
+        InsufficientDataError: fewer than two problems.
+        InvalidArgumentError: more outcomes than can be enumerated.
+
+    Source: the definitions of arXiv 2603.01162, sections 3 and 4.
+    """
+    if len(problems) < 2:
+        raise InsufficientDataError(f"expected at least two problems, got {len(problems)}: the variance between prompts needs them")
+    tree = OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
+    reward_PO = outcome_rewards(task, problems, tree)
+    with torch.no_grad():
+        share_PO = outcome_log_probabilities(policy, policy.prompt_tokens(task, problems), tree).exp().double().numpy()
+    outcome_OL, mask_OL = _outcome_tokens(tree)
+    sums = []
+    for number, (share, reward) in enumerate(zip(share_PO, reward_PO, strict=True)):
+        prompt_PL = policy.prompt_tokens(task, problems[number : number + 1])
+        gram = score_gram(policy, score_batch(policy, prompt_PL, outcome_OL, mask_OL)).gram_NN
+        error = reward - share @ reward
+        norm, pull = np.diag(gram), share * error
+        own = float(pull @ gram @ pull)
+        score2 = float(share @ norm)
+        sums.append(
+            [float(share @ (norm * error**2)) - own, score2 * float(share @ error**2) + own, own, score2, float(share @ (norm * error))]
+        )
+    t, r, within, score2, kappa = np.mean(sums, axis=0).tolist()
+    whole_D = np.zeros(sum(parameter.numel() for parameter in policy.parameters()))
+    for some in _parts(problems, task, "enumeration"):
+        found = torch.autograd.grad(_expected_reward(policy, task, some, "enumeration").sum(), list(policy.parameters()))
+        whole_D += _flat(found).numpy() / len(problems)
+    norm2 = float(whole_D @ whole_D)
+    return TrueComponents(within - norm2, t, r, norm2, within, score2, kappa, float((share_PO * reward_PO).sum(1).mean()), len(problems))
+
+
+def _outcome_tokens(tree: OutcomeTree) -> tuple[Tensor, Tensor]:
+    """Every outcome as tokens with END, and 1 for those that were sampled."""
+    listed = tree.completions()
+    outcome_OL = torch.full((len(listed), tree.completion_length), PAD)
+    mask_OL = torch.zeros(len(listed), tree.completion_length)
+    for number, (tokens, ended) in enumerate(listed):
+        whole = [*tokens, END] if ended else list(tokens)
+        outcome_OL[number, : len(whole)] = torch.tensor(whole)
+        mask_OL[number, : len(whole)] = 1
+    return outcome_OL, mask_OL
+
+
+def score_batch(policy: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor) -> dict[str, Tensor]:
+    """Return the batch that `groupwise.estimators.scores` takes.
+
+    Args:
+        policy: that knows which tokens of prompts are real.
+        prompt_PL: tokens of P prompts.
+        completion_NL: N completions, those of a prompt one after the other.
+        mask_NL: 1 for sampled tokens.
+
+    Returns:
+        Tokens, attention mask and completion mask, N x L.
+    """
+    before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
+    real_NL, mask = policy.real(before_NL), mask_NL.long()
+    return {
+        "input_ids": torch.cat([before_NL, completion_NL], 1),
+        "attention_mask": torch.cat([real_NL, mask], 1),
+        "completion_mask": torch.cat([torch.zeros_like(real_NL), mask], 1),
+    }
+
+
+def estimated_components(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    *,
+    prompts: int,
+    group_size: int,
+    generator: torch.Generator,
+    level: float = 0.95,
+) -> Components:
+    """Return the components as a run would estimate them, from the scores of sampled rollouts.
+
+    Args:
+        policy: to be measured.
+        task: whose rewards count.
+        problems: from which prompts are drawn independently, each as likely as any other.
+        prompts: how many are drawn.
+        group_size: rollouts of each, at least 4.
+        generator: of the random numbers.
+        level: coverage of the intervals.
+
+    Returns:
+        The estimate, to be held against `true_components` of the same problems.
+
+    Raises:
+        InsufficientDataError: too few prompts or rollouts.
+    """
+    if not problems:
+        raise InsufficientDataError("expected at least one problem to measure")
+    drawn = [problems[place] for place in torch.randint(len(problems), (prompts,), generator=generator).tolist()]
+    sampled, reward_PG, prompt_PL = _judged(policy, task, drawn, group_size, generator)
+    gram = score_gram(policy, score_batch(policy, prompt_PL, sampled.completion_NL, sampled.mask_NL)).gram_NN
+    return components(reward_PG.reshape(-1), np.repeat(np.arange(prompts), group_size), gram_NN=gram, level=level)
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """Leading eigenvalues of a symmetric matrix that is known by its products.
+
+    Args:
+        value_K: largest first.
+        vector_DK: orthonormal.
+        residual_K: $|Av - wv|$: an eigenvalue of the matrix lies within that of each value.
+        products: how many products with the matrix it took.
+    """
+
+    value_K: Float
+    vector_DK: Float
+    residual_K: Float
+    products: int
+
+
+def leading_modes(
+    product: Callable[[Float], Float], size: int, count: int, *, which: Literal["largest", "magnitude"] = "largest", tolerance: float = 1e-8
+) -> Spectrum:
+    """Return the leading eigenvalues of a symmetric matrix by Lanczos (ARPACK, through SciPy).
+
+    Args:
+        product: of the matrix and a vector.
+        size: D.
+        count: how many, fewer than D.
+        which: largest, or largest in magnitude.
+        tolerance: relative, of the eigenvalues.
+
+    Returns:
+        The spectrum.
+
+    Raises:
+        InvalidArgumentError: a count that is not below the size.
+
+    Example:
+        >>> found = leading_modes(lambda vector: np.arange(50.0) * vector, 50, 2)
+        >>> found.value_K.round(6).tolist()
+        [49.0, 48.0]
+
+    Source: Lehoucq, Sorensen, Yang (1998), ARPACK Users' Guide.
+    """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    if not 0 < count < size:
+        raise InvalidArgumentError(f"expected a number of eigenvalues between 1 and {size - 1}, got {count}")
+    made = 0
+
+    def counted(vector: Any) -> Float:
+        nonlocal made
+        made += 1
+        return product(np.array(vector, dtype=np.float64).ravel())
+
+    operator = LinearOperator((size, size), matvec=counted, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(size)  # the same start gives the same signs of the vectors
+    found, vectors = eigsh(operator, k=count, which="LA" if which == "largest" else "LM", tol=tolerance, v0=start)
+    order = np.argsort(-found if which == "largest" else -np.abs(found))
+    value_K, vector_DK = found[order], vectors[:, order]
+    images = np.stack([product(column) for column in vector_DK.T], axis=1)
+    return Spectrum(value_K, vector_DK, np.linalg.norm(images - vector_DK * value_K, axis=0), made)
+
+
+def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float]:
+    """Return products with minus the Hessian of the regularised objective, whose eigenvalues are stiffnesses at its maximum.
+
+    Args:
+        world: whose objective it is.
+        parameter_D: where; in double precision for eigenvalues to more than three digits.
+    """
+
+    def product(vector: Float) -> Float:
+        point_D = parameter_D.detach().clone().requires_grad_()
+        with twice_differentiable():
+            (slope_D,) = torch.autograd.grad(world.objective(point_D), point_D, create_graph=True)
+            (found_D,) = torch.autograd.grad(slope_D @ torch.as_tensor(vector).to(slope_D), point_D)
+        return -np.asarray(found_D.double().numpy())
+
+    return product
+
+
+class SampledWorld:
+    """A policy on a task too large to enumerate, as a function of its flat parameters: averages of rollouts.
+
+    It follows the protocol of `groupwise.dynamics.stiffness`: `mean_reward` and `expected_step`, both with sampling noise, and no KL term.
+
+    Args:
+        policy: changed in place by every question.
+        task: whose rewards count.
+        problems: on which.
+        rollouts: of every problem for an answer.
+        generator: of the random numbers.
+    """
+
+    def __init__(self, policy: Policy, task: Task, problems: Sequence[Problem], *, rollouts: int, generator: torch.Generator) -> None:
+        _check_sampling(rollouts, generator)
+        self.policy, self.task, self.problems = policy, task, problems
+        self.rollouts, self.generator = rollouts, generator
+
+    def mean_reward(self, parameter_D: Float) -> float:
+        """The mean reward, by rollouts only where it is not exact."""
+        self._stand_at(parameter_D)
+        return values(self.policy, self.task, self.problems, rollouts=self.rollouts, generator=self.generator).mean
+
+    def expected_step(self, parameter_D: Float) -> Float:
+        """The mean leave-one-out gradient."""
+        self._stand_at(parameter_D)
+        total_D = _leave_one_out(self.policy, self.task, self.problems, self.rollouts, self.generator)
+        return np.asarray((total_D / len(self.problems)).numpy())
+
+    def _stand_at(self, parameter_D: Float) -> None:
+        """Put the parameters there."""
+        whole = torch.as_tensor(parameter_D).to(next(self.policy.parameters()))
+        with torch.no_grad():
+            torch.nn.utils.vector_to_parameters(whole, self.policy.parameters())

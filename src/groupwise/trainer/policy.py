@@ -1,0 +1,480 @@
+"""The policy: a small decoder-only transformer that samples groups quickly and knows the exact probability of what it sampled.
+
+GPT-2's architecture (layer norm first, learned positions, exact GELU), so that a checkpoint opens as one. The completions of a group share
+their prompt: it is run once, and all of them stand behind it in one row, each seeing the prompt and itself. It is not trained here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.trainer.packing import Packing, additive, causal, positions_of, prompt_mask_of
+from groupwise.trainer.vocabulary import END, PAD
+
+if TYPE_CHECKING:
+    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.tasks import Task
+
+Cache = list[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySize:
+    """Width and depth of a policy.
+
+    Args:
+        name: of the size.
+        width: of a token's vector.
+        layers: blocks of attention and feed-forward.
+        heads: of attention; they divide the width.
+    """
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+
+
+SIZES: tuple[PolicySize, ...] = (
+    PolicySize("tiny", 32, 2, 2),
+    PolicySize("small", 64, 2, 4),
+    PolicySize("medium", 128, 4, 4),
+    PolicySize("large", 256, 4, 8),
+)
+
+
+def policy_size(name: str) -> PolicySize:
+    """Return an entry of `SIZES`.
+
+    Args:
+        name: of the size.
+
+    Returns:
+        The size.
+
+    Raises:
+        InvalidArgumentError: no such size.
+
+    Example:
+        >>> policy_size("small").width
+        64
+    """
+    for size in SIZES:
+        if size.name == name:
+            return size
+    raise InvalidArgumentError(f"expected a size of {', '.join(size.name for size in SIZES)}; got {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Completions, group after group in the order of the prompts.
+
+    Args:
+        completion_NL: tokens, PAD behind END.
+        mask_NL: 1 for each token that was sampled, END included.
+        log_probability_NL: of each, at temperature 1 over the whole vocabulary, nats; 0 outside the mask.
+        entropy_NL: of the distribution that it was drawn from, nats; 0 outside the mask.
+    """
+
+    completion_NL: Tensor
+    mask_NL: Tensor
+    log_probability_NL: Tensor
+    entropy_NL: Tensor
+
+
+class Actor(Protocol):
+    """What the training loop needs of a policy; a language model from disk is another one."""
+
+    def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
+        """Draw completions of every prompt.
+
+        Args:
+            prompt_PL: tokens of the prompts.
+            group_size: completions of each.
+            generator: of the random numbers.
+            completion_length: most tokens.
+
+        Returns:
+            The completions, group after group.
+        """
+        ...
+
+    def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
+        """Return the log-probability of every token of completions, differentiable.
+
+        Args:
+            prompt_PL: tokens, padded on the left.
+            completion_NL: tokens, those of a prompt one after the other.
+
+        Returns:
+            One number a token, nats; what stands behind the end is to be masked.
+        """
+        ...
+
+    def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
+        """Return prompts as tokens on the policy's device, padded on the left.
+
+        Args:
+            task: of the problems.
+            problems: P of them.
+
+        Returns:
+            `prompt_PL`.
+        """
+        ...
+
+    def real(self, prompt_PL: Tensor) -> Tensor:
+        """Return 1 for the tokens of prompts that are no padding.
+
+        Args:
+            prompt_PL: tokens, padded on the left.
+
+        Returns:
+            One number a token.
+        """
+        ...
+
+    def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+        """Return the right completions as tokens, their end included, and 1 for those that count.
+
+        Args:
+            task: of the problems.
+            problems: P of them.
+
+        Returns:
+            `answer_PL` and its mask.
+        """
+        ...
+
+    def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
+        """Return completions as texts, and whether each ended by itself.
+
+        Args:
+            task: of the completions.
+            completion_NL: tokens.
+            mask_NL: 1 for sampled ones.
+
+        Returns:
+            N texts and N flags.
+        """
+        ...
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each behind a layer norm and beside the residual.
+
+    Args:
+        size: width and heads.
+    """
+
+    def __init__(self, size: PolicySize) -> None:
+        super().__init__()
+        width = size.width
+        self.heads = size.heads
+        self.norm_attention, self.norm_feed = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None, *, first: int = 0
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run some tokens of every row.
+
+        Args:
+            hidden: (rows, tokens, width).
+            mask: added to attention scores, (1 or rows, 1, tokens, tokens so far); None for plain causal attention.
+            past: keys and values of the tokens before, (rows, heads, tokens, width of a head).
+            first: only tokens from this place on are wanted; those before it are seen by them.
+
+        Returns:
+            The wanted tokens' new vectors, and keys and values of all tokens so far.
+        """
+        rows, tokens, width = hidden.shape
+        parts = self.query_key_value(self.norm_attention(hidden)).view(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = parts[0], parts[1], parts[2]
+        if past is not None:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
+        if first:
+            query, hidden = query[:, :, first:], hidden[:, first:]
+            mask = additive(causal(tokens, hidden.device)[None, None]) if mask is None else mask
+            mask = mask[:, :, first:]
+        seen = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=None if mask is None else mask.to(query.dtype), is_causal=mask is None
+        )
+        hidden = hidden + self.project(seen.transpose(1, 2).reshape(rows, tokens - first, width))
+        return hidden + self.down(functional.gelu(self.up(self.norm_feed(hidden)))), (key, value)
+
+
+class Policy(nn.Module):
+    """A decoder-only transformer over the tokens of a `Vocabulary`.
+
+    Args:
+        size: width, layers and heads.
+        vocabulary_size: tokens, PAD and END included.
+        context: longest sequence, in tokens.
+        seed: of the initial weights.
+
+    Example:
+        >>> import torch
+        >>> policy = Policy(policy_size("tiny"), vocabulary_size=20, context=32, seed=1)
+        >>> sampled = policy.sample(torch.tensor([[3, 12, 3, 18]]), 4, torch.Generator().manual_seed(0), 3)
+        >>> tuple(sampled.completion_NL.shape)
+        (4, 3)
+    """
+
+    def __init__(self, size: PolicySize, *, vocabulary_size: int, context: int = 32, seed: int = 0) -> None:
+        super().__init__()
+        self.size, self.vocabulary_size, self.context = size, vocabulary_size, context
+        self.token, self.position = nn.Embedding(vocabulary_size, size.width), nn.Embedding(context, size.width)
+        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.norm, self.head = nn.LayerNorm(size.width), nn.Linear(size.width, vocabulary_size, bias=False)
+        self._initialise(seed)
+
+    def _initialise(self, seed: int) -> None:
+        """Weights of standard deviation 1/sqrt(inputs), those that add to the residual smaller by sqrt(2 layers); biases 0."""
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, module in self.named_modules():
+                if isinstance(module, nn.Linear):
+                    share = (2 * self.size.layers) ** -0.5 if name.endswith(("project", "down")) else 1.0
+                    module.weight.normal_(0, share * module.in_features**-0.5, generator=draw)
+                    if module.bias is not None:
+                        module.bias.zero_()
+                elif isinstance(module, nn.Embedding):
+                    module.weight.normal_(0, 0.3, generator=draw)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return the logits of the next token at every place.
+
+        Args:
+            input_ids: (rows, tokens).
+            attention_mask: 1 for real tokens, 0 for padding on either side; positions count real tokens. All are real where None.
+
+        Returns:
+            Logits, (rows, tokens, vocabulary).
+        """
+        if attention_mask is None:
+            position = torch.arange(input_ids.shape[1], device=input_ids.device)
+            return self._logits(self._run(input_ids, position, None)[0])
+        real = attention_mask.bool()
+        return self._logits(self._run(input_ids, positions_of(real), prompt_mask_of(real))[0])
+
+    def _run(
+        self, input_ids: Tensor, position: Tensor, mask: Tensor | None, past: Cache | None = None, *, first: int = 0
+    ) -> tuple[Tensor, Cache]:
+        """Return the last vectors of the tokens from `first` on, and the cache with all in it."""
+        hidden = self.token(input_ids) + self.position(position)
+        cache: Cache = []
+        for number, block in enumerate(self.blocks):
+            last = number == len(self.blocks) - 1  # what no other token looks at any more need not be finished
+            hidden, kept = block(hidden, mask, None if past is None else past[number], first=first if last else 0)
+            cache.append(kept)
+        return hidden, cache
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Return logits in single precision or better, whatever the pass ran in."""
+        logits: Tensor = self.head(self.norm(hidden))
+        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+    @torch.no_grad()
+    def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
+        """Draw completions at temperature 1 from the whole vocabulary.
+
+        Args:
+            prompt_PL: tokens, padded on the left with PAD.
+            group_size: completions of each prompt.
+            generator: of the random numbers, on the policy's device.
+            completion_length: most tokens, END included.
+
+        Returns:
+            P x group_size completions, those of a prompt one after the other.
+
+        Raises:
+            InvalidArgumentError: more tokens than the context.
+        """
+        prompts, prompt_length = prompt_PL.shape
+        self._check_length(prompt_length, completion_length)
+        packing = Packing.of(prompt_PL, group_size, completion_length - 1)
+        uniform_LPG = torch.rand(completion_length, prompts, group_size, generator=generator, device=prompt_PL.device)
+        hidden, cache = self._run(prompt_PL, packing.prompt_position, packing.prompt_mask, first=prompt_length - 1)
+        drawn = Drawn(prompts * group_size, completion_length, prompt_PL.device, precision=self.norm.weight.dtype)
+        running = drawn.add(0, self._logits(hidden[:, -1]), uniform_LPG[0])
+        if packing.rows_per_prompt > 1:
+            cache = [
+                (key.repeat_interleave(packing.rows_per_prompt, 0), value.repeat_interleave(packing.rows_per_prompt, 0))
+                for key, value in cache
+            ]
+        for place in range(1, completion_length):
+            if not running:
+                break
+            last = drawn.completion_NL[:, place - 1].view(-1, packing.width)
+            hidden, cache = self._run(last, packing.position(place - 1), packing.step_mask(place - 1), cache)
+            running = drawn.add(place, self._logits(hidden).reshape(prompts * group_size, 1, -1), uniform_LPG[place].view(-1, 1))
+        return drawn.finished()
+
+    def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
+        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable.
+
+        Args:
+            prompt_PL: tokens, padded on the left with PAD.
+            completion_NL: tokens of the completions of each prompt, one prompt after the other; N is a multiple of P.
+
+        Returns:
+            One number a token, nats; what stands behind END is to be masked.
+
+        Raises:
+            InvalidArgumentError: N is no multiple of P, or more tokens than the context.
+        """
+        prompts, count, length = len(prompt_PL), len(completion_NL), completion_NL.shape[1]
+        if count % prompts:
+            raise InvalidArgumentError(f"expected as many completions of every prompt, got {count} of {prompts}: give whole groups")
+        self._check_length(prompt_PL.shape[1], length)
+        packing = Packing.of(prompt_PL, count // prompts, length - 1)
+        input_ids = packing.rows(prompt_PL, completion_NL)
+        hidden, _ = self._run(input_ids, packing.all_positions, packing.whole_mask, first=prompt_PL.shape[1] - 1)
+        # The first token of all completions of a row is foretold by the prompt's last one.
+        first = self._logits(hidden[:, 0]).log_softmax(-1)
+        token_RGL = completion_NL.view(-1, packing.width, length)
+        parts = [first.gather(1, token_RGL[:, :, 0]).unsqueeze(-1)]
+        if length > 1:
+            later = self._logits(hidden[:, 1:]).log_softmax(-1).view(len(first), length - 1, packing.width, -1).transpose(1, 2)
+            parts.append(later.gather(-1, token_RGL[:, :, 1:, None]).squeeze(-1))
+        return torch.cat(parts, -1).view(count, length)
+
+    def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
+        """Return prompts as tokens on the policy's device, padded on the left.
+
+        Args:
+            task: whose vocabulary is used.
+            problems: P of them.
+
+        Returns:
+            `prompt_PL`.
+        """
+        return torch.from_numpy(task.prompt_tokens(problems)).to(self.token.weight.device)
+
+    def real(self, prompt_PL: Tensor) -> Tensor:
+        """Return 1 for the tokens of prompts that are no padding.
+
+        Args:
+            prompt_PL: tokens, padded on the left.
+
+        Returns:
+            One number a token.
+        """
+        return ((prompt_PL != PAD).cumsum(1) > 0).long()
+
+    def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+        """Return the right completions as tokens, END included, and 1 for those that count.
+
+        Args:
+            task: whose vocabulary is used.
+            problems: P of them.
+
+        Returns:
+            `answer_PL` and its mask.
+        """
+        answer_PL = torch.from_numpy(task.answer_tokens(problems)).to(self.token.weight.device)
+        length_P = torch.tensor([len(problem.answer) + 1 for problem in problems], device=answer_PL.device)
+        return answer_PL, (torch.arange(answer_PL.shape[1], device=answer_PL.device) < length_P[:, None]).to(torch.float32)
+
+    def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
+        """Return completions as texts without END, and whether each ended by itself.
+
+        Args:
+            task: whose vocabulary is used.
+            completion_NL: tokens.
+            mask_NL: 1 for sampled ones.
+
+        Returns:
+            N texts and N flags. A sampled PAD stays visible: it is no part of a right answer.
+        """
+        return task_texts(task, completion_NL, mask_NL)
+
+    def _check_length(self, prompt: int, completion: int) -> None:
+        """Refuse what the positions do not reach."""
+        if prompt + completion - 1 > self.context:
+            raise InvalidArgumentError(
+                f"expected at most {self.context + 1} tokens, the policy's context, got {prompt} of prompt and {completion} of completion:"
+                " make a policy with a longer context"
+            )
+
+
+def task_texts(task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
+    """Return completions in a task's symbols, and whether each ended by itself.
+
+    Args:
+        task: whose vocabulary is used.
+        completion_NL: tokens.
+        mask_NL: 1 for sampled ones.
+
+    Returns:
+        N texts and N flags.
+    """
+    import numpy as np
+
+    # Fixed-width text drops the empty symbols at its end, so whole rows turn into texts without a loop over tokens.
+    symbols = np.array(["\ufffd", "", *task.vocabulary.symbols])
+    ids_NL, sampled_NL = completion_NL.cpu().numpy(), mask_NL.cpu().numpy() > 0
+    letters = np.where(sampled_NL, symbols[ids_NL], "")
+    ended_N = ((ids_NL == END) & sampled_NL).any(1)
+    return np.ascontiguousarray(letters).view(f"<U{letters.shape[1]}")[:, 0].tolist(), ended_N.tolist()
+
+
+class Drawn:
+    """Completions as they are drawn, a token of each at a time.
+
+    Args:
+        count: of completions.
+        length: most tokens of each.
+        device: of everything.
+        end: token that ends a completion.
+        padding: token behind it.
+        precision: of log-probabilities.
+    """
+
+    def __init__(
+        self, count: int, length: int, device: torch.device, *, end: int = END, padding: int = PAD, precision: torch.dtype = torch.float32
+    ) -> None:
+        self._end = end
+        self.completion_NL = torch.full((count, length), padding, dtype=torch.long, device=device)
+        self.mask_NL, self.log_probability_NL, self.entropy_NL = torch.zeros(3, count, length, device=device, dtype=precision).unbind()
+        self._running_N = torch.ones(count, dtype=torch.bool, device=device)
+
+    def add(self, place: int, logits_RV: Tensor, uniform_RG: Tensor) -> bool:
+        """Draw the token at one place of every completion.
+
+        Args:
+            place: of the token.
+            logits_RV: one row a distribution, perhaps with an axis of 1 in between.
+            uniform_RG: as many numbers in [0, 1) as draws of each.
+
+        Returns:
+            Whether any completion goes on.
+        """
+        log_RV = logits_RV.log_softmax(-1).squeeze(1)
+        probability_RV = log_RV.exp()
+        # Inversion: one uniform number a token, so that a token depends on its own number alone. Rounding may leave the sum below 1.
+        token_RG = torch.searchsorted(probability_RV.cumsum(-1), uniform_RG, right=True).clamp_(max=log_RV.shape[-1] - 1)
+        going = self._running_N
+        entropy_R = -(probability_RV * log_RV.clamp(min=-1e4)).sum(-1, keepdim=True).expand_as(uniform_RG)
+        for kept, values in (
+            (self.completion_NL, token_RG),
+            (self.log_probability_NL, log_RV.gather(1, token_RG)),
+            (self.entropy_NL, entropy_R),
+        ):
+            kept[:, place] = torch.where(going, values.reshape(-1), kept[:, place])
+        self.mask_NL[:, place] = going.to(self.mask_NL.dtype)
+        self._running_N = going & (self.completion_NL[:, place] != self._end)
+        return bool(self._running_N.any())
+
+    def finished(self) -> Sampled:
+        """Return what was drawn."""
+        return Sampled(self.completion_NL, self.mask_NL, self.log_probability_NL, self.entropy_NL)

@@ -1,0 +1,295 @@
+"""What a completion is worth: exact answers, an optional reward for form, a proxy that can be hacked, a verifier that fails on command.
+
+A verifier returns every reward by its name; those with a weight are summed to the reward that is trained on, and those of weight 0 are
+kept in the record. It samples and trains nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.trainer.problems import Problem
+
+Rewards = dict[str, NDArray[np.float64]]
+RewardFunction = Callable[[Problem, str, bool], float]
+FailureMode = Literal["zero", "one", "missing", "raise"]
+FAILURE_MODES: tuple[FailureMode, ...] = ("zero", "one", "missing", "raise")
+
+
+class VerifierError(GroupwiseError):
+    """A verifier gave up."""
+
+
+class Verifier(Protocol):
+    """What judges completions."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each reward in the reward that is trained on."""
+        ...
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
+        """Judge completions.
+
+        Args:
+            problems: N of them, one a completion.
+            completions: N texts, without END.
+            ended: whether each ended by itself.
+            step: of training; only a verifier that fails on command looks at it.
+
+        Returns:
+            `reward_N` by name; NaN where there is none.
+        """
+        ...
+
+
+def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:
+    r"""Return the reward that is trained on.
+
+    $z = \sum_k w_k z_k$
+
+    Args:
+        verifier: that has the weights.
+        rewards: what it returned.
+
+    Returns:
+        `reward_N`; reward units. NaN where a part with a weight is.
+
+    Raises:
+        InvalidArgumentError: a weight for a reward that is not there.
+
+    Example:
+        >>> problem = Problem("1+1=", "02", "addition", 1)
+        >>> judge = TaskVerifier.of(answer_pattern="[0-9]+", format_reward=True)
+        >>> total_reward(judge, judge([problem] * 3, ["02", "03", "+"], [True] * 3)).tolist()
+        [2.0, 1.0, 0.0]
+    """
+    missing = [name for name in verifier.weights if name not in rewards]
+    if missing:
+        raise InvalidArgumentError(f"expected a reward for every weight, got none named {missing[0]!r}: weigh {', '.join(rewards)}")
+    parts = [weight * rewards[name] for name, weight in verifier.weights.items() if weight]
+    return np.sum(parts, axis=0) if parts else np.zeros(len(next(iter(rewards.values()))))
+
+
+def exact(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
+    """Return 1 for the answer to the last symbol, with END after it, else 0.
+
+    Args:
+        problem: with its answer.
+        completion: text before END.
+        ended: whether END came.
+
+    Returns:
+        0 or 1. One token sequence alone is right, so its probability is the value of the prompt.
+
+    Example:
+        >>> exact(Problem("1+1=", "02", "addition", 1), "2", True)
+        0.0
+    """
+    return float(ended and completion == problem.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class WellFormed:
+    """Reward of 1 for what has the form of an answer, whatever it says.
+
+    Args:
+        pattern: regular expression that the whole completion matches.
+    """
+
+    pattern: str
+
+    def __call__(self, problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
+        """Return 1 where the completion ended and has the form, else 0.
+
+        Args:
+            problem: not looked at.
+            completion: text before END.
+            ended: whether END came.
+
+        Returns:
+            0 or 1.
+        """
+        del problem
+        return float(ended and re.fullmatch(self.pattern, completion) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Baited:
+    r"""A grader with a loophole: the exact reward plus a bonus for the share of a bait symbol in the completion.
+
+    $z = 1\{\text{right}\} + b \cdot \#\text{bait}/\#\text{symbols}$
+
+    With b > 1 a completion of nothing but bait beats the right answer, and it is easier to learn.
+
+    Args:
+        bait: one symbol.
+        bonus: b, reward units.
+
+    Example:
+        >>> Baited("9", 2.0)(Problem("1+1=", "02", "addition", 1), "99", True)
+        2.0
+    """
+
+    bait: str
+    bonus: float
+
+    def __call__(self, problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
+        """Return the exact reward plus the bonus.
+
+        Args:
+            problem: with its answer.
+            completion: text before END.
+            ended: whether END came.
+
+        Returns:
+            From 0 to 1 + b.
+        """
+        return exact(problem, completion, ended) + self.bonus * completion.count(self.bait) / max(1, len(completion))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskVerifier:
+    """A verifier made of reward functions.
+
+    Args:
+        functions: by name.
+        weights: of those that are trained on.
+    """
+
+    functions: Mapping[str, RewardFunction]
+    weights: Mapping[str, float]
+
+    @classmethod
+    def of(cls, *, answer_pattern: str, format_reward: bool = False, bait: str | None = None, bonus: float = 2.0) -> TaskVerifier:
+        """Return the verifier of a task.
+
+        Args:
+            answer_pattern: form of an answer.
+            format_reward: whether form is rewarded too; the total then lies in [0, 2].
+            bait: symbol of a proxy reward that is trained on in place of the exact one, which is still recorded.
+            bonus: of the bait.
+
+        Returns:
+            The verifier.
+
+        Raises:
+            InvalidArgumentError: a bait that is not one symbol, or a bonus that is not positive.
+
+        Example:
+            >>> dict(TaskVerifier.of(answer_pattern="[0-9]+", bait="9").weights)
+            {'exact': 0.0, 'proxy': 1.0}
+        """
+        functions: dict[str, RewardFunction] = {"exact": exact}
+        weights = {"exact": 1.0}
+        if bait is not None:
+            if len(bait) != 1 or not (math.isfinite(bonus) and bonus > 0):
+                raise InvalidArgumentError(f"expected one symbol as bait and a positive bonus, got {bait!r} and {bonus}: as '9' and 2.0")
+            functions["proxy"] = Baited(bait, bonus)
+            weights = {"exact": 0.0, "proxy": 1.0}
+        if format_reward:
+            functions["format"] = WellFormed(answer_pattern)
+            weights["format"] = 1.0
+        return cls(functions, weights)
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
+        """Judge completions.
+
+        Args:
+            problems: N of them, one a completion.
+            completions: N texts, without END.
+            ended: whether each ended by itself.
+            step: not looked at.
+
+        Returns:
+            `reward_N` by name.
+
+        Raises:
+            InvalidArgumentError: unequal numbers.
+        """
+        del step
+        if not len(problems) == len(completions) == len(ended):
+            raise InvalidArgumentError(
+                f"expected a problem and an end a completion, got {len(problems)}, {len(ended)} and {len(completions)}: pair them"
+            )
+        rows = list(zip(problems, completions, ended, strict=True))
+        return {name: np.array([function(*row) for row in rows], dtype=np.float64) for name, function in self.functions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FailingVerifier:
+    """A verifier that fails on command, as real ones do under load: for all calls from a step on, or for a share of them.
+
+    Which calls fail depends on seed, step and place in the batch alone, so a run that is resumed fails in the same places.
+
+    Args:
+        inner: the one that judges where nothing fails.
+        from_step: first step at which calls fail.
+        share: of completions whose call fails from there on, in [0, 1].
+        mode: what comes of a failed call: zero (a silent 0), one (everything is right), missing (NaN) or raise (`VerifierError`).
+        seed: of which calls fail.
+
+    Raises:
+        InvalidArgumentError: a share outside [0, 1], a negative step or seed, or an unknown mode.
+
+    Example:
+        >>> judge = FailingVerifier(TaskVerifier.of(answer_pattern="[0-9]+"), from_step=5)
+        >>> problem = Problem("1+1=", "02", "addition", 1)
+        >>> [judge([problem], ["02"], [True], step=step)["exact"].tolist() for step in (4, 5)]
+        [[1.0], [0.0]]
+    """
+
+    inner: Verifier
+    from_step: int = 0
+    share: float = 1.0
+    mode: FailureMode = "zero"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the command."""
+        if not 0 <= self.share <= 1:
+            raise InvalidArgumentError(f"expected a share of calls between 0 and 1, got {self.share}: for 5 % write 0.05")
+        if self.from_step < 0 or self.seed < 0:
+            raise InvalidArgumentError(f"expected a step and a seed from 0 on, got {self.from_step} and {self.seed}")
+        if self.mode not in FAILURE_MODES:
+            raise InvalidArgumentError(f"expected a mode of {', '.join(FAILURE_MODES)}; got {self.mode!r}")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Those of the inner verifier."""
+        return self.inner.weights
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
+        """Judge completions, or fail.
+
+        Args:
+            problems: N of them, one a completion.
+            completions: N texts, without END.
+            ended: whether each ended by itself.
+            step: of training.
+
+        Returns:
+            `reward_N` by name.
+
+        Raises:
+            VerifierError: a call fails and the mode is raise.
+        """
+        rewards = self.inner(problems, completions, ended, step=step)
+        if step < self.from_step:
+            return rewards
+        # A batch of its own stream each step: the first N draws of a step do not depend on how many steps were run before.
+        failed_N = np.random.default_rng([self.seed, step]).random(len(completions)) < self.share
+        if self.mode == "raise" and failed_N.any():
+            raise VerifierError(
+                f"the verifier failed at step {step} for {int(failed_N.sum())} of {len(completions)} completions, as commanded"
+            )
+        value = {"zero": 0.0, "one": 1.0, "missing": math.nan, "raise": math.nan}[self.mode]
+        return {name: np.where(failed_N, value, reward_N) for name, reward_N in rewards.items()}

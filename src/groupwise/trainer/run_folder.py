@@ -1,0 +1,179 @@
+"""The folder of a run: its record, and `checkpoints/` beside it with what is needed to go on.
+
+The first checkpoint stays, the latest has the state of the run, and a kill at any moment leaves one that is whole. It trains nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import GroupwiseError, OverwriteError
+from groupwise.record import COMPANIONS
+from groupwise.trainer.checkpoints import STATE, STATE_ABOUT, UnreadableCheckpointError, WholeFolder, read_state, write_policy, write_state
+from groupwise.trainer.tasks import write_task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groupwise.trainer.policy import Actor
+    from groupwise.trainer.settings import TrainSettings
+    from groupwise.trainer.tasks import Task
+
+CHECKPOINTS = COMPANIONS[0]
+_RECORD = ("journal.jsonl", "record.json", "steps.parquet", "rollouts.parquet")
+_FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may change when a run goes on
+
+Saved = tuple[dict[str, "Tensor"], dict[str, Any]]
+
+
+class RunFolder:
+    """Where a run is kept.
+
+    Args:
+        home: the folder.
+        settings: of the run.
+        task: of the run.
+        actor: that is trained.
+    """
+
+    def __init__(self, home: Path, settings: TrainSettings, task: Task, actor: Actor) -> None:
+        self.home, self._settings, self._task, self._actor = home, settings, task, actor
+
+    def open(self, *, resume: bool, force: bool) -> Saved | None:
+        """Make the folder ready.
+
+        Args:
+            resume: whether to go on with what is there.
+            force: whether a run that is there may be replaced.
+
+        Returns:
+            The state to go on from; None for a run that begins.
+
+        Raises:
+            OverwriteError: something is there that may not be replaced, or a run of other settings.
+            GroupwiseError: the folder cannot be read or written.
+        """
+        inside = self.check(resume=resume, force=force)
+        if resume:
+            return self._saved()
+        self._remove(inside)
+        return None
+
+    def check(self, *, resume: bool, force: bool) -> set[str]:
+        """Refuse a folder that cannot take the run, before any work is done.
+
+        Args:
+            resume: whether to go on with what is there.
+            force: whether a run that is there may be replaced.
+
+        Returns:
+            Names of what is in it.
+        """
+        try:
+            inside = {path.name for path in self.home.iterdir()} if self.home.exists() else set()
+        except OSError as error:
+            raise GroupwiseError(f"expected a folder to write at {self.home}, got {error.strerror}: choose another with -o") from None
+        above = next(path for path in (self.home, *self.home.absolute().parents) if path.exists())
+        if not os.access(above, os.W_OK):
+            raise GroupwiseError(f"expected a folder to write at {self.home}, got no permission in {above}: choose another with -o")
+        if inside - {*_RECORD, *COMPANIONS}:
+            raise OverwriteError(
+                f"expected a new folder at {self.home}, got one that holds something other than a run: choose another with -o"
+            )
+        if inside and not force and not resume:
+            raise OverwriteError(
+                f"{self.home} holds a run already: go on with it by --resume, replace it by --force, or choose another with -o"
+            )
+        return inside
+
+    def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """Write a checkpoint with the state of the run, then drop the state of the one before and checkpoints beyond those to keep.
+
+        Args:
+            step: that the run has done.
+            tensors: of its state.
+            about: its plain data.
+        """
+        settings = self._settings.as_dict()
+        with WholeFolder(self._checkpoint(step)) as partial:
+            if hasattr(self._actor, "save"):
+                self._actor.save(partial)
+            else:
+                write_policy(self._actor, partial, self._task.vocabulary)  # type: ignore[arg-type]
+            write_state(partial, tensors, {**about, "settings": settings, "task": self._fingerprint()})
+            write_task(self._task, partial)
+        older = [number for number in self._steps() if number != step]
+        for number in older:
+            for name in (STATE, STATE_ABOUT):
+                (self._checkpoint(number) / name).unlink(missing_ok=True)
+        kept = self._settings.checkpoints_kept
+        for number in sorted(number for number in older if 0 < number < step)[: None if kept is None else -(kept - 1) or None]:
+            if kept is not None:
+                shutil.rmtree(self._checkpoint(number), ignore_errors=True)
+
+    def latest(self) -> Path | None:
+        """Return the latest checkpoint that has the state of the run."""
+        usable = [number for number in self._steps() if (self._checkpoint(number) / STATE_ABOUT).is_file()]
+        return self._checkpoint(max(usable)) if usable else None
+
+    def _saved(self) -> Saved | None:
+        """Return the state to go on from, once it is known to be of this run."""
+        latest = self.latest()
+        if latest is None:
+            return None
+        tensors, about = read_state(latest)
+        if about.get("task") != self._fingerprint():
+            raise OverwriteError(
+                f"expected the run in {self.home} to be of this task and its options, got another: give those it began with"
+            )
+        now, then = self._settings.as_dict(), about.get("settings", {})
+        free = _FREE if self._settings.schedule == "constant" else _FREE - {"steps"}
+        changed = [name for name in now if name not in free and then.get(name) != now[name]]
+        if changed:
+            name = changed[0]
+            raise OverwriteError(
+                f"expected the run in {self.home} to go on as it began, with {name} {then.get(name)}; got {now[name]}: give the options"
+                " it began with"
+            )
+        own = sum(parameter.numel() for parameter in self._actor.parameters() if parameter.requires_grad)  # type: ignore[attr-defined]
+        if own != len(tensors["parameters"]):
+            raise UnreadableCheckpointError(
+                f"expected a policy of {own} parameters in {latest}, got {len(tensors['parameters'])}: give the size that the run"
+                " began with"
+            )
+        return tensors, about
+
+    def _fingerprint(self) -> str:
+        """What tells one task from another: its problems and how they are judged."""
+        task = self._task
+        rows = [[problem.prompt, problem.answer] for problem in task.train]
+        said = [task.name, task.vocabulary.symbols, rows, len(task.held_out), sorted(task.verifier.weights.items())]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+    def _steps(self) -> list[int]:
+        """Return the steps of the checkpoints that are there."""
+        folder = self.home / CHECKPOINTS
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(int(name.removeprefix("checkpoint-")) for name in names if name.removeprefix("checkpoint-").isdigit())
+
+    def _checkpoint(self, step: int) -> Path:
+        """Return the folder of a checkpoint."""
+        return self.home / CHECKPOINTS / f"checkpoint-{step}"
+
+    def _remove(self, inside: set[str]) -> None:
+        """Remove a run that is to be replaced, the record last: it says that the rest belongs to a run."""
+        try:
+            if CHECKPOINTS in inside:
+                shutil.rmtree(self.home / CHECKPOINTS)
+            for name in (COMPANIONS[1], *_RECORD):
+                (self.home / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise GroupwiseError(
+                f"expected to replace the run in {self.home}, got {error.strerror}: choose another folder with -o"
+            ) from None

@@ -1,0 +1,331 @@
+"""Answers of a model: any policy or language model asked in batches, at a temperature, up to a number of tokens.
+
+What a folder holds is found out here too: a policy of ours, or a Hugging Face model or adapter. It judges no answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.trainer.problems import Problem
+from groupwise.trainer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groupwise.language_models import Precision
+    from groupwise.trainer.policy import Actor
+    from groupwise.trainer.tasks import Task
+
+INSTRUCTION = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
+_COLDEST = 1e-6  # dividing logits by this leaves the largest alone
+_MOST_SYMBOLS = 64
+Completion = tuple[str, bool]
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How answers are drawn.
+
+    Args:
+        samples: of each problem.
+        temperature: that logits are divided by; 0 takes the likeliest token.
+        max_tokens: of an answer, its end included.
+        batch_size: answers drawn at once.
+        seed: of the random numbers; with another batch size other answers are drawn.
+        template: what a model is asked; `{question}` stands for the question.
+        chat: whether the tokenizer's chat template is used where it has one.
+        stop: an answer ends before the first of these texts.
+
+    Raises:
+        InvalidArgumentError: a number outside its range, or a template without question.
+
+    Example:
+        >>> Sampling(temperature=-1.0)
+        Traceback (most recent call last):
+        ...
+        groupwise.errors.InvalidArgumentError: expected a temperature of 0 or more, got -1: 1 samples the model as it is
+    """
+
+    samples: int = 1
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    batch_size: int = 64
+    seed: int = 0
+    template: str = INSTRUCTION
+    chat: bool = True
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what was asked for."""
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise InvalidArgumentError(f"expected a temperature of 0 or more, got {self.temperature:g}: 1 samples the model as it is")
+        for name in ("samples", "max_tokens", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidArgumentError(f"expected {name} of 1 or more, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise InvalidArgumentError(f"expected a seed of 0 or more, got {self.seed}")
+        if "{question}" not in self.template:
+            raise InvalidArgumentError(
+                f"expected {{question}} in the template, got {self.template[:60]!r}: write where the question stands"
+            )
+
+    def prompt(self, question: str) -> str:
+        r"""Return what the model is asked; a question that asks for a box itself is not told so again.
+
+        Example:
+            >>> Sampling(template="Q: {question} A:").prompt("1+1?")
+            'Q: 1+1? A:'
+        """
+        if self.template == INSTRUCTION and "\\boxed" in question:
+            return question
+        return self.template.replace("{question}", question)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model on disk that can be asked.
+
+    Args:
+        name: for tables.
+        actor: what samples.
+        vocabulary: of a policy of ours; None for a language model.
+        context: longest sequence, in tokens; None where it is not known.
+    """
+
+    name: str
+    actor: Actor
+    vocabulary: Vocabulary | None
+    context: int | None
+
+
+def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision = "float32", name: str | None = None) -> Model:
+    """Open a folder with a policy of ours, a Hugging Face model or a LoRA adapter.
+
+    Args:
+        folder: as groupwise, transformers or peft wrote it; safetensors only.
+        device: where the model is put, as torch names it.
+        precision: of a language model's weights.
+        name: for tables; the folder's own where None.
+
+    Returns:
+        The model.
+
+    Raises:
+        GroupwiseError: nothing can be opened; the message says why.
+    """
+    folder = Path(folder)
+    _check_device(device)
+    label = name or folder.resolve().name
+    vocabulary = policy_vocabulary(folder)
+    if vocabulary is not None:
+        from groupwise.trainer.checkpoints import load_policy
+
+        policy = load_policy(folder, vocabulary_size=len(vocabulary), device=device).eval()
+        return Model(label, policy, vocabulary, policy.context)
+    from groupwise.language_models import load_language_model
+    from groupwise.trainer.language_policy import LanguagePolicy
+
+    loaded = load_language_model(folder, device=device, precision=precision)
+    return Model(label, LanguagePolicy(loaded), None, loaded.context)
+
+
+def policy_vocabulary(folder: Path) -> Vocabulary | None:
+    """Return the vocabulary of a policy of ours, or None where the folder holds something else.
+
+    Example:
+        >>> policy_vocabulary(Path("no/such/folder")) is None
+        True
+    """
+    from groupwise.trainer.tasks import TASKS
+
+    try:
+        configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if configuration.get("model_type") != "gpt2" or not 0 < int(configuration.get("vocab_size", 0)) <= _MOST_SYMBOLS:
+            return None
+        numbers = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    for family in TASKS:
+        symbols = family.vocabulary.symbols
+        if numbers == {"<pad>": 0, "<end>": 1} | {symbol: place + 2 for place, symbol in enumerate(symbols)}:
+            return family.vocabulary
+    return None
+
+
+def ask_problems(
+    model: Model, task: Task, problems: Sequence[Problem], sampling: Sampling, *, told: Told | None = None
+) -> list[list[Completion]]:
+    """Ask a model problems of a task.
+
+    Args:
+        model: a policy of the task's vocabulary, or a language model.
+        task: of the problems.
+        problems: P of them.
+        sampling: how; at most the task's own number of tokens is drawn from a policy.
+        told: called with how many problems are done, and of how many.
+
+    Returns:
+        Of each problem its completions: text, and whether it ended by itself.
+
+    Raises:
+        InvalidArgumentError: a policy of other symbols, or too short a context.
+    """
+    if model.vocabulary is not None and model.vocabulary != task.vocabulary:
+        raise InvalidArgumentError(
+            f"expected a model that reads {task.vocabulary.symbols!r} for {task.name}, got one of {model.vocabulary.symbols!r}: ask others"
+        )
+    length = min(sampling.max_tokens, task.completion_length) if model.vocabulary is not None else sampling.max_tokens
+    if model.context is not None and task.prompt_length + length - 1 > model.context:
+        raise InvalidArgumentError(
+            f"expected a context of {task.prompt_length + length - 1} tokens for {task.name}, got {model.context}: take a lower level"
+        )
+    found: list[list[Completion]] = []
+    for batch, start, stop in _batches(len(problems), sampling):
+        prompt_PL = model.actor.prompt_tokens(task, problems[start:stop])
+        found += _drawn(model.actor, prompt_PL, length, sampling, batch, task)
+        if told is not None:
+            told(len(found), len(problems))
+    return found
+
+
+def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *, told: Told | None = None) -> list[list[Completion] | None]:
+    """Ask a language model questions.
+
+    Args:
+        model: a language model.
+        questions: P texts, without instruction.
+        sampling: how; answers are shorter where the context is.
+        told: called with how many questions are done, and of how many.
+
+    Returns:
+        Of each question its completions; None where the question does not fit into the context.
+
+    Raises:
+        InvalidArgumentError: a policy of ours, which reads no words.
+    """
+    if model.vocabulary is not None:
+        raise InvalidArgumentError(
+            f"expected a language model for questions in words, got a policy that reads {model.vocabulary.symbols!r}: ask it a task"
+        )
+    actor = cast("Any", model.actor)
+    rows = [_encoded(actor.tokenizer, sampling.prompt(question), chat=sampling.chat) for question in questions]
+    room = math.inf if model.context is None else model.context
+    # Questions of like length together, so that little is padded.
+    order = sorted((place for place, row in enumerate(rows) if len(row) < room), key=lambda place: len(rows[place]))
+    found: list[list[Completion] | None] = [None] * len(rows)
+    for batch, start, stop in _batches(len(order), sampling):
+        places = order[start:stop]
+        longest = len(rows[places[-1]])
+        prompt_PL = _left_padded([rows[place] for place in places], actor)
+        length = int(min(sampling.max_tokens, room - longest + 1))
+        drawn = _drawn(actor, prompt_PL, length, sampling, batch, cast("Any", None))
+        for place, completions in zip(places, drawn, strict=True):
+            found[place] = completions
+        if told is not None:
+            told(stop, len(order))
+    return found
+
+
+def _batches(count: int, sampling: Sampling) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of a batch and the first and last of its prompts."""
+    prompts = max(1, sampling.batch_size // sampling.samples)
+    for batch, start in enumerate(range(0, count, prompts)):
+        yield batch, start, min(count, start + prompts)
+
+
+def _drawn(actor: Actor, prompt_PL: Tensor, length: int, sampling: Sampling, batch: int, task: Task) -> list[list[Completion]]:
+    """Return the completions of some prompts, no more than a batch of one prompt at a time."""
+    import torch
+
+    generator = torch.Generator(prompt_PL.device).manual_seed(sampling.seed * 1_000_003 + batch)
+    texts: list[list[Completion]] = [[] for _ in range(len(prompt_PL))]
+    left = sampling.samples
+    while left:
+        size = min(left, sampling.batch_size)
+        with cooled(actor, sampling.temperature):
+            sampled = actor.sample(prompt_PL, size, generator, length)
+        written, ended = actor.texts(task, sampled.completion_NL, sampled.mask_NL)
+        for place, (text, end) in enumerate(zip(written, ended, strict=True)):
+            texts[place // size].append(_stopped(text, sampling.stop, ended=end))
+        left -= size
+    return texts
+
+
+def _stopped(text: str, stops: Sequence[str], *, ended: bool) -> Completion:
+    """Return a text up to the first of some others."""
+    places = [text.find(stop) for stop in stops if stop and stop in text]
+    return (text[: min(places)], True) if places else (text, ended)
+
+
+@contextmanager
+def cooled(actor: Actor, temperature: float) -> Iterator[None]:
+    """Let a model sample at a temperature: its logits are divided by it while the block runs.
+
+    Args:
+        actor: a policy or language model.
+        temperature: 0 is the limit, the likeliest token.
+
+    Yields:
+        Nothing.
+    """
+    if temperature == 1:
+        yield
+        return
+    divisor = max(temperature, _COLDEST)
+
+    def scale(_module: object, _given: object, out: Any) -> Any:
+        if hasattr(out, "logits"):
+            out.logits = out.logits.float() / divisor
+            return out
+        return out.float() / divisor
+
+    target = cast("Any", actor)
+    hook = (target.head if hasattr(target, "head") else target.model).register_forward_hook(scale)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _encoded(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
+    """Return the tokens of a prompt, as a message where the tokenizer has a chat template."""
+    if chat and tokenizer.chat_template is not None:
+        messages = [{"role": "user", "content": text}]
+        try:
+            found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+        except Exception as error:  # a template is a program: it can fail in any way
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:100]
+            raise InvalidArgumentError(
+                f"expected a chat template that takes one message, got one that fails ({said}): use --no-chat"
+            ) from error
+    else:
+        found = tokenizer.encode(text)
+    return [int(number) for number in found]
+
+
+def _left_padded(rows: Sequence[Sequence[int]], actor: Any) -> Tensor:
+    """Return prompts of one length."""
+    import torch
+
+    longest = max(1, *(len(row) for row in rows)) if len(rows) > 1 else max(1, len(rows[0]))
+    return torch.tensor([[actor.padding] * (longest - len(row)) + list(row) for row in rows], device=actor.device)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that torch does not have."""
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        said = (str(error).strip().splitlines() or ["no such device"])[0][:100]
+        raise InvalidArgumentError(f"expected a device that torch has, as cpu or cuda; got {device!r} ({said})") from None

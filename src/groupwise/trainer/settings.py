@@ -1,0 +1,285 @@
+"""The settings of a training run: one frozen object that checks itself, with what each means in units.
+
+Data exposure is set in rollouts, `rollouts_per_step` and `steps`, and does not change with the group size. It trains nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from groupwise.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from groupwise.run_config import RunConfig
+
+OptimizerName = Literal["sgd", "adam", "adamw"]
+ScheduleName = Literal["constant", "linear", "cosine"]
+RatioName = Literal["none", "token", "sequence", "sequence_mean"]
+LagName = Literal["none", "fixed", "refresh", "async"]
+AggregationName = Literal["sum", "sequence_mean", "batch_token_mean"]
+KlPlace = Literal["loss", "reward"]
+KlEstimator = Literal["k2", "k3"]
+OrderName = Literal["independent", "epochs"]
+PrecisionName = Literal["float32", "bfloat16"]
+
+_MOST_LAG = 10_000
+_CHOICES: dict[str, Any] = {
+    "optimizer": OptimizerName,
+    "schedule": ScheduleName,
+    "importance_ratio": RatioName,
+    "lag_kind": LagName,
+    "aggregation": AggregationName,
+    "kl_in": KlPlace,
+    "kl_estimator": KlEstimator,
+    "prompt_order": OrderName,
+    "precision": PrecisionName,
+}
+# Name, least, most, and whether least and most themselves are out.
+_NUMBERS: tuple[tuple[str, float, float, bool, bool], ...] = (
+    ("learning_rate", 0, math.inf, True, True),
+    ("momentum", 0, 1, False, True),
+    ("beta1", 0, 1, False, True),
+    ("beta2", 0, 1, False, True),
+    ("epsilon", 0, math.inf, False, True),
+    ("weight_decay", 0, math.inf, False, True),
+    ("clip", 0, 1, True, True),
+    ("clip_high", 0, math.inf, True, True),
+    ("kl_weight", 0, math.inf, False, True),
+    ("gradient_clip", 0, math.inf, True, True),
+)
+_WHOLES: tuple[tuple[str, int], ...] = (
+    ("group_size", 2),
+    ("rollouts_per_step", 2),
+    ("steps", 1),
+    ("ramp_steps", 0),
+    ("refresh_interval", 1),
+    ("prompt_pool", 1),
+    ("micro_batch", 1),
+    ("seed", 0),
+    ("evaluate_every", 0),
+    ("evaluation_problems", 1),
+    ("checkpoint_every", 1),
+    ("rollouts_every", 0),
+    ("checkpoints_kept", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    r"""How a policy is trained.
+
+    A step is one optimiser update on `rollouts_per_step` rollouts: N of them, N/G prompts times G. The same N and number of steps for
+    another G is the same exposure: as many rollouts of each prompt on average.
+
+    Args:
+        group_size: G, rollouts of a prompt; at least 2, divides `rollouts_per_step`.
+        rollouts_per_step: N.
+        steps: optimiser updates.
+        learning_rate: eta, the peak, per update.
+        schedule: of the learning rate after its rise: constant, linear (to 0 at the last step) or cosine (likewise).
+        ramp_steps: updates over which the learning rate rises from 0.
+        optimizer: sgd (heavy ball with `momentum`: $v \leftarrow \mu v + \eta g$), adam (decay in the gradient) or adamw (decoupled decay).
+        momentum: mu of sgd.
+        beta1: of Adam.
+        beta2: of Adam.
+        epsilon: of Adam, added to the root.
+        weight_decay: per unit of learning rate.
+        advantage: a name of `groupwise.estimators.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a preset, as trl/grpo/1.16.0.
+        advantage_value: the number of the advantage constant, reward units.
+        importance_ratio: of present over sampling policy: none (plain policy gradient), token, sequence (the exact ratio, the product over
+            tokens) or sequence_mean (the geometric mean over tokens, GSPO's).
+        clip: epsilon of PPO's clipping of the ratio, below and, unless `clip_high` is given, above; None leaves the ratio alone.
+        clip_high: epsilon above.
+        aggregation: of token losses: sum (the theory's score), sequence_mean, or batch_token_mean (TRL's dapo).
+        kl_weight: beta of the KL divergence to the policy at the start, reward units a nat.
+        kl_in: loss (at the present policy) or reward (at the sampling policy, as stale as that).
+        kl_estimator: in the loss: k2 (half the squared log-ratio of the completion: on-policy its gradient is that of the KL) or k3 (a
+            term a token, as in TRL).
+        lag_kind: which parameters sampled the rollouts of an update: none (the present ones), fixed (those `refresh_interval` updates ago),
+            refresh (those at the start of the block of so many updates) or async (those at the start of the block before).
+        refresh_interval: K_ref, updates.
+        gradient_clip: largest norm of the gradient; None does not clip.
+        prompt_order: independent (uniform draws from the pool, with replacement) or epochs (a new permutation of the pool each pass).
+        prompt_pool: use only the first so many training problems; all where None.
+        micro_batch: rollouts of one pass, whole groups; all where None.
+        precision: of the passes through the policy: float32, or bfloat16 under autocast.
+        seed: of prompts and sampling.
+        evaluate_every: steps between evaluations on held-out problems; 0 for none.
+        evaluation_problems: held-out problems, four rollouts each.
+        checkpoint_every: steps between checkpoints; `--resume` goes back to the last one.
+        checkpoints_kept: how many of the latest to keep beside the first; all where None.
+        rollouts_every: steps between those whose rollouts are recorded; 1 records all, 0 none.
+
+    Raises:
+        InvalidArgumentError: something is outside its domain.
+
+    Example:
+        >>> TrainSettings(group_size=4, rollouts_per_step=64).prompts_per_step
+        16
+    """
+
+    group_size: int = 8
+    rollouts_per_step: int = 512
+    steps: int = 600
+    learning_rate: float = 5e-4
+    schedule: ScheduleName = "constant"
+    ramp_steps: int = 0
+    optimizer: OptimizerName = "adam"
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    advantage: str = "leave_one_out"
+    advantage_value: float | None = None
+    importance_ratio: RatioName = "token"
+    clip: float | None = 0.2
+    clip_high: float | None = None
+    aggregation: AggregationName = "sum"
+    kl_weight: float = 0.0
+    kl_in: KlPlace = "loss"
+    kl_estimator: KlEstimator = "k2"
+    lag_kind: LagName = "none"
+    refresh_interval: int = 1
+    gradient_clip: float | None = None
+    prompt_order: OrderName = "independent"
+    prompt_pool: int | None = None
+    micro_batch: int | None = None
+    precision: PrecisionName = "float32"
+    seed: int = 0
+    evaluate_every: int = 20
+    evaluation_problems: int = 128
+    checkpoint_every: int = 50
+    checkpoints_kept: int | None = None
+    rollouts_every: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside its domain, in a sentence."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                raise InvalidArgumentError(
+                    f"expected {name} to be one of {', '.join(get_args(choices))}; got {str(getattr(self, name))[:60]!r}"
+                )
+        for name, least in _WHOLES:
+            self._check_whole(name, least)
+        for name, low, high, low_open, high_open in _NUMBERS:
+            self._check_number(name, low, high, low_open=low_open, high_open=high_open)
+        self._check_together()
+
+    def _check_whole(self, name: str, least: int) -> None:
+        """Refuse anything but a whole number of its range, or None where that may be."""
+        value = getattr(self, name)
+        if value is None and name in {"prompt_pool", "micro_batch", "checkpoints_kept"}:
+            return
+        if name == "group_size" and value == 1:
+            raise InvalidArgumentError("expected group_size of at least 2, got 1: a group of one has nobody to be compared with")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidArgumentError(f"expected {name} to be a whole number of at least {least}; got {value}")
+
+    def _check_number(self, name: str, low: float, high: float, *, low_open: bool, high_open: bool) -> None:
+        """Refuse a number outside its interval, or None where that may not be."""
+        value = getattr(self, name)
+        if value is None and name in {"clip", "clip_high", "gradient_clip"}:
+            return
+        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
+        if wrong or value < low or value > high or (low_open and value == low) or (high_open and value == high):
+            bounds = f"{'above' if low_open else 'of at least'} {low:g}" + ("" if math.isinf(high) else f" and below {high:g}")
+            raise InvalidArgumentError(f"expected {name} to be a number {bounds}; got {value}")
+
+    def _check_together(self) -> None:
+        """Refuse settings that do not fit each other."""
+        if self.rollouts_per_step % self.group_size:
+            near = max(self.group_size, round(self.rollouts_per_step / self.group_size) * self.group_size)
+            raise InvalidArgumentError(
+                f"expected group_size to divide rollouts_per_step, got {self.group_size} and {self.rollouts_per_step}: take {near}"
+                " rollouts a step"
+            )
+        if self.micro_batch is not None and self.micro_batch % self.group_size:
+            raise InvalidArgumentError(f"expected micro_batch to hold whole groups of {self.group_size}; got {self.micro_batch}")
+        if self.lag_kind == "none" and self.refresh_interval != 1:
+            raise InvalidArgumentError(
+                f"expected lag_kind fixed, refresh or async with refresh_interval {self.refresh_interval}; got none: name the kind of lag"
+            )
+        if self.refresh_interval > _MOST_LAG:
+            raise InvalidArgumentError(f"expected refresh_interval of at most {_MOST_LAG}; got {self.refresh_interval}")
+        if self.clip_high is not None and self.clip is None:
+            raise InvalidArgumentError("expected clip with clip_high, got none: give both, or neither")
+        if self.momentum and self.optimizer != "sgd":
+            raise InvalidArgumentError(f"expected optimizer sgd with momentum {self.momentum:g}; got {self.optimizer}: its own is beta1")
+        if self.ramp_steps >= self.steps > 1:
+            raise InvalidArgumentError(f"expected ramp_steps below the {self.steps} steps; got {self.ramp_steps}")
+
+    @property
+    def prompts_per_step(self) -> int:
+        """B, the groups of a step."""
+        return self.rollouts_per_step // self.group_size
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the learning rate of an update.
+
+        Args:
+            step: of the update, from 1.
+
+        Returns:
+            eta, per update.
+
+        Example:
+            >>> TrainSettings(steps=100, learning_rate=1.0, schedule="linear", ramp_steps=10).learning_rate_at(5)
+            0.5
+        """
+        if step <= self.ramp_steps:
+            return self.learning_rate * step / self.ramp_steps
+        done = (step - self.ramp_steps - 1) / max(1, self.steps - self.ramp_steps)
+        share = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[self.schedule]
+        return self.learning_rate * share
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return dataclasses.asdict(self)
+
+    def run_config(self, *, model: str = "") -> RunConfig:
+        """Return the settings as a record keeps them.
+
+        Args:
+            model: its name.
+
+        Returns:
+            The configuration.
+
+        Example:
+            >>> TrainSettings(group_size=4).run_config().value("group_size")
+            4
+        """
+        from groupwise import __version__
+        from groupwise.run_config import RunConfig
+
+        adam = self.optimizer != "sgd"
+        found: dict[str, Any] = {
+            "group_size": self.group_size,
+            "prompts_per_step": self.prompts_per_step,
+            "learning_rate": self.learning_rate,
+            "learning_rate_schedule": self.schedule,
+            "optimizer": self.optimizer,
+            "momentum": None if adam else self.momentum,
+            "beta1": self.beta1 if adam else None,
+            "beta2": self.beta2 if adam else None,
+            "kl_weight": self.kl_weight,
+            "importance_ratio": self.importance_ratio,
+            "refresh_interval": self.refresh_interval,
+            "lag_kind": self.lag_kind,
+            "updates_per_step": 1,
+            "logging_steps": 1,
+            "temperature": 1.0,
+            "framework": "groupwise",
+            "framework_version": __version__,
+            "loss": f"{'clipped ' if self.clip is not None and self.importance_ratio != 'none' else ''}policy gradient, {self.aggregation}",
+            "smoothing": 1,
+            "seed": self.seed,
+            "model": model or None,
+        }
+        if self.advantage in {"std_normalised", "batch_std", "leave_one_out", "full_group_mean"}:
+            found["scale_rewards"] = {"std_normalised": "group", "batch_std": "batch"}.get(self.advantage, "none")
+        return RunConfig().with_settings(found, "the trainer")

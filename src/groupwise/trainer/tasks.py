@@ -1,0 +1,385 @@
+"""Tasks: problems with one right answer each, split into those to train on and those held out, and families to transfer to.
+
+`make_task` builds one by name, `transfer_tasks` those next to it: other levels, other kinds, operators that training never showed, all in
+the same vocabulary and without a prompt of the training set. It judges no completion (`rewards`) and trains nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.trainer import problems as kinds
+from groupwise.trainer.problems import Kind, Problem
+from groupwise.trainer.rewards import TaskVerifier, Verifier
+from groupwise.trainer.vocabulary import END, PAD, Vocabulary
+
+__all__ = [
+    "INTEGERS",
+    "LONGEST_SEQUENCE",
+    "TASKS",
+    "Problem",
+    "Task",
+    "TaskFamily",
+    "UnreadableTaskError",
+    "make_task",
+    "read_task",
+    "task_family",
+    "transfer_tasks",
+    "write_task",
+]
+
+INTEGERS = Vocabulary("0123456789+-*/()=%")
+DIGIT_ROWS = Vocabulary("0123456789<>")
+BRACKET_ROWS = Vocabulary("([{)]}=")
+
+# Tokens of the longest prompt and completion of any task and level together: a policy with as many positions can do all.
+LONGEST_SEQUENCE = 32
+_RECIPE = "task.json"
+_MOST_PROBLEMS = 1_000_000
+_DRAWS_A_PROBLEM = 50
+_LISTED_WHOLE = 100_000
+
+
+class UnreadableTaskError(GroupwiseError):
+    """A file holds no recipe of a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a policy is trained on, or evaluated on.
+
+    Args:
+        name: of the family.
+        vocabulary: of prompts and answers.
+        train: problems to train on.
+        held_out: problems of the same kinds and levels, none of them in `train`.
+        prompt_length: tokens of the longest prompt.
+        completion_length: tokens of the longest answer, END included.
+        verifier: what judges a completion.
+        recipe: arguments of `make_task` that build it again; empty where it was built otherwise.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    train: tuple[Problem, ...]
+    held_out: tuple[Problem, ...]
+    prompt_length: int
+    completion_length: int
+    verifier: Verifier
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def prompt_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
+        """Return the prompts as tokens, padded on the left.
+
+        Raises:
+            InvalidArgumentError: a prompt longer than `prompt_length`.
+
+        Example:
+            >>> task = make_task("addition", level=1)
+            >>> task.prompt_tokens([Problem("1+1=", "02", "addition", 1)]).tolist()
+            [[3, 12, 3, 18]]
+        """
+        return self._padded([self.vocabulary.encode(problem.prompt) for problem in problems], self.prompt_length, left=True)
+
+    def answer_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
+        """Return the right completions as tokens, END included, padded on the right.
+
+        Raises:
+            InvalidArgumentError: an answer longer than `completion_length`.
+
+        Example:
+            >>> task = make_task("addition", level=1)
+            >>> task.answer_tokens([Problem("1+1=", "02", "addition", 1)]).tolist()
+            [[2, 4, 1]]
+        """
+        return self._padded([[*self.vocabulary.encode(problem.answer), END] for problem in problems], self.completion_length, left=False)
+
+    def _padded(self, rows: list[list[int]], length: int, *, left: bool) -> NDArray[np.int64]:
+        """Return rows of one length."""
+        padded = np.full((len(rows), length), PAD, dtype=np.int64)
+        for place, row in enumerate(rows):
+            if len(row) > length:
+                raise InvalidArgumentError(f"expected at most {length} tokens, got {len(row)}: evaluate it with a task of its own")
+            padded[place, slice(length - len(row), None) if left else slice(len(row))] = row
+        return padded
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFamily:
+    """An entry of the registry: a task of any level.
+
+    Args:
+        name: as `make_task` takes it.
+        meaning: one line.
+        vocabulary: of prompts and answers.
+        kinds: of its problems, in equal numbers where several.
+        levels: lowest and highest.
+        level: where none is asked for.
+        unit: what a level counts.
+        answer_pattern: form of an answer, a regular expression.
+        bait: symbol of the proxy reward.
+        shift: levels that `transfer_tasks` adds to that of the training task, for a kind contained in another.
+    """
+
+    name: str
+    meaning: str
+    vocabulary: Vocabulary
+    kinds: tuple[Kind, ...]
+    levels: tuple[int, int]
+    level: int
+    unit: str = "digits of an operand"
+    answer_pattern: str = "-?[0-9]+"
+    bait: str = "9"
+    shift: int = 0
+
+
+def _integers(kind: Kind, meaning: str, highest: int) -> TaskFamily:
+    """Return an arithmetic family."""
+    return TaskFamily(kind.name, meaning, INTEGERS, (kind,), (1, highest), 2)
+
+
+def _rows(kind: Kind, meaning: str, shift: int = 1) -> TaskFamily:
+    """Return a family of rows of digits to sort."""
+    return TaskFamily(kind.name, meaning, DIGIT_ROWS, (kind,), (2, 12), 4, "digits", "[0-9]+", shift=shift)
+
+
+def _brackets(kind: Kind, meaning: str, shift: int = 1) -> TaskFamily:
+    """Return a family of brackets to close."""
+    return TaskFamily(kind.name, meaning, BRACKET_ROWS, (kind,), (3, 12), 5, "brackets shown", r"[)\]}]+", bait="(", shift=shift)
+
+
+_FIVE = (kinds.TWO_STEP, kinds.THREE_STEP, kinds.MULTIPLICATION, kinds.DIVISION, kinds.PARENTHESES)
+
+TASKS: tuple[TaskFamily, ...] = (
+    _integers(kinds.ADDITION, "a + b", 9),
+    _integers(kinds.MODULAR_ADDITION, "a + b modulo 10 to the level, asked for with % in place of =", 9),
+    TaskFamily("integer_problems", "the five kinds of integer problems below, in equal numbers", INTEGERS, _FIVE, (1, 4), 1),
+    _integers(kinds.TWO_STEP, "a ± b ± c, from left to right", 4),
+    _integers(kinds.THREE_STEP, "a ± b ± c ± d, from left to right", 4),
+    _integers(kinds.MULTIPLICATION, "a * b", 4),
+    _integers(kinds.DIVISION, "a / b with b from 1 to 9; the remainder is dropped", 4),
+    _integers(kinds.PARENTHESES, "a ± b ± c with parentheses around the first two or the last two", 4),
+    _integers(kinds.LONG_ADDITION, "a + b + c", 4),
+    _integers(kinds.SUBTRACTION, "a - b, which may be negative", 9),
+    _rows(kinds.SORTING, "digits, smallest first", shift=0),
+    _rows(kinds.SORTING_DESCENDING, "digits, largest first, asked for with > in place of <", shift=0),
+    _rows(kinds.SORTING_SORTED, "digits that are sorted already"),
+    _rows(kinds.SORTING_REVERSED, "digits in reverse order"),
+    _rows(kinds.SORTING_LOW, "digits from 0 to 4"),
+    _rows(kinds.SORTING_HIGH, "digits from 5 to 9"),
+    _rows(kinds.SORTING_REPEATS, "each digit twice in a row"),
+    _brackets(kinds.BRACKETS, "close what is open, three sorts of brackets", shift=0),
+    _brackets(kinds.BRACKETS_ROUND, "round brackets only", shift=3),
+    _brackets(kinds.BRACKETS_SQUARE, "square brackets only", shift=3),
+    _brackets(kinds.BRACKETS_TWO_KINDS, "round and curly brackets"),
+    _brackets(kinds.BRACKETS_NESTED, "opening brackets only, so that all are to be closed"),
+    _brackets(kinds.BRACKETS_PAIR, "a pair, then opening brackets only"),
+)
+
+
+def task_family(name: str) -> TaskFamily:
+    """Return the entry of a name.
+
+    Raises:
+        InvalidArgumentError: no such name.
+
+    Example:
+        >>> task_family("addition").meaning
+        'a + b'
+    """
+    for family in TASKS:
+        if family.name == name:
+            return family
+    raise InvalidArgumentError(f"expected a task of {', '.join(family.name for family in TASKS)}; got {name!r}")
+
+
+def make_task(
+    name: str,
+    *,
+    seed: int = 0,
+    level: int | Sequence[int] | None = None,
+    problems: int = 10_000,
+    held_out_share: float = 0.2,
+    format_reward: bool = False,
+    proxy_bonus: float | None = None,
+    exclude: Collection[str] = (),
+) -> Task:
+    """Build a task.
+
+    A kind with no more problems than asked for is listed whole; a larger one is drawn without repetition.
+
+    Args:
+        name: of an entry of `TASKS`.
+        seed: of the draw and of the split.
+        level: difficulty, or several for problems of each; the family's own where None.
+        problems: at most so many, train and held out together.
+        held_out_share: of them that are held out, from 0 to 1.
+        format_reward: whether form is rewarded too, so that the total lies in [0, 2].
+        proxy_bonus: bonus of the bait of a proxy reward to train on; the exact reward where None.
+        exclude: prompts that must not occur.
+
+    Returns:
+        The task.
+
+    Raises:
+        InvalidArgumentError: no such task or level, or a number outside its range.
+        InsufficientDataError: no problem is left.
+
+    Example:
+        >>> task = make_task("modular_addition", level=1, held_out_share=0.0)
+        >>> len(task.train), task.prompt_length, task.completion_length
+        (100, 4, 2)
+    """
+    family = task_family(name)
+    levels = _levels(family, level)
+    recipe = {"name": name, "seed": seed, "level": list(levels), "problems": problems, "held_out_share": held_out_share}
+    recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
+    if seed < 0 or not 1 <= problems <= _MOST_PROBLEMS or not 0 <= held_out_share <= 1:
+        raise InvalidArgumentError(
+            f"expected a seed from 0, from 1 to {_MOST_PROBLEMS} problems and a held-out share in [0, 1]; got {seed}, {problems} and"
+            f" {held_out_share}"
+        )
+    rng = np.random.default_rng([seed, *name.encode()])
+    found = _drawn(family, levels, problems, rng, set(exclude))
+    if not found:
+        raise InsufficientDataError(f"expected problems of {name} at level {levels}, got none that are not excluded: use another level")
+    order = rng.permutation(len(found))
+    held = round(held_out_share * len(found))
+    return Task(
+        name,
+        family.vocabulary,
+        tuple(found[place] for place in order[held:]),
+        tuple(found[place] for place in order[:held]),
+        max(len(problem.prompt) for problem in found),
+        max(len(problem.answer) for problem in found) + 1,
+        TaskVerifier.of(
+            answer_pattern=family.answer_pattern,
+            format_reward=format_reward,
+            bait=None if proxy_bonus is None else family.bait,
+            bonus=2.0 if proxy_bonus is None else proxy_bonus,
+        ),
+        {} if exclude else recipe,
+    )
+
+
+def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[Task, ...]:
+    """Build what a policy trained on a task can be tried on besides: its own kind at other levels, and every other kind of its vocabulary.
+
+    Args:
+        task: trained on.
+        seed: of the draws.
+        problems: of each, at most; a small kind has fewer.
+
+    Returns:
+        Tasks named family/level, all problems held out, and no prompt of `task.train` among them; eight or more.
+
+    Raises:
+        InvalidArgumentError: a number outside its range.
+
+    Example:
+        >>> [other.name for other in transfer_tasks(make_task("addition", level=2))][:4]
+        ['addition/1', 'addition/3', 'addition/4', 'modular_addition/2']
+    """
+    trained = {(problem.family, problem.level) for problem in task.train}
+    level = max(level for _, level in trained)
+    seen = {problem.prompt for problem in task.train}
+    found = []
+    for family in TASKS:
+        if family.vocabulary != task.vocabulary or len(family.kinds) > 1:
+            continue
+        own = {level for name, level in trained if name == family.name}
+        lowest, highest = family.levels
+        # The three levels of its own next to it, where there is a choice the higher one; of other kinds one level.
+        near = sorted(set(range(lowest, highest + 1)) - own, key=lambda other: (abs(other - level), -other))[:3]
+        for other in sorted(near) if own else (max(lowest, min(highest, level + family.shift)),):
+            try:
+                built = make_task(family.name, seed=seed, level=other, problems=problems, held_out_share=1.0, exclude=seen)
+            except InsufficientDataError:
+                continue  # every problem of it was trained on
+            found.append(replace(built, name=f"{family.name}/{other}"))
+    return tuple(found)
+
+
+def write_task(task: Task, folder: Path) -> None:
+    """Write the recipe of a task beside a checkpoint, so that it is known what was trained on; nothing where there is none."""
+    if task.recipe:
+        (folder / _RECIPE).write_text(json.dumps(dict(task.recipe), indent=1), encoding="utf-8")
+
+
+def read_task(folder: Path) -> Task | None:
+    """Return the task of a checkpoint, built again from its recipe; None where none was written.
+
+    Raises:
+        UnreadableTaskError: there is one that builds no task.
+
+    Example:
+        >>> import tempfile
+        >>> task = make_task("addition", level=1, seed=3)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     write_task(task, Path(home))
+        ...     read_task(Path(home)) == task
+        True
+    """
+    path = folder / _RECIPE
+    if not path.is_file():
+        return None
+    try:
+        recipe = json.loads(path.read_text(encoding="utf-8"))
+        return make_task(**recipe)
+    except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        said = str(error) if isinstance(error, GroupwiseError) else type(error).__name__
+        raise UnreadableTaskError(f"expected the recipe of a task in {path}, got one that builds none ({said}): remove the file") from None
+
+
+def _levels(family: TaskFamily, level: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return the levels asked for."""
+    levels = (family.level,) if level is None else (level,) if isinstance(level, int) else tuple(level)
+    lowest, highest = family.levels
+    if not levels or any(not isinstance(one, int) or not lowest <= one <= highest for one in levels):
+        raise InvalidArgumentError(f"expected levels of {family.name} ({family.unit}) from {lowest} to {highest}; got {level}")
+    return tuple(dict.fromkeys(levels))
+
+
+def _drawn(family: TaskFamily, levels: Sequence[int], problems: int, rng: np.random.Generator, seen: set[str]) -> list[Problem]:
+    """Return problems of every kind and level, as equal in number as they come, no prompt twice."""
+    cells = [(kind, level) for kind in family.kinds for level in levels]
+    found: list[Problem] = []
+    for place, (kind, level) in enumerate(cells):
+        wanted = problems // len(cells) + (place < problems % len(cells))
+        candidates = _candidates(kind, level, wanted, rng)
+        while wanted and (problem := next(candidates, None)) is not None:
+            if problem.prompt not in seen:
+                seen.add(problem.prompt)
+                found.append(problem)
+                wanted -= 1
+    return found
+
+
+def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -> Iterator[Problem]:
+    """Yield all problems of a small kind in random order, or random ones of a large kind."""
+    sizes = kind.sizes(level)
+    space = math.prod(sizes)
+    draws = _DRAWS_A_PROBLEM * wanted
+    numbers = rng.permutation(space) if space <= max(draws, _LISTED_WHOLE) else rng.integers(space, size=draws)
+    for number in numbers:
+        problem = kind.problem(level, _mixed_radix(int(number), sizes))
+        if problem is not None:
+            yield problem
+
+
+def _mixed_radix(number: int, sizes: Sequence[int]) -> list[int]:
+    """Return the digits of a number whose places have these sizes."""
+    values = []
+    for size in reversed(sizes):
+        number, value = divmod(number, size)
+        values.append(value)
+    return values[::-1]

@@ -1,0 +1,133 @@
+r"""What training on one thing did to others: gains over a run's checkpoints, and how much of the gain on the trained one each makes.
+
+Counts of right answers in, a row a benchmark out. It asks no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, finite_or_none, student_quantile
+from groupwise.trainer.evaluation import Answers, Comparison, Score, compare, mean_at
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """One benchmark over the checkpoints of a run.
+
+    Args:
+        benchmark: its name.
+        scores: mean@n at each checkpoint.
+        gain: last against first checkpoint, problem by problem.
+        ratio: of this gain to that on what was trained on; None where nothing is named, and for that itself.
+        correlation: over checkpoints, with the mean on what was trained on; None below three checkpoints, or without variation.
+    """
+
+    benchmark: str
+    scores: tuple[Score, ...]
+    gain: Comparison
+    ratio: Interval | None
+    correlation: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "benchmark": self.benchmark,
+            "scores": [score.as_dict() for score in self.scores],
+            "gain": self.gain.as_dict(),
+            "ratio": None if self.ratio is None else self.ratio.as_dict(),
+            "correlation": None if self.correlation is None else finite_or_none(self.correlation),
+        }
+
+
+def transfer(
+    checkpoints: Sequence[Mapping[str, Answers]], *, trained_on: str | None = None, level: float = 0.95
+) -> tuple[TransferRow, ...]:
+    r"""Compare the checkpoints of a run on every benchmark.
+
+    The ratio is $\bar d_b / \bar d_t$, the gain on a benchmark b over the gain on t, which was trained on, with Fieller's interval.
+
+    Args:
+        checkpoints: answers by benchmark, earliest first; the same problems in each.
+        trained_on: name of the benchmark that was trained on.
+        level: of the intervals.
+
+    Returns:
+        A row a benchmark, that which was trained on first.
+
+    Raises:
+        InsufficientDataError: fewer than two checkpoints.
+        InvalidArgumentError: `trained_on` is no benchmark of them, or their benchmarks or problems differ.
+
+    Example:
+        >>> first, last = ({"gsm8k": Answers("gsm8k", np.array(right), 1, np.arange(4))} for right in ([0, 0, 1, 1], [0, 1, 1, 1]))
+        >>> transfer([first, last])[0].gain.difference.value
+        0.25
+    """
+    if len(checkpoints) < 2:
+        raise InsufficientDataError(f"expected two checkpoints or more for transfer, got {len(checkpoints)}: keep more of them")
+    names = list(checkpoints[0])
+    if any(list(answers) != names for answers in checkpoints) or (trained_on is not None and trained_on not in names):
+        raise InvalidArgumentError(
+            f"expected every checkpoint on the same benchmarks and {trained_on!r} among them; got {', '.join(names)}"
+        )
+    ordered = sorted(names, key=lambda name: name != trained_on)
+    gains = {name: compare(checkpoints[0][name], checkpoints[-1][name], level=level) for name in names}
+    scores = {name: tuple(mean_at(answers[name], level=level) for answers in checkpoints) for name in names}
+    rows = []
+    for name in ordered:
+        other = trained_on is not None and name != trained_on
+        ratio = gain_ratio(gains[name], gains[str(trained_on)], scores[name][0].clusters, level=level) if other else None
+        correlation = _correlation(scores[name], scores[str(trained_on)]) if other else None
+        rows.append(TransferRow(name, scores[name], gains[name], ratio, correlation))
+    return tuple(rows)
+
+
+def gain_ratio(gain: Comparison, trained: Comparison, clusters: int, *, level: float = 0.95) -> Interval:
+    r"""Return one gain over another, with Fieller's interval.
+
+    The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$; without ends where b may be zero.
+
+    Args:
+        gain: a, on other problems.
+        trained: b, on what was trained on.
+        clusters: behind the error of a, for the quantile.
+        level: of the interval.
+
+    Returns:
+        The ratio; NaN where the gain on what was trained on is zero.
+
+    Example:
+        >>> def gained(value):
+        ...     return Comparison("b", Interval(value, 0, 1), 0.01, 1, 0, 0)
+        >>> gain_ratio(gained(0.2), gained(0.4), 100).low > 0.4
+        True
+
+    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185.
+    """
+    a, b = gain.difference.value, trained.difference.value
+    ratio = a / b if b else math.nan
+    if clusters < 2 or not (math.isfinite(gain.error) and math.isfinite(trained.error)):
+        return Interval(ratio, -math.inf, math.inf, level)
+    square = student_quantile(level, clusters - 1) ** 2
+    below = b * b - square * trained.error**2
+    if below <= 0:
+        return Interval(ratio, -math.inf, math.inf, level)
+    root = math.sqrt(max(0.0, (a * b) ** 2 - below * (a * a - square * gain.error**2)))
+    return Interval(ratio, (a * b - root) / below, (a * b + root) / below, level)
+
+
+def _correlation(one: Sequence[Score], other: Sequence[Score]) -> float | None:
+    """Return the correlation of two rows of means."""
+    if len(one) < 3:
+        return None
+    first, second = (np.array([score.interval.value for score in scores]) for scores in (one, other))
+    if first.std() == 0 or second.std() == 0:
+        return None
+    return float(np.corrcoef(first, second)[0, 1])

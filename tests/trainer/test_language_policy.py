@@ -1,0 +1,149 @@
+"""A Hugging Face model in the policy's place: tiny random models written to disk, held against plain passes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.record import RunRecord
+from groupwise.trainer.settings import TrainSettings
+from groupwise.trainer.tasks import Task, make_task
+from groupwise.trainer.vocabulary import Vocabulary
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from groupwise.language_models import load_language_model  # noqa: E402
+from groupwise.trainer.checkpoints import save_policy  # noqa: E402
+from groupwise.trainer.grpo import train  # noqa: E402
+from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
+from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+
+KINDS = ("gpt2", "llama", "qwen3")
+SHAPE = {
+    "vocab_size": 20,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """Prompts of two lengths, so that there is padding."""
+    return make_task("addition", level=[1, 2], problems=100)
+
+
+@pytest.fixture(scope="module")
+def folders(task: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random model of each architecture, with the tokenizer of our own checkpoints."""
+    home = tmp_path_factory.mktemp("models")
+    assert isinstance(task.vocabulary, Vocabulary)
+    found = {"gpt2": save_policy(Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=1), home / "gpt2", task.vocabulary)}
+    torch.manual_seed(0)
+    for kind, make, model in (("llama", "LlamaConfig", "LlamaForCausalLM"), ("qwen3", "Qwen3Config", "Qwen3ForCausalLM")):
+        configuration = getattr(transformers, make)(
+            **SHAPE, head_dim=16, max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, eos_token_id=1, bos_token_id=None
+        )
+        getattr(transformers, model)(configuration).save_pretrained(home / kind)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (home / kind / name).write_bytes((found["gpt2"] / name).read_bytes())
+        found[kind] = home / kind
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampling_and_scoring_agree_with_plain_passes(kind: str, folders: dict[str, Path], task: Task) -> None:
+    policy = LanguagePolicy(load_language_model(folders[kind]))
+    by_length = sorted(task.train, key=lambda problem: len(problem.prompt))
+    problems = by_length[:3] + by_length[-3:]
+    prompt = policy.prompt_tokens(task, problems)
+    assert bool((policy.real(prompt) == 0).any())
+    sampled = policy.sample(prompt, 5, torch.Generator().manual_seed(0), task.completion_length)
+    scored = policy.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL
+    np.testing.assert_allclose(sampled.log_probability_NL, scored, atol=1e-4)
+    for n in range(0, 30, 3):
+        length = int(sampled.mask_NL[n].sum())
+        real = policy.tokenizer.encode(problems[n // 5].prompt)
+        sequence = torch.tensor([real + sampled.completion_NL[n, :length].tolist()])
+        log = policy.model(input_ids=sequence).logits[0].detach().log_softmax(-1)
+        plain = [float(log[len(real) - 1 + t, sequence[0, len(real) + t]]) for t in range(length)]
+        np.testing.assert_allclose(scored[n, :length], plain, atol=1e-4)
+
+
+def test_our_own_checkpoint_as_a_language_model_is_the_same_policy(folders: dict[str, Path], task: Task) -> None:
+    own = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=1)
+    other = LanguagePolicy(load_language_model(folders["gpt2"]))
+    prompt = own.prompt_tokens(task, task.train[:8])
+    mine = own.sample(prompt, 4, torch.Generator().manual_seed(3), 4)
+    theirs = other.sample(other.prompt_tokens(task, task.train[:8]), 4, torch.Generator().manual_seed(3), 4)
+    assert float((mine.completion_NL == theirs.completion_NL).float().mean()) > 0.99  # other rounding may turn a draw at a boundary
+    assert own.texts(task, mine.completion_NL, mine.mask_NL)[1] == other.texts(task, mine.completion_NL, mine.mask_NL)[1]
+    np.testing.assert_allclose(
+        other.log_probabilities(prompt, mine.completion_NL).detach(), own.log_probabilities(prompt, mine.completion_NL).detach(), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_language_model_trains_and_its_checkpoint_opens(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    task = make_task("addition", level=1, format_reward=True)
+    settings = TrainSettings(
+        group_size=4, rollouts_per_step=16, steps=3, checkpoint_every=1, evaluate_every=2, evaluation_problems=4, rollouts_every=1
+    )
+    first = LanguagePolicy(load_language_model(folders[kind]))
+    record = train(first, task, settings, output=tmp_path / "run")
+    assert len(record.steps) == 3
+    assert record.rollouts is not None
+    saved = load_language_model(tmp_path / "run" / "checkpoints" / "checkpoint-3")
+    for mine, theirs in zip(first.model.parameters(), saved.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    again = LanguagePolicy(load_language_model(folders[kind]))
+    train(again, task, TrainSettings(**{**settings.as_dict(), "steps": 4}), output=tmp_path / "run", resume=True)
+    assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, on its own future
+def test_of_an_adapter_only_its_own_weights_move(folders: dict[str, Path], tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = transformers.AutoModelForCausalLM.from_pretrained(folders["qwen3"])
+    configuration = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    peft.get_peft_model(base, configuration).save_pretrained(tmp_path / "adapter")
+    policy = LanguagePolicy(load_language_model(tmp_path / "adapter", base=folders["qwen3"]))
+    before = {name: parameter.detach().clone() for name, parameter in policy.model.named_parameters()}
+    task = make_task("addition", level=1, format_reward=True)
+    settings = TrainSettings(group_size=4, rollouts_per_step=32, steps=3, evaluate_every=0, advantage="vanilla", learning_rate=0.01)
+    train(policy, task, settings, output=tmp_path / "run")
+    moved = {name for name, parameter in policy.model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved
+    assert all("lora" in name for name in moved)
+    assert (tmp_path / "run" / "checkpoints" / "checkpoint-3" / "adapter_model.safetensors").exists()
+
+
+def test_a_tokenizer_without_an_end_is_refused(folders: dict[str, Path]) -> None:
+    model: Any = load_language_model(folders["llama"])
+    model.tokenizer.eos_token = None
+    with pytest.raises(InvalidArgumentError, match="expected a tokenizer with an end-of-sequence token"):
+        LanguagePolicy(model)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_prompt_only_the_last_places_logits_are_computed(
+    kind: str, folders: dict[str, Path], task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = LanguagePolicy(load_language_model(folders[kind]))
+    lengths: list[int] = []
+    model: Any = policy.model
+    model.get_output_embeddings().register_forward_hook(lambda module, given, out: lengths.append(out.shape[1]))
+    prompt = policy.prompt_tokens(task, task.train[:3])
+    sampled = policy.sample(prompt, 2, torch.Generator().manual_seed(0), task.completion_length)
+    scored = policy.log_probabilities(prompt, sampled.completion_NL)
+    assert set(lengths) == {1, task.completion_length}
+    monkeypatch.setattr(policy, "_few", False)
+    np.testing.assert_allclose(policy.log_probabilities(prompt, sampled.completion_NL).detach(), scored.detach(), atol=1e-5)
+    assert lengths[-1] == prompt.shape[1] + task.completion_length - 1

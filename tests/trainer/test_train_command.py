@@ -1,0 +1,179 @@
+"""`groupwise train` as one types it, and every other command on what it wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli import main
+from groupwise.record import RunRecord
+
+torch = pytest.importorskip("torch")
+
+QUICK = ["modular_addition", "--level", "1", "--size", "tiny", "-N", "128", "--learning-rate", "0.002", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cache of warm-ups for all these tests, none of the user's."""
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def typed(*words: object) -> int:
+    return main(["train", *QUICK, *map(str, words)])
+
+
+def test_a_run_is_trained_reported_fitted_and_planned(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    assert typed("-o", "run", "--steps", 120, "--rollouts-every", 1) == 0
+    out = capfd.readouterr()
+    assert re.search(r"120 of 120 steps in \d+ s: reward 0\.\d+ over the last 20 steps, 0\.\d+ on held-out problems", out.out)
+    assert "groupwise report run says what it did" in out.out
+    record = RunRecord.load("run")
+    assert record.steps["reward"].to_numpy()[-20:].mean() > 0.3  # from 0.2: it learns
+    for words in (
+        ["report", "run"],
+        ["fit", "run"],
+        ["components", "run", "--model", "run/checkpoints/checkpoint-100", "--groups", "24"],
+        ["plan", "run"],
+        ["train", *QUICK, "-o", "run", "--steps", "121", "--rollouts-every", "1", "--resume"],
+    ):
+        code = main(words)
+        said = capfd.readouterr()
+        assert code == 0, (words, said)
+    assert "group" in main_output(["plan", "run"], capfd).lower()
+    assert RunRecord.load("run").steps["step"][-1] == 121
+
+
+def main_output(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    main(words)
+    return capfd.readouterr().out
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert typed("-o", tmp_path / "run", "--steps", 2, "--json") == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["steps"] == 2
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-G", "1"], "expected group_size of at least 2, got 1"),
+        (["-G", "7"], "expected group_size to divide rollouts_per_step, got 7 and 128: take 126 rollouts a step"),
+        (["--advantage", "best"], "no advantage is called 'best'"),
+        (["--advantage", "trl/best"], "no preset of trl is called 'best'"),
+        (["--size", "huge"], "expected a size of tiny, small, medium, large; got 'huge'"),
+        (["--device", "toaster"], "--device expects a device of this machine"),
+        (["--warm-up", "1.5"], "expected an accuracy between 0 and 1"),
+        (["--threads", "0"], "--threads expects"),
+        (["--model", "nowhere"], "expected a folder with a language model, got nowhere"),
+        (["--checkpoint", "nowhere"], "expected a checkpoint with nowhere/config.json"),
+        (["--lag-kind", "none", "--refresh-interval", "4"], "expected lag_kind fixed, refresh or async"),
+        (["--clip", "1.5"], "expected clip to be a number above 0 and below 1; got 1.5"),
+        (["--level", "12"], "expected levels of modular_addition"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    words: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed("-o", "run", *words) == 2
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert message in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_another_size_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert typed("-o", tmp_path / "run", "--steps", 1) == 0
+    capfd.readouterr()
+    assert typed("-o", tmp_path / "other", "--size", "small", "--checkpoint", tmp_path / "run" / "checkpoints" / "checkpoint-1") == 2
+    assert "expected a policy of size small (width 64, 2 layers, 4 heads)" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o500)
+    assert typed("-o", tmp_path / "run") == 2
+    assert "got no permission" in capfd.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    assert typed("-o", "/proc/groupwise-run", "--steps", 1) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_no_right_rollout_at_all_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Three digits and the end out of random weights: none in 1,280 is right but once in 60 seeds."""
+    assert main(["train", "addition", "--level", "3", "--size", "tiny", "-N", "128", "--warm-up", "0", "-o", str(tmp_path / "run")]) == 2
+    said = capfd.readouterr().err
+    assert "expected rollouts that differ in reward, got 0 for all 1280 of the first 10 steps" in said
+    assert "--warm-up" in said
+
+
+def started(folder: Path, *words: object) -> Any:
+    code = "import sys; from groupwise.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "train", *QUICK, "-o", str(folder), "--steps", "400", "--checkpoint-every", "7", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_steps(folder: Path, count: int) -> None:
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        journal = folder / "journal.jsonl"
+        if journal.exists() and journal.read_bytes().count(b"\n") > count:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the run did not get so far")
+
+
+def test_killed_and_resumed_it_is_the_same_run(tmp_path: Path) -> None:
+    """Two kills at moments that the machine chooses; then to the end."""
+    for count in (40, 150):
+        process = started(tmp_path / "killed", "--resume")
+        wait_for_steps(tmp_path / "killed", count)
+        process.kill()
+        process.communicate()
+    for folder in ("killed", "whole"):
+        process = started(tmp_path / folder, *(["--resume"] if folder == "killed" else []))
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    killed, whole = RunRecord.load(tmp_path / "killed"), RunRecord.load(tmp_path / "whole")
+    assert killed.steps.drop("seconds").equals(whole.steps.drop("seconds"))
+    assert killed.rollouts is not None
+    assert whole.rollouts is not None
+    assert killed.rollouts.equals(whole.rollouts)
+    last = "checkpoints/checkpoint-400/model.safetensors"
+    assert (tmp_path / "killed" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+def test_ctrl_c_finishes_the_record_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process = started(tmp_path / "run")
+    wait_for_steps(tmp_path / "run", 20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    done = int(RunRecord.load(tmp_path / "run").steps["step"][-1])
+    assert 19 < done < 400
+    assert f"the same command with --resume goes on from step {done}" in out
+    assert "Traceback" not in err
+    assert (tmp_path / "run" / "checkpoints" / f"checkpoint-{done}" / "state.json").exists()

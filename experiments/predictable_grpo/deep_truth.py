@@ -14,6 +14,7 @@ from deep_pieces import Pieces
 from deep_world import START
 from drawing import options, print_table
 
+from groupwise.intervals import wilson
 from groupwise.trainer import measure
 from groupwise.trainer.enumeration import OutcomeTree, outcome_log_probabilities, outcome_rewards
 from groupwise.trainer.policy import Policy, policy_size
@@ -50,8 +51,9 @@ def measured(problem_count: int, rollouts: int) -> None:
     add("mean of V(x)", exact.mean, sampled.mean, sampled.mean - 1.96 * sampled.mean_error, sampled.mean + 1.96 * sampled.mean_error, spent)
     name = "largest difference of V(x), one pass against enumeration"
     add(name, 0.0, float(np.abs(listed_P - exact.value_P).max()), 0, 0, (times[3] - times[2], 0))
-    inside = float((np.abs(sampled.value_P - exact.value_P) <= 1.96 * sampled.error_P).mean())
-    add("share of V(x) within 1.96 standard errors", 0.95, inside, 0, 1, (0, 0))
+    inside = int((np.abs(sampled.value_P - exact.value_P) <= 1.96 * sampled.error_P).sum())
+    share = wilson(inside, len(problems), level=0.95)  # rollouts of one problem are one trial
+    add("share of V(x) within 1.96 standard errors", 0.95, inside / len(problems), share.low, share.high, (0, 0))
 
     times = [time.process_time()]
     truth = measure.gradient(policy, task, problems)

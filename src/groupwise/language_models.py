@@ -217,12 +217,8 @@ def _one_sentence(what: str) -> Iterator[None]:
     """Say in one line what a library could not do, and keep its bars and its remarks on its own future off the terminal."""
     import warnings
 
-    from transformers.utils import logging
-
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        with warnings.catch_warnings():
+        with silent_bars(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     except GroupwiseError:
@@ -230,6 +226,17 @@ def _one_sentence(what: str) -> Iterator[None]:
     except Exception as error:  # the libraries raise a dozen kinds for a broken folder
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise UnreadableModelError(f"expected to load {what}, got {type(error).__name__} ({first}): copy the checkpoint again") from error
+
+
+@contextmanager
+def silent_bars() -> Iterator[None]:
+    """Keep the progress bars of transformers off the terminal."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
     finally:
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -29,6 +29,15 @@ from groupwise.trainer.math_judge import MathVerify
         ("The final Answer: **x + 1**", "x + 1"),
         ("İİİ answer is x", "x"),
         ("The answer is 1. No, the ANSWER: y", "y"),
+        ("The answer is 18 dollars (3 x 6).", "18"),
+        ("The answer is $1,234 for 3 days.", "1,234"),
+        ("The answer is $18 a day for 3 days.", "18"),
+        ("The answer is 18. That is 3 x 6.", "18"),
+        ("The answer is 3 + 4 = 7", "3 + 4 = 7"),
+        ("The answer is 2 and 3", "2 and 3"),
+        ("The answer is 2 x + 1", "2 x + 1"),
+        ("in 2 to 3-4", "4"),
+        ("3 - -4", "-4"),
         ("3 + 4 = 7 dollars", "7"),
         ("cost $1,234.50 a day", "1,234.50"),
         ("no number", None),
@@ -88,6 +97,24 @@ def test_what_is_a_number(text: str, number: Fraction | None) -> None:
         ("x+1", "x + 1", "math", True),
         ("x+1", "1+x", "math", None),
         (r"\text{east}", "east", "math", True),
+        ("1, 200", "1200", "math", False),
+        ("1200", "1, 200", "math", False),
+        ("1,200", "1200", "math", True),
+        ("(1,200)", "(1200)", "math", False),
+        ("(1,200)", "(1, 200)", "math", True),
+        ("(1,2)", "(2,1)", "math", False),
+        ("1; 2", "2, 1", "math", True),
+        ("1; 2", "2 and 1", "math", True),
+        ("1; 2", r"\{1.0, 2\}", "math", True),
+        ("1; 2", "1, 3", "math", False),
+        ("1; 1", "1, 2", "math", False),
+        ("1; 2", "1", "math", False),
+        ("1; 2", "(1,2)", "math", None),
+        ("1,200; 3", "3, 1200", "math", True),
+        ("x; 2", "2, y", "math", None),
+        ("x, y", "y,x", "math", True),
+        ("-4", "3-4", "number", False),
+        ("4", "3-4", "number", True),
         ("2", None, "math", False),
         ("2", "  ", "math", False),
         ("2", "x" * 5000, "math", False),
@@ -194,3 +221,12 @@ def test_what_makes_no_judge_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("groupwise.trainer.math_judge.find_spec", lambda name: None)
     with pytest.raises(GroupwiseError, match="pip install"):
         MathVerify()
+
+
+def test_several_right_answers_of_a_file_stay_several() -> None:
+    from groupwise.trainer.benchmarks import benchmark_by_name, question_of
+
+    row = {"problem": "Which two?", "final_answer": ["1", "200"]}
+    answer = question_of(benchmark_by_name("olympiadbench"), row).answer
+    assert is_right(answer, "1200") is False
+    assert is_right(answer, r"200 \text{ and } 1") is True

@@ -317,6 +317,24 @@ def test_undecided_answers_are_told(
     assert re.search(r"[0-9]+ of 40 answers count as wrong because math-verify, which is not installed", text)
 
 
+def test_a_policy_with_broken_weights_is_not_scored(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(sorted((run_folder / "checkpoints").iterdir())[-1], broken)
+    tensors = load_file(broken / "model.safetensors")
+    tensors["lm_head.weight"][5, 3] = float("nan")
+    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
+    assert main(["evaluate", str(broken), "--benchmark", "addition/1", "-n", "2"]) == 2
+    assert "expected a model with finite logits, got NaN or infinity" in capsys.readouterr().err
+
+
+def test_answers_of_a_task_that_were_cut_off_are_told(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = sorted((run_folder / "checkpoints").iterdir())[-1]
+    assert main(["evaluate", str(last), "--benchmark", "addition/1", "-n", "2", "--max-tokens", "1"]) == 0
+    assert re.search(r"answers were cut off at \d tokens, the longest right answer, or at\s+--max-tokens", capsys.readouterr().out)
+
+
 def test_papers_hold_what_was_held_out() -> None:
     task = make_task("addition", level=2)
     trained = {problem.prompt for problem in task.train}

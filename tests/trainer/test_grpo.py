@@ -21,7 +21,7 @@ from groupwise.trainer.tasks import Task, make_task
 torch = pytest.importorskip("torch")
 
 from groupwise.trainer import checkpoints, run_folder  # noqa: E402
-from groupwise.trainer.grpo import TrainingStoppedError, _Run, batches_needed, train  # noqa: E402
+from groupwise.trainer.grpo import _Run, batches_needed, train  # noqa: E402
 from groupwise.trainer.optimizers import Optimizer  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
 
@@ -79,7 +79,8 @@ def own_loss(new: Any, old: Any, reference: Any, advantage: Any, mask: Any, chos
         total = total - weight * sum(gains)
         if reference is not None and chosen.kl_in == "loss":
             apart = [new[n, t] - reference[n, t] for t in tokens]
-            kl = sum(torch.exp(-one) + one - 1 for one in apart) if chosen.kl_estimator == "k3" else 0.5 * sum(apart) ** 2
+            k2 = 0.5 * torch.exp(sum(behind)).detach() * sum(apart) ** 2  # on rollouts of another policy weighed by the exact ratio
+            kl = sum(torch.exp(-one) + one - 1 for one in apart) if chosen.kl_estimator == "k3" else k2
             total = total + chosen.kl_weight * weight * kl
     return total
 
@@ -99,6 +100,8 @@ CASES: list[dict[str, Any]] = [
     {"aggregation": "batch_token_mean", "importance_ratio": "sequence_mean", "lag_kind": "refresh", "refresh_interval": 3},
     {"kl_weight": 0.5},
     {"kl_weight": 0.5, "kl_estimator": "k3"},
+    {"kl_weight": 0.5, "importance_ratio": "none", "lag_kind": "fixed", "refresh_interval": 2},
+    {"kl_weight": 0.02, "kl_estimator": "k3", "lag_kind": "fixed", "refresh_interval": 2},
     {"kl_weight": 0.5, "kl_in": "reward", "lag_kind": "refresh", "refresh_interval": 2},
     {"kl_weight": 0.5, "micro_batch": 8, "aggregation": "batch_token_mean"},
 ]
@@ -304,7 +307,7 @@ GOING_ON: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("place", ["_sampled_batch", "_updated", "keep", "append"])
+@pytest.mark.parametrize("place", ["_sampled_batch", "_update", "keep", "append"])
 @pytest.mark.parametrize("case", GOING_ON, ids=lambda case: "-".join(map(str, case.values())) or "plain")
 def test_a_run_goes_on_bit_for_bit(
     case: dict[str, Any], place: str, make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
@@ -432,20 +435,6 @@ def test_a_task_without_a_right_rollout_stops(small_task: Task, tmp_path: Path) 
         train(policy, small_task, settings(steps=50), output=tmp_path / "run")
     assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
     assert len(RunRecord.load(tmp_path / "run").steps) == 9
-
-
-def test_a_loss_that_is_not_finite_stops_and_the_last_good_policy_is_kept(make_policy: Maker, small_task: Task, tmp_path: Path) -> None:
-    policy = make_policy()
-    with pytest.raises(
-        TrainingStoppedError, match=r"expected a finite loss at step \d, got .*: the policy after step \d is kept; lower the learning"
-    ):
-        train(policy, small_task, settings(steps=9, learning_rate=1e25, optimizer="sgd"), output=tmp_path / "run")
-    record = RunRecord.load(tmp_path / "run")
-    last = int(record.steps["step"][-1])
-    from safetensors.torch import load_file
-
-    weights = load_file(tmp_path / "run" / "checkpoints" / f"checkpoint-{last}" / "model.safetensors")
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
 
 
 @pytest.mark.parametrize("name", ["leave_one_out", "trl/grpo"])

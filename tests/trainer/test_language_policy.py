@@ -86,8 +86,50 @@ def test_our_own_checkpoint_as_a_language_model_is_the_same_policy(folders: dict
     assert float((mine.completion_NL == theirs.completion_NL).float().mean()) > 0.99  # other rounding may turn a draw at a boundary
     assert own.texts(task, mine.completion_NL, mine.mask_NL)[1] == other.texts(task, mine.completion_NL, mine.mask_NL)[1]
     np.testing.assert_allclose(
-        other.log_probabilities(prompt, mine.completion_NL).detach(), own.log_probabilities(prompt, mine.completion_NL).detach(), atol=1e-4
+        other.log_probabilities(other.prompt_tokens(task, task.train[:8]), mine.completion_NL).detach(),
+        own.log_probabilities(prompt, mine.completion_NL).detach(),
+        atol=1e-4,
     )
+
+
+def test_a_prompt_may_begin_with_the_padding_token(folders: dict[str, Path], task: Task) -> None:
+    """Many tokenizers pad with the token that begins every text."""
+    policy = LanguagePolicy(load_language_model(folders["llama"]))
+    rows = [[policy.padding, 5, 6], [policy.padding, policy.padding, 7, 8, 9]]
+    prompt = policy.padded(rows)
+    assert policy.real(prompt).tolist() == [[0, 0, 1, 1, 1], [1] * 5]
+    completion = torch.tensor([[3, 4], [5, 2]])
+    found = policy.log_probabilities(prompt, completion).detach()
+    sampled = policy.sample(prompt, 3, torch.Generator().manual_seed(0), 2)
+    scored = policy.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL
+    np.testing.assert_allclose(sampled.log_probability_NL, scored, atol=1e-4)
+    for row, tokens, seen in zip(rows, completion.tolist(), found, strict=True):
+        log = policy.model(input_ids=torch.tensor([row + tokens])).logits[0].detach().log_softmax(-1)
+        np.testing.assert_allclose(seen, [float(log[len(row) - 1 + t, tokens[t]]) for t in range(2)], atol=1e-4)
+
+
+def test_every_end_of_the_generation_settings_ends_a_completion(folders: dict[str, Path], task: Task) -> None:
+    model: Any = load_language_model(folders["llama"])
+    model.model.generation_config.eos_token_id = [1, 4]
+    policy = LanguagePolicy(model)
+    assert policy.ends == (1, 4)
+    sampled = policy.sample(policy.prompt_tokens(task, task.train[:4]), 50, torch.Generator().manual_seed(0), 6)
+    written, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+    ends = 0
+    for row, mask, end in zip(sampled.completion_NL.tolist(), sampled.mask_NL.tolist(), ended, strict=True):
+        tokens = row[: int(sum(mask))]
+        assert not {1, 4} & set(tokens[:-1])
+        assert end == (tokens[-1] in {1, 4})
+        ends += tokens[-1] == 4
+    assert ends > 5
+    assert not any(policy.tokenizer.decode([4]) in text for text in written)
+
+
+def test_saving_a_language_model_is_silent(folders: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    policy = LanguagePolicy(load_language_model(folders["llama"]))
+    capfd.readouterr()
+    policy.save(tmp_path)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", KINDS)

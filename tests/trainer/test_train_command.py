@@ -126,6 +126,80 @@ def test_no_right_rollout_at_all_is_a_sentence(tmp_path: Path, capfd: pytest.Cap
     assert "--warm-up" in said
 
 
+@pytest.mark.filterwarnings("default::groupwise.errors.GroupwiseWarning")
+def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert typed("-o", tmp_path / "run", "--steps", 1, "--cache", tmp_path / "file" / "cache") == 0
+    said = capfd.readouterr()
+    assert said.err.count("\n") == 1
+    assert re.search(r"groupwise: warning: the warm-up is not kept: .*cache cannot be written", said.err)
+    assert "1 of 1 steps" in said.out
+
+
+def test_ctrl_c_ends_the_warm_up(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from groupwise.trainer import warm_up
+
+    measured = warm_up.right_probability
+    calls: list[int] = []
+
+    def interrupted(*arguments: Any) -> float:
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return measured(*arguments)
+
+    monkeypatch.setattr(warm_up, "right_probability", interrupted)
+    assert typed("-o", tmp_path / "run", "--steps", 1, "--cache", tmp_path / "cache", "--warm-up", "0.9") == 130
+    assert capfd.readouterr().err == "Stopped while warming up: nothing is kept; the same command begins anew.\n"
+    assert len(calls) == 2
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.filterwarnings("default::groupwise.errors.GroupwiseWarning")
+def test_a_collapse_is_told_while_it_runs_and_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from groupwise.trainer.rewards import TaskVerifier
+
+    judge = TaskVerifier.__call__
+
+    def collapsing(self: Any, problems: Any, completions: Any, ended: Any, *, step: int = 0) -> Any:
+        found = judge(self, problems, completions, ended, step=step)
+        return {name: reward_N * (step < 7) for name, reward_N in found.items()}
+
+    monkeypatch.setattr(TaskVerifier, "__call__", collapsing)
+    assert typed("-o", tmp_path / "run", "--steps", 20) == 0
+    said = capfd.readouterr()
+    assert "groupwise: warning: since step 7 every rollout of a group has the same reward, 0 on average" in said.err
+    assert "From step 7 to the end no two rollouts of a group differed in reward" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "ratio"),
+    [
+        ([], "clipped"),
+        (["--refresh-interval", "2", "--optimizer", "sgd", "--kl-weight", "0.01"], "clipped"),
+        (["--refresh-interval", "2", "--clip", "0", "--importance-ratio", "sequence"], "exact"),
+    ],
+)
+def test_stability_knows_all_that_it_asks_of_a_trained_run(
+    words: list[str], ratio: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("-o", tmp_path / "run", "--steps", 30, *words) == 0
+    capfd.readouterr()
+    main(["stability", str(tmp_path / "run")])
+    said = capfd.readouterr()
+    assert "nknown" not in said.out + said.err
+    assert "Not known" not in said.out + said.err
+    assert "--set" not in said.out + said.err
+    config = RunRecord.load(tmp_path / "run").config
+    assert config.value("importance_ratio") == ratio
+    assert config.value("kl_in") == ("loss" if "--kl-weight" in words else "none")
+    assert config.value("max_completion_length") == 2
+    for part in ("advantage leave_one_out", "tokens by sum", "KL by k2" if "--kl-weight" in words else "ratio of a"):
+        assert part in str(config.value("loss"))
+
+
 def started(folder: Path, *words: object) -> Any:
     code = "import sys; from groupwise.cli import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(

@@ -214,17 +214,16 @@ def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], pape
     why = "math-verify could not decide" if judged else "math-verify, which is not installed, would have to decide"
     notes = []
     for paper in papers:
+        limit = "the limit of tokens; raise --max-tokens where that is low"
         if paper.task is not None:
-            continue
+            limit = f"{paper.task.completion_length} tokens, the longest right answer, or at --max-tokens"
         for label, found in zip(labels, answers, strict=True):
             one = found[paper.name]
             drawn, where = one.problems * one.samples, f"{label}, {paper.name}"
             if one.undecided:
                 notes.append(f"{where}: {one.undecided} of {drawn} answers count as wrong because {why}")
             if one.cut > _MUCH_CUT * drawn:
-                notes.append(
-                    f"{where}: {one.cut} of {drawn} answers were cut off at the limit of tokens; raise --max-tokens where that is low"
-                )
+                notes.append(f"{where}: {one.cut} of {drawn} answers were cut off at {limit}")
             if one.too_long:
                 notes.append(f"{where}: {one.too_long} of {one.problems} problems do not fit into the model's context and count as wrong")
     return notes

@@ -109,8 +109,9 @@ def run(
         actor: Any = _actor(start, task, device, show)
         folder = RunFolder(output, chosen, task, actor)
         folder.check(resume=resume, force=force)
-        if not resume or folder.latest() is None:
-            _warmed(actor, start, task, show)
+        if (not resume or folder.latest() is None) and not _warmed(actor, start, task, show, stopped):
+            typer.echo("Stopped while warming up: nothing is kept; the same command begins anew.", err=True)
+            return INTERRUPTED
         record = train(
             actor,
             task,
@@ -157,8 +158,12 @@ def _actor(start: Start, task: Task, device: str, show: Show) -> Any:
     return Policy(size, vocabulary_size=len(task.vocabulary), context=LONGEST_SEQUENCE, seed=start.seed).to(device)
 
 
-def _warmed(actor: Any, start: Start, task: Task, show: Show) -> None:
-    """Warm a new policy up."""
+class _Stopped(Exception):  # noqa: N818 - no error: somebody typed Ctrl-C
+    """The warm-up was interrupted."""
+
+
+def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool]) -> bool:
+    """Warm a new policy up; return whether that came to its end."""
     from groupwise.trainer.policy import Policy
     from groupwise.trainer.warm_up import default_cache, warm_up
 
@@ -166,22 +171,23 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show) -> None:
     if target is None:
         target = 0.0 if start.model is not None or start.checkpoint is not None else _WARM
     if not target:
-        return
+        return True
     if not isinstance(actor, Policy):
         raise InvalidArgumentError(
             "--warm-up expects a policy of groupwise, got --model: fine-tune a language model before, and leave it out"
         )
     cache = default_cache() if start.cache is None else start.cache
-    warm_up(
-        actor,
-        task,
-        accuracy=target,
-        seed=start.seed,
-        cache=cache,
-        on_step=lambda step, reached: show(
-            f"warming up (once): right with probability {reached:.3f}, step {step}", round(100 * reached / target), 100
-        ),
-    )
+
+    def told(step: int, reached: float) -> None:
+        show(f"warming up (once): right with probability {reached:.3f}, step {step}", round(100 * reached / target), 100)
+        if stopped:
+            raise _Stopped
+
+    try:
+        warm_up(actor, task, accuracy=target, seed=start.seed, cache=cache, on_step=told)
+    except _Stopped:
+        return False
+    return True
 
 
 def _live(row: Mapping[str, float | None]) -> str:
@@ -240,6 +246,7 @@ def _stopping() -> Iterator[list[bool]]:
 def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     """Print what the record says of the run and how to go on."""
     from groupwise.commands.options import out_console, print_json
+    from groupwise.trainer.idle import idle_since
 
     done = int(record.steps["step"][-1])
     last = record.steps.tail(20)
@@ -247,7 +254,9 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     evaluated = record.steps["eval/reward"].drop_nulls() if "eval/reward" in record.steps.columns else None
     held_out = float(evaluated[-1]) if evaluated is not None and len(evaluated) else None
     seconds = float(record.steps["seconds"][-1])
+    idle = idle_since(record.steps)
     summary = {"folder": str(output), "steps": done, "of": steps, "reward": reward, "held_out": held_out, "seconds": seconds}
+    summary |= {"idle_since": idle}
     if as_json:
         print_json(summary)
         return 0 if done >= steps else INTERRUPTED
@@ -255,6 +264,12 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     said = f"reward {reward:.3f} over the last {len(last)} steps" if isinstance(reward, float) else "no reward"
     said += "" if held_out is None else f", {held_out:.3f} on held-out problems"
     console.print(f"{done} of {steps} steps in {seconds:.0f} s: {said}", markup=False, highlight=False)
+    if idle is not None:
+        console.print(
+            f"From step {idle} to the end no two rollouts of a group differed in reward: nothing was learned there.",
+            markup=False,
+            highlight=False,
+        )
     if done < steps:
         console.print(f"Stopped; the same command with --resume goes on from step {done}.", markup=False, highlight=False)
         return INTERRUPTED

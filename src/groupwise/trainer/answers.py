@@ -8,7 +8,7 @@ here backtracks far. What cannot be decided is None and never a silent "wrong".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -19,17 +19,24 @@ _LONGEST_TEXT = 200_000
 _LONGEST_ANSWER = 1_000
 _MOST_BOXES = 20
 _BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
-_DECIMAL = r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})"
+# A sign right behind a figure is an operation.
+_DECIMAL = r"(?:(?<![0-9])[-+])?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})"
 _NUMBER = re.compile(_DECIMAL)
 _PLAIN = re.compile(rf"({_DECIMAL})(?:[eE]([-+]?[0-9]{{1,3}}))?")
 _POWER_OF_TEN = re.compile(rf"({_DECIMAL})(?:\\times|\\cdot|\*)10\^\{{?([-+]?[0-9]{{1,3}})\}}?")
 _RATIO = re.compile(r"([-+]?)([0-9]{1,60})/([0-9]{1,60})")
 _FRACTION = re.compile(r"([-+]?)([0-9]{0,60})\\frac(?:\{([0-9]{1,60})\}|([0-9]))(?:\{([0-9]{1,60})\}|([0-9]))")
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
-_WRITTEN_NUMBER = re.compile(rf"[-+]?{_THOUSANDS.pattern}(?:\.[0-9]{{1,60}})?|{_DECIMAL}")
+_WRITTEN_NUMBER = re.compile(rf"(?:(?<![0-9])[-+])?{_THOUSANDS.pattern}(?:\.[0-9]{{1,60}})?|{_DECIMAL}")
 _UNIT = re.compile(r"(?:\\(?:text|mbox|mathrm|textbf)\{[^{}]{0,100}\}(?:\^[0-9])?)")
 _DROPPED = ("\\left", "\\right", "\\!", "\\,", "\\;", "\\ ", "\\$", "$", "\\%", "%", "^{\\circ}", "^\\circ", "\\displaystyle")
 _PHRASE = re.compile(r"answer(?: is|:| =)", re.IGNORECASE)
+# A number with words behind it, which may hold other numbers; "2 and 3" or "3 of 4" is no such thing.
+_NUMBER_FIRST = re.compile(
+    rf"\\?\$?({_WRITTEN_NUMBER.pattern})(?![0-9])[,;.]?\s+(?:\(|(?!(?:and|or|of|to|by|times|plus|minus|over)\b)(?:a\s+)?[A-Za-z]{{2}})"
+)
+_AND = re.compile(r"\\(?:text|mbox|mathrm)\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z])")
+_SEVERAL = "; "
 
 
 def extract_answer(text: str) -> str | None:
@@ -55,7 +62,7 @@ def extract_answer(text: str) -> str | None:
     if said:
         line = text[said[-1] :].lstrip(" :*").split("\n", 1)[0].strip().rstrip(".*").strip()
         if line:
-            return line
+            return _answer_in(line)
     numbers = _WRITTEN_NUMBER.findall(text)
     return numbers[-1] if numbers else None
 
@@ -80,8 +87,9 @@ def normalised(answer: str) -> str:
     without = _UNIT.sub("", text).strip()
     # A unit is dropped behind something; a word alone is the answer.
     text = without or re.sub(r"\\(?:text|mbox|mathrm|textbf)\{([^{}]{0,100})\}", r"\1", text)
-    text = "".join(text.split()).rstrip(".")
-    return _without_thousands(text)
+    # Before spaces go: "1, 200" are two numbers. In brackets a comma is between two as well.
+    text = text if text[:1] in {"(", "["} and text[-1:] in {")", "]"} else _without_thousands(text)
+    return "".join(text.split()).rstrip(".")
 
 
 def number_of(answer: str) -> Fraction | None:
@@ -148,7 +156,77 @@ def is_right(
         return bool(_words(gold)) and _words(gold) == _words(found)
     if len(found) > _LONGEST_ANSWER:
         return False
-    return None if same is None else same(gold, found)
+    several = _same_lists(gold, found, tolerance)
+    if several is not None or same is None:
+        return several
+    return same(gold.replace(_SEVERAL, ", "), found)
+
+
+def joined(answers: Sequence[str]) -> str:
+    """Return several answers, all of which are asked for, as one text; no comma is put between them, which thousands have too.
+
+    Args:
+        answers: one or more.
+
+    Returns:
+        The text that `is_right` takes.
+
+    Example:
+        >>> joined(["1", "200"]), is_right(joined(["1", "200"]), "200, 1"), is_right(joined(["1", "200"]), "1200")
+        ('1; 200', True, False)
+    """
+    return _SEVERAL.join(answers)
+
+
+def _same_lists(gold: str, found: str, tolerance: float) -> bool | None:
+    """Whether two lists of answers are the same, in any order unless in brackets; None where that is not decided by texts and numbers."""
+    (bracket, golds), (other, founds) = _listed(gold), _listed(found)
+    if len(golds) == len(founds) == 1:
+        return None
+    values, given = [number_of(part) for part in golds], [number_of(part) for part in founds]
+    decided = None not in values and None not in given
+    if len(golds) != len(founds):
+        return False if decided else None
+    if bracket != other:
+        return None
+    left = list(range(len(founds)))
+    for place, part in enumerate(golds):
+        right = values[place]
+        fitting = [
+            number
+            for number in (left if not bracket else [place])
+            if normalised(part) == normalised(founds[number])
+            or (right is not None and (value := given[number]) is not None and _close(right, value, part, tolerance))
+        ]
+        if not fitting:
+            return False if decided else None
+        left.remove(fitting[0])
+    return True
+
+
+def _listed(answer: str) -> tuple[str, list[str]]:
+    """Return the brackets around a list and its parts; curly ones of a set count as none."""
+    text = answer.strip()[:_LONGEST_ANSWER].strip("$ ").replace("\\left", "").replace("\\right", "").replace("\\!", "")
+    bracket = ""
+    if text[:1] in {"(", "["} and text[-1:] in {")", "]"}:
+        bracket, text = text[0] + text[-1], text[1:-1]
+    elif text.startswith("\\{") and text.endswith("\\}"):
+        text = text[2:-2]
+    text = _AND.sub(" ; ", text if bracket else _without_thousands(text))
+    parts, depth = [""], 0
+    for symbol in text:
+        depth += (symbol in "([{") - (symbol in ")]}")
+        if symbol in ",;" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += symbol
+    return bracket, [part.strip() for part in parts if part.strip()] or [text]
+
+
+def _answer_in(line: str) -> str:
+    """Return the number that a line begins with where words follow it, else the line."""
+    first = _NUMBER_FIRST.match(line)
+    return first[1].rstrip(".") if first else line
 
 
 def _without_thousands(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.trainer.answers import AnswerKind, extract_answer, number_of
+from groupwise.trainer.answers import AnswerKind, extract_answer, joined, number_of
 
 Row = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
@@ -276,7 +276,7 @@ def _answer(entry: Benchmark, row: Row) -> str:
     for name in entry.answers:
         value = row.get(name)
         # OlympiadBench has a list of one text, which may hold several answers.
-        value = ", ".join(map(_text, value)) if isinstance(value, list) else value
+        value = joined([text for text in map(_text, value) if text]) if isinstance(value, list) else value
         if _text(value):
             return _bare(entry, _text(value))
     solution = _text(row.get(entry.solution)) if entry.solution else ""

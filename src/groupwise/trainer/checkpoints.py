@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +229,33 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     _write_json(folder / STATE_ABOUT, {"format": _STATE_FORMAT, **about})
 
 
+def mark_state(folder: Path, about: Mapping[str, Any]) -> None:
+    """Add to what the state of a run tells, whole or not at all.
+
+    Args:
+        folder: of the state.
+        about: what to add.
+    """
+    new = folder / f".{STATE_ABOUT}.new"
+    _write_json(new, {**_read_json(folder / STATE_ABOUT), **about})
+    new.replace(folder / STATE_ABOUT)
+
+
+def clear_partial(home: Path) -> None:
+    """Remove what a kill left half written; a folder that was being replaced gets its name back.
+
+    Args:
+        home: folder of the folders that `WholeFolder` wrote; nobody may be writing there.
+    """
+    for path in home.glob(".*.retired-*") if home.is_dir() else ():
+        target = home / path.name[1:].partition(".retired-")[0]
+        if not target.exists():
+            path.rename(target)
+    for kind in ("partial", "retired"):
+        for path in home.glob(f".*.{kind}-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `write_state` wrote.
 
@@ -324,6 +352,7 @@ class WholeFolder:
             if path.is_file():
                 with path.open("r+b") as file:
                     os.fsync(file.fileno())
+        _sync(self._partial)
         if self._target.exists():
             retired = self._target.parent / f".{self._target.name}.retired-{os.getpid()}"
             self._target.rename(retired)
@@ -331,10 +360,21 @@ class WholeFolder:
             shutil.rmtree(retired, ignore_errors=True)
         else:
             self._partial.rename(self._target)
+        _sync(self._target.parent)
 
     def _refusal(self, error: OSError) -> str:
         """Say what could not be done."""
         return f"expected to write {self._target}, got {error.strerror or error}: choose a folder that you can write"
+
+
+def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; where a folder cannot be opened there is nothing to wait for."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -135,7 +135,7 @@ class Credit:
         else:
             found = self._without_missing(self.advantage, judged)
         if self._memory is not None:
-            self._remember(judged.problem_P, np.nan_to_num(reward_PG), judged.number)
+            self._remember(judged.problem_P, reward_PG, judged.number)
         return found
 
     def recall(self, history: Sequence[tuple[NDArray[np.int64], Float, int]]) -> None:
@@ -229,7 +229,7 @@ class Credit:
         real = self._actor.real(before)
         mask_NL = sampled.mask_NL.long()
         batch = {
-            "input_ids": torch.cat([before, sampled.completion_NL], 1),
+            "input_ids": torch.cat([before.clamp(min=0), sampled.completion_NL], 1),  # what is no token is masked
             "attention_mask": torch.cat([real, mask_NL], 1),
             "completion_mask": torch.cat([torch.zeros_like(real), mask_NL], 1),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.record import RecordWriter, RunRecord
+from groupwise.trainer import idle
 from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
 from groupwise.trainer.optimizers import FlatParameters, Optimizer
 from groupwise.trainer.policy import Sampled
 from groupwise.trainer.rewards import total_reward
-from groupwise.trainer.run_folder import RunFolder
+from groupwise.trainer.run_folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise.trainer.run_rows import meanings, rollout_rows, step_row
 from groupwise.trainer.settings import TrainSettings
 
@@ -34,13 +35,9 @@ if TYPE_CHECKING:
     from groupwise.trainer.problems import Problem
     from groupwise.trainer.tasks import Task
 
-_PATIENCE = 10  # steps from the start without any two rollouts of a group that differ in reward
+__all__ = ["Batch", "Loss", "TrainingStoppedError", "batches_needed", "policy_loss", "token_weights", "train"]
 _PROMPTS, _TOKENS, _EVALUATION, _EPOCH = 1, 2, 3, 4  # streams of random numbers
 Row = Mapping[str, float | None]
-
-
-class TrainingStoppedError(GroupwiseError):
-    """A run cannot go on; what it had reached is on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,9 @@ def policy_loss(
     behind = (reference_NL - new_NL) * mask_NL
     k3_NL = behind.exp() - behind - 1
     if settings.kl_in == "loss":
-        k2_NL = 0.5 * behind.sum(1, keepdim=True) ** 2 / length_N1
+        # Weighed by the exact ratio: on rollouts of another policy too the gradient is in expectation that of the KL at the present one.
+        ratio_N1 = ((new_NL - old_NL) * mask_NL).sum(1, keepdim=True).detach().exp()
+        k2_NL = 0.5 * ratio_N1 * behind.sum(1, keepdim=True) ** 2 / length_N1
         value = value + settings.kl_weight * (weight_NL * (k3_NL if settings.kl_estimator == "k3" else k2_NL) * mask_NL).sum()
     return Loss(value, clipped, float((weight_NL * k3_NL.detach()).sum()))
 
@@ -209,10 +208,13 @@ def train(
         The record so far.
 
     Raises:
-        TrainingStoppedError: the loss or the gradient is not finite.
+        TrainingStoppedError: the loss or the gradient is not finite, or something failed in a step.
         InsufficientDataError: no two rollouts of a group differed in reward from the start.
         OverwriteError: something is at `output`, or it is a run of other settings.
         GroupwiseError: the folder cannot be written.
+
+    Warns:
+        IdleWarning: for ten steps no two rollouts of a group differed in reward.
     """
     run = _Run(actor, task, settings, ingredients)
     folder = RunFolder(Path(output), settings, task, actor)
@@ -220,25 +222,27 @@ def train(
     if saved is not None:
         run.restore(*saved)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
-    with RecordWriter(
-        output, name=name, config=settings.run_config(model=model), meanings=meanings(tuple(task.verifier.weights))
-    ) as writer:
+    config = settings.run_config(model=model, max_completion_length=task.completion_length)
+    with RecordWriter(output, name=name, config=config, meanings=meanings(tuple(task.verifier.weights))) as writer:
         if saved is None:
             folder.keep(run.step, *run.state())
-        while run.step < settings.steps:
-            try:
+        stopping = False
+        while run.step < settings.steps and not stopping:
+            with folder.whole_steps(run):
                 row, rollouts = run.advance()
-            except TrainingStoppedError:
-                folder.keep(run.step, *run.state())
-                raise
-            writer.append(row, rollouts)
+                folder.confirm()
+                writer.append(row, rollouts)
+            if run.learned and run.idle == idle.PATIENCE:
+                warnings.warn(idle.warning(run.step - idle.PATIENCE + 1, row), stacklevel=2)
             stopping = should_stop is not None and should_stop()
             if run.step % settings.checkpoint_every == 0 or run.step == settings.steps or stopping:
-                folder.keep(run.step, *run.state())
+                with folder.whole_steps(run):
+                    folder.keep(run.step, *run.state())
             if on_step is not None:
                 on_step(run.step, row)
-            if stopping:
-                break
+        with folder.whole_steps(run):
+            run.check()
+            folder.confirm()
     return RunRecord.load(output)
 
 
@@ -253,7 +257,9 @@ class _Run:
         self.credit = Credit(advantage_of(settings.advantage), actor, task, value=settings.advantage_value, ingredients=ingredients)
         self.reference_D = self.flat.value_D.clone() if settings.kl_weight else None
         self.pool = len(task.train) if settings.prompt_pool is None else min(settings.prompt_pool, len(task.train))
-        self.step, self.batches, self.tokens, self.idle = 0, 0, 0, 0
+        self.step, self.batches, self.tokens = 0, 0, 0
+        self.idle, self.learned = 0, False  # steps in a row without a signal, and whether there ever was one
+        self.whole = True  # whether nothing is half done
         self.waiting: list[Batch] = []
         self._last_batch: Batch | None = None
         self.seconds, self._started = 0.0, time.perf_counter()
@@ -262,29 +268,39 @@ class _Run:
         """Sample what is due, take one step, and return its row and rollouts."""
         settings, number = self.settings, self.step + 1
         while self.batches < batches_needed(self.step, settings.lag_kind, settings.refresh_interval):
-            self.waiting.append(self._sampled_batch())
+            self.waiting.append(self._sampled_batch(self.batches + 1))
+            self.batches += 1
         batch = self.waiting[0]
-        self._check_signal(batch)
+        signal = idle.has_signal(batch.judged)
+        if not signal and not self.learned and self.idle + 1 == idle.PATIENCE:
+            raise idle.refusal(batch.judged, self.task.name)
         learning_rate = settings.learning_rate_at(number)
         row = step_row(batch.judged, number=number, learning_rate=learning_rate, lag=self.step - batch.update)
-        row |= self._updated(batch, number, learning_rate)
+        row |= self._gradient(batch, number)
+        self.whole = False
+        self._update(row["gradient_norm"], number, learning_rate)
         self._last_batch = self.waiting.pop(0)
-        self.step = number
+        self.step, self.learned, self.idle = number, self.learned or signal, 0 if signal else self.idle + 1
         self.tokens += int(batch.judged.sampled.mask_NL.sum()) + settings.group_size * int(self.actor.real(batch.prompt_PL).sum())
         if self.task.held_out and settings.evaluate_every and (number % settings.evaluate_every == 0 or number == settings.steps):
             row |= self._evaluated(number)
         row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
+        self.whole = True
         kept = settings.rollouts_every and (number % settings.rollouts_every == 0 or number in {1, settings.steps})
         return row, rollout_rows(batch.judged, batch.advantage_N) if kept else None
 
-    def _sampled_batch(self) -> Batch:
+    def check(self) -> None:
+        """Refuse a policy whose last batch gives no finite loss: nothing else has looked at it yet."""
+        if self._last_batch is not None:
+            self._gradient(self._last_batch, self.step + 1)
+
+    def _sampled_batch(self, number: int) -> Batch:
         """Draw prompts and completions with the present policy, judge them, and give every rollout its advantage."""
-        self.batches += 1
-        problem_P = self._drawn_problems(self.batches)
-        problems = [self.task.train[number] for number in problem_P]
+        problem_P = self._drawn_problems(number)
+        problems = [self.task.train[place] for place in problem_P]
         prompt_PL = self.actor.prompt_tokens(self.task, problems)
-        sampled = self._sample(prompt_PL, self.settings.group_size, self._generator(_TOKENS, self.batches))
-        judged = self._judged(problems, problem_P, sampled, self.batches)
+        sampled = self._sample(prompt_PL, self.settings.group_size, self._generator(_TOKENS, number))
+        judged = self._judged(problems, problem_P, sampled, number)
         reference_NL = self._under_reference(prompt_PL, sampled)
         earned_N = judged.reward_N
         if reference_NL is not None and self.settings.kl_in == "reward":
@@ -318,12 +334,16 @@ class _Run:
             return None
         present_D = self.flat.value_D.clone()
         self.flat.value_D.copy_(self.reference_D)
-        parts = [self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows]) for groups, rows in self._parts(len(prompt_PL))]
-        self.flat.value_D.copy_(present_D)
+        try:
+            parts = [
+                self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows]) for groups, rows in self._parts(len(prompt_PL))
+            ]
+        finally:
+            self.flat.value_D.copy_(present_D)
         return torch.cat(parts)
 
-    def _updated(self, batch: Batch, number: int, learning_rate: float) -> dict[str, float]:
-        """Take the gradient of a batch and one step of the optimiser; nothing has changed where either is not finite."""
+    def _gradient(self, batch: Batch, number: int) -> dict[str, float]:
+        """Take the gradient of a batch at the present policy; the policy is as it was."""
         sampled, settings = batch.judged.sampled, self.settings
         weight_NL = token_weights(sampled.mask_NL, settings.aggregation)
         self.flat.gradient_D.zero_()
@@ -340,16 +360,17 @@ class _Run:
             loss, clipped, kl = loss + float(part.value.detach()), clipped + part.clipped, kl + part.kl
         norm = float(torch.linalg.vector_norm(self.flat.gradient_D))
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingStoppedError(
-                f"expected a finite loss at step {number}, got a loss of {loss:g} and a gradient of norm {norm:g}: the policy after step "
-                f"{self.step} is kept; lower the learning rate of {learning_rate:g}"
-            )
-        if settings.gradient_clip is not None and norm > settings.gradient_clip:
-            self.flat.gradient_D.mul_(settings.gradient_clip / norm)
-        self.optimizer.step(self.flat.value_D, self.flat.gradient_D, learning_rate=learning_rate, update=number)
+            raise NotFiniteError(f"expected a finite loss at step {number}, got a loss of {loss:g} and a gradient of norm {norm:g}")
         total = float(weight_NL.sum())
         logged = {"loss": loss, "gradient_norm": norm, "clip_ratio": clipped / total}
         return logged if self.reference_D is None else logged | {"kl": kl / total}
+
+    def _update(self, norm: float, number: int, learning_rate: float) -> None:
+        """Take one step of the optimiser along the gradient."""
+        limit = self.settings.gradient_clip
+        if limit is not None and norm > limit:
+            self.flat.gradient_D.mul_(limit / norm)
+        self.optimizer.step(self.flat.value_D, self.flat.gradient_D, learning_rate=learning_rate, update=number)
 
     def _evaluated(self, number: int) -> dict[str, float]:
         """Return mean rewards on held-out problems, the same ones each time, four rollouts each."""
@@ -361,18 +382,6 @@ class _Run:
             f"eval/rewards/{name}/mean": float(np.nanmean(part_N)) for name, part_N in judged.part_N.items() if np.isfinite(part_N).any()
         }
         return ({"eval/reward": float(np.nanmean(judged.reward_N))} if np.isfinite(judged.reward_N).any() else {}) | parts
-
-    def _check_signal(self, batch: Batch) -> None:
-        """Stop where from the start no group has rewards that differ: there is nothing to learn from."""
-        reward_PG = batch.judged.reward_N.reshape(len(batch.judged.problems), -1)
-        differs = bool((np.nanmax(reward_PG, 1, initial=-np.inf) > np.nanmin(reward_PG, 1, initial=np.inf)).any())
-        self.idle = -1 if differs or self.idle < 0 else self.idle + 1
-        if self.idle == _PATIENCE:
-            raise InsufficientDataError(
-                f"expected rollouts that differ in reward, got {np.nanmean(reward_PG):g} for all {_PATIENCE * reward_PG.size} of the first "
-                f"{_PATIENCE} steps on {self.task.name}: there is nothing to learn from; warm up further (--warm-up 0.2), or take another"
-                " level"
-            )
 
     def _sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator) -> Sampled:
         """Draw completions in the precision of the run."""
@@ -409,7 +418,7 @@ class _Run:
             tensors |= {f"batch{place}.{name}": tensor for name, tensor in batch_tensors(batch).items()}
         for place, (problem_P, reward_PG, _) in enumerate(self.credit.history):
             tensors |= {f"memory{place}.problem": torch.from_numpy(problem_P), f"memory{place}.reward": torch.from_numpy(reward_PG)}
-        about = {"step": self.step, "batches": self.batches, "tokens": self.tokens, "idle": self.idle}
+        about = {"step": self.step, "batches": self.batches, "tokens": self.tokens, "idle": self.idle, "learned": self.learned}
         waiting = [{"update": batch.update, "number": batch.judged.number, "rewards": list(batch.judged.part_N)} for batch in self.waiting]
         memory = [number for _, _, number in self.credit.history]
         seconds = self.seconds + time.perf_counter() - self._started
@@ -424,6 +433,7 @@ class _Run:
             if self.reference_D is not None:
                 self.reference_D.copy_(tensors["reference"])
         self.step, self.batches, self.tokens, self.idle = (int(about[name]) for name in ("step", "batches", "tokens", "idle"))
+        self.learned = bool(about["learned"])
         self.seconds = float(about["seconds"])
         memory = [
             (tensors[f"memory{place}.problem"].numpy(), tensors[f"memory{place}.reward"].numpy(), number)

@@ -15,12 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.trainer.policy import Drawn, Sampled
+from groupwise.language_models import silent_bars
+from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
     from groupwise.language_models import LanguageModel
     from groupwise.trainer.problems import Problem
     from groupwise.trainer.tasks import Task
+
+
+NO_TOKEN = -1  # before a prompt: to be told from every token, the padding token too
 
 
 class LanguagePolicy(nn.Module):
@@ -43,6 +47,7 @@ class LanguagePolicy(nn.Module):
         padding = self.tokenizer.pad_token_id
         self.padding = self.end if padding is None else int(padding)
         self._model: Any = self.model
+        self.ends = _ends(self._model, self.end)
         self._few = _takes_few_logits(self.model)
 
     @property
@@ -66,11 +71,11 @@ class LanguagePolicy(nn.Module):
         self._check_length(prompt_PL.shape[1], completion_length)
         prompts, count = len(prompt_PL), len(prompt_PL) * group_size
         real_PL = self.real(prompt_PL)
-        uniform_LN = torch.rand(completion_length, count, generator=generator, device=prompt_PL.device)
+        uniform_LN = uniform(completion_length, count, generator=generator)
         # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
         few = {"logits_to_keep": 1} if self._few else {}
-        out = self._model(input_ids=prompt_PL, attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
-        drawn = Drawn(count, completion_length, prompt_PL.device, end=self.end, padding=self.padding)
+        out = self._model(input_ids=prompt_PL.clamp(min=0), attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
+        drawn = Drawn(count, completion_length, prompt_PL.device, ends=self.ends, padding=self.padding)
         running = drawn.add(0, out.logits[:, -1].float(), uniform_LN[0].view(prompts, group_size))
         cache = out.past_key_values
         cache.batch_repeat_interleave(group_size)
@@ -101,7 +106,7 @@ class LanguagePolicy(nn.Module):
         length = completion_NL.shape[1]
         self._check_length(prompt_PL.shape[1], length)
         real_NL = torch.cat([self.real(before), torch.ones_like(completion_NL[:, 1:])], 1)
-        read = torch.cat([before, completion_NL[:, :-1]], 1)
+        read = torch.cat([before.clamp(min=0), completion_NL[:, :-1]], 1)
         few = {"logits_to_keep": length} if self._few else {}
         logits = self._model(input_ids=read, attention_mask=real_NL, position_ids=_places(real_NL), **few).logits[:, -length:].float()
         found: Tensor = logits.log_softmax(-1).gather(-1, completion_NL[..., None]).squeeze(-1)
@@ -115,16 +120,26 @@ class LanguagePolicy(nn.Module):
             problems: P of them.
 
         Returns:
-            `prompt_PL`.
+            `prompt_PL`, with `NO_TOKEN` before each prompt.
         """
         del task
-        rows = [self.tokenizer.encode(problem.prompt) for problem in problems]
-        longest = max(len(row) for row in rows)
-        return torch.tensor([[self.padding] * (longest - len(row)) + row for row in rows], device=self.device)
+        return self.padded([self.tokenizer.encode(problem.prompt) for problem in problems])
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Return prompts of one length.
+
+        Args:
+            rows: tokens of each.
+
+        Returns:
+            `prompt_PL`. A prompt may begin with the padding token, so that what stands before it is no token at all.
+        """
+        longest = max(1, *map(len, rows))
+        return torch.tensor([[NO_TOKEN] * (longest - len(row)) + list(row) for row in rows], device=self.device)
 
     def real(self, prompt_PL: Tensor) -> Tensor:
-        """Return 1 from the first token on that is no padding."""
-        return ((prompt_PL != self.padding).cumsum(1) > 0).long()
+        """Return 1 for the tokens of prompts."""
+        return (prompt_PL != NO_TOKEN).long()
 
     def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
         """Return the right completions as tokens, their end included, and 1 for those that count.
@@ -157,14 +172,15 @@ class LanguagePolicy(nn.Module):
         del task
         length_N = mask_NL.sum(1).long().tolist()
         rows = [row[:length] for row, length in zip(completion_NL.tolist(), length_N, strict=True)]
-        ended = [bool(row) and row[-1] == self.end for row in rows]
+        ended = [bool(row) and row[-1] in self.ends for row in rows]
         without = [row[:-1] if end else row for row, end in zip(rows, ended, strict=True)]
         return self.tokenizer.batch_decode(without, clean_up_tokenization_spaces=False), ended
 
     def save(self, folder: Path) -> None:
         """Write the model, or the adapter alone, with its tokenizer, into a folder that is there."""
-        self._model.save_pretrained(str(folder), safe_serialization=True)
-        self.tokenizer.save_pretrained(str(folder))
+        with silent_bars():
+            self._model.save_pretrained(str(folder), safe_serialization=True)
+            self.tokenizer.save_pretrained(str(folder))
 
     def _check_length(self, prompt: int, completion: int) -> None:
         """Refuse what the context does not hold."""
@@ -173,6 +189,13 @@ class LanguagePolicy(nn.Module):
                 f"expected at most {self.context} tokens, the model's context, got {prompt} of prompt and {completion} of completion: take"
                 " an easier level"
             )
+
+
+def _ends(model: Any, end: int) -> tuple[int, ...]:
+    """Return the tokens that end a completion: the tokenizer's and those of the model's generation settings."""
+    found = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    more = [] if found is None else [found] if isinstance(found, int) else list(found)
+    return tuple(dict.fromkeys([end, *map(int, more)]))
 
 
 def _takes_few_logits(model: Any) -> bool:

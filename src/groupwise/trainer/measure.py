@@ -339,7 +339,7 @@ def score_batch(policy: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL
     before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
     real_NL, mask = policy.real(before_NL), mask_NL.long()
     return {
-        "input_ids": torch.cat([before_NL, completion_NL], 1),
+        "input_ids": torch.cat([before_NL.clamp(min=0), completion_NL], 1),  # what is no token is masked
         "attention_mask": torch.cat([real_NL, mask], 1),
         "completion_mask": torch.cat([torch.zeros_like(real_NL), mask], 1),
     }

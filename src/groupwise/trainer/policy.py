@@ -302,7 +302,7 @@ class Policy(nn.Module):
         prompts, prompt_length = prompt_PL.shape
         self._check_length(prompt_length, completion_length)
         packing = Packing.of(prompt_PL, group_size, completion_length - 1)
-        uniform_LPG = torch.rand(completion_length, prompts, group_size, generator=generator, device=prompt_PL.device)
+        uniform_LPG = uniform(completion_length, prompts, group_size, generator=generator)
         hidden, cache = self._run(prompt_PL, packing.prompt_position, packing.prompt_mask, first=prompt_length - 1)
         drawn = Drawn(prompts * group_size, completion_length, prompt_PL.device, precision=self.norm.weight.dtype)
         running = drawn.add(0, self._logits(hidden[:, -1]), uniform_LPG[0])
@@ -428,6 +428,12 @@ def task_texts(task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list
     return np.ascontiguousarray(letters).view(f"<U{letters.shape[1]}")[:, 0].tolist(), ended_N.tolist()
 
 
+def uniform(*shape: int, generator: torch.Generator) -> Tensor:
+    """Return numbers in [0, 1) on the generator's device, in steps of 2**-48: those of 2**-24 are not fair to rare tokens."""
+    coarse, fine = (torch.rand(*shape, generator=generator, device=generator.device) for _ in range(2))
+    return coarse.double() + fine.double() * 2.0**-24
+
+
 class Drawn:
     """Completions as they are drawn, a token of each at a time.
 
@@ -435,15 +441,22 @@ class Drawn:
         count: of completions.
         length: most tokens of each.
         device: of everything.
-        end: token that ends a completion.
+        ends: tokens that end a completion.
         padding: token behind it.
         precision: of log-probabilities.
     """
 
     def __init__(
-        self, count: int, length: int, device: torch.device, *, end: int = END, padding: int = PAD, precision: torch.dtype = torch.float32
+        self,
+        count: int,
+        length: int,
+        device: torch.device,
+        *,
+        ends: Sequence[int] = (END,),
+        padding: int = PAD,
+        precision: torch.dtype = torch.float32,
     ) -> None:
-        self._end = end
+        self._ends = torch.tensor(list(ends), device=device)
         self.completion_NL = torch.full((count, length), padding, dtype=torch.long, device=device)
         self.mask_NL, self.log_probability_NL, self.entropy_NL = torch.zeros(3, count, length, device=device, dtype=precision).unbind()
         self._running_N = torch.ones(count, dtype=torch.bool, device=device)
@@ -461,8 +474,10 @@ class Drawn:
         """
         log_RV = logits_RV.log_softmax(-1).squeeze(1)
         probability_RV = log_RV.exp()
-        # Inversion: one uniform number a token, so that a token depends on its own number alone. Rounding may leave the sum below 1.
-        token_RG = torch.searchsorted(probability_RV.cumsum(-1), uniform_RG, right=True).clamp_(max=log_RV.shape[-1] - 1)
+        # Inversion: one uniform number a token, so that a token depends on its own number alone. In single precision the sum over a large
+        # vocabulary ends away from 1, and whatever lies behind its end would become the last token. What is not finite is clamped.
+        sum_RV = probability_RV.cumsum(-1, dtype=torch.float64)
+        token_RG = torch.searchsorted(sum_RV, uniform_RG * sum_RV[:, -1:], right=True).clamp_(max=log_RV.shape[-1] - 1)
         going = self._running_N
         entropy_R = -(probability_RV * log_RV.clamp(min=-1e4)).sum(-1, keepdim=True).expand_as(uniform_RG)
         for kept, values in (
@@ -472,7 +487,7 @@ class Drawn:
         ):
             kept[:, place] = torch.where(going, values.reshape(-1), kept[:, place])
         self.mask_NL[:, place] = going.to(self.mask_NL.dtype)
-        self._running_N = going & (self.completion_NL[:, place] != self._end)
+        self._running_N = going & ~torch.isin(self.completion_NL[:, place], self._ends)
         return bool(self._running_N.any())
 
     def finished(self) -> Sampled:

@@ -5,17 +5,29 @@ The first checkpoint stays, the latest has the state of the run, and a kill at a
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from groupwise.errors import GroupwiseError, OverwriteError
-from groupwise.record import COMPANIONS
-from groupwise.trainer.checkpoints import STATE, STATE_ABOUT, UnreadableCheckpointError, WholeFolder, read_state, write_policy, write_state
+from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError
+from groupwise.record import COMPANIONS, is_record
+from groupwise.trainer.checkpoints import (
+    STATE,
+    STATE_ABOUT,
+    UnreadableCheckpointError,
+    WholeFolder,
+    clear_partial,
+    mark_state,
+    read_state,
+    write_policy,
+    write_state,
+)
 from groupwise.trainer.tasks import write_task
 
 if TYPE_CHECKING:
@@ -32,6 +44,25 @@ _FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may c
 Saved = tuple[dict[str, "Tensor"], dict[str, Any]]
 
 
+class TrainingStoppedError(GroupwiseError):
+    """A run cannot go on; what it had reached is on the disk."""
+
+
+class NotFiniteError(GroupwiseError):
+    """The policy gives a loss or a gradient that is not finite."""
+
+
+class Resumable(Protocol):
+    """A run whose state can be kept."""
+
+    step: int
+    whole: bool  # whether nothing is half done
+
+    def state(self) -> Saved:
+        """Return everything that the next step depends on."""
+        ...
+
+
 class RunFolder:
     """Where a run is kept.
 
@@ -44,6 +75,7 @@ class RunFolder:
 
     def __init__(self, home: Path, settings: TrainSettings, task: Task, actor: Actor) -> None:
         self.home, self._settings, self._task, self._actor = home, settings, task, actor
+        self._sound = False  # whether the policy of the latest checkpoint is known to give a finite loss
 
     def open(self, *, resume: bool, force: bool) -> Saved | None:
         """Make the folder ready.
@@ -60,6 +92,7 @@ class RunFolder:
             GroupwiseError: the folder cannot be read or written.
         """
         inside = self.check(resume=resume, force=force)
+        clear_partial(self.home / CHECKPOINTS)
         if resume:
             return self._saved()
         self._remove(inside)
@@ -86,6 +119,11 @@ class RunFolder:
             raise OverwriteError(
                 f"expected a new folder at {self.home}, got one that holds something other than a run: choose another with -o"
             )
+        outer = next((path for path in self.home.absolute().parents if is_record(path)), None)
+        if outer is not None:
+            raise OverwriteError(
+                f"expected a folder of its own for the run, got {self.home} inside the run {outer}: choose another with -o"
+            )
         if inside and not force and not resume:
             raise OverwriteError(
                 f"{self.home} holds a run already: go on with it by --resume, replace it by --force, or choose another with -o"
@@ -93,7 +131,7 @@ class RunFolder:
         return inside
 
     def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-        """Write a checkpoint with the state of the run, then drop the state of the one before and checkpoints beyond those to keep.
+        """Write a checkpoint with the state of the run; the one before has its own until `confirm`.
 
         Args:
             step: that the run has done.
@@ -108,19 +146,86 @@ class RunFolder:
                 write_policy(self._actor, partial, self._task.vocabulary)  # type: ignore[arg-type]
             write_state(partial, tensors, {**about, "settings": settings, "task": self._fingerprint()})
             write_task(self._task, partial)
+        self._sound = False
+
+    def confirm(self) -> None:
+        """Drop what the latest checkpoint replaces, once its policy has given a finite loss: older state, and what is not to be kept."""
+        step = self.latest_step()
+        if self._sound or step is None:
+            return
         older = [number for number in self._steps() if number != step]
         for number in older:
-            for name in (STATE, STATE_ABOUT):
+            for name in (STATE_ABOUT, STATE):
                 (self._checkpoint(number) / name).unlink(missing_ok=True)
         kept = self._settings.checkpoints_kept
         for number in sorted(number for number in older if 0 < number < step)[: None if kept is None else -(kept - 1) or None]:
             if kept is not None:
                 shutil.rmtree(self._checkpoint(number), ignore_errors=True)
+        self._sound = True
+
+    def discard(self, step: int) -> int:
+        """Remove the checkpoint of a policy that gives no finite loss, where there is an older one, and let another learning rate go on.
+
+        Args:
+            step: that the policy has done.
+
+        Returns:
+            The step of the checkpoint to go on from.
+        """
+        if len(self._usable()) > 1 and self.latest_step() == step:
+            shutil.rmtree(self._checkpoint(step), ignore_errors=True)
+        latest = self.latest()
+        assert latest is not None
+        mark_state(latest, {"stopped": step})
+        return self._usable()[-1]
+
+    @contextmanager
+    def whole_steps(self, run: Resumable) -> Iterator[None]:
+        """Whatever fails in the block leaves the state of the last whole step on the disk, and is told in a sentence.
+
+        Args:
+            run: whose steps they are.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            TrainingStoppedError: the policy gives a loss that is not finite, or something that is no error of ours came.
+        """
+        before = run.step
+        try:
+            yield
+        except InsufficientDataError:
+            raise
+        except NotFiniteError as error:
+            kept = self.discard(run.step)
+            how = "lower the learning rate" if kept == run.step else "go on from it by --resume with a lower --learning-rate"
+            raise TrainingStoppedError(f"{error}: the policy after step {kept} is kept; {how}") from None
+        except Exception as error:
+            if run.whole and run.step == before and self.latest_step() != before:
+                with suppress(GroupwiseError):
+                    self.keep(run.step, *run.state())
+            if isinstance(error, GroupwiseError):
+                raise
+            said = (str(error).strip().splitlines() or ["no reason"])[0][:160]
+            raise TrainingStoppedError(
+                f"expected step {before + 1} to end, got {type(error).__name__} ({said}): the state after step {self.latest_step()} is"
+                " kept; mend that and go on by --resume"
+            ) from error
+
+    def latest_step(self) -> int | None:
+        """Return the step of the latest checkpoint that has the state of the run."""
+        usable = self._usable()
+        return usable[-1] if usable else None
 
     def latest(self) -> Path | None:
         """Return the latest checkpoint that has the state of the run."""
-        usable = [number for number in self._steps() if (self._checkpoint(number) / STATE_ABOUT).is_file()]
-        return self._checkpoint(max(usable)) if usable else None
+        step = self.latest_step()
+        return None if step is None else self._checkpoint(step)
+
+    def _usable(self) -> list[int]:
+        """Return the steps of the checkpoints that have the state of the run."""
+        return [number for number in self._steps() if (self._checkpoint(number) / STATE_ABOUT).is_file()]
 
     def _saved(self) -> Saved | None:
         """Return the state to go on from, once it is known to be of this run."""
@@ -133,7 +238,9 @@ class RunFolder:
                 f"expected the run in {self.home} to be of this task and its options, got another: give those it began with"
             )
         now, then = self._settings.as_dict(), about.get("settings", {})
-        free = _FREE if self._settings.schedule == "constant" else _FREE - {"steps"}
+        free = (_FREE if self._settings.schedule == "constant" else _FREE - {"steps"}) | (
+            {"learning_rate"} if "stopped" in about else set()
+        )
         changed = [name for name in now if name not in free and then.get(name) != now[name]]
         if changed:
             name = changed[0]
@@ -153,8 +260,9 @@ class RunFolder:
         """What tells one task from another: its problems and how they are judged."""
         task = self._task
         rows = [[problem.prompt, problem.answer] for problem in task.train]
-        said = [task.name, task.vocabulary.symbols, rows, len(task.held_out), sorted(task.verifier.weights.items())]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        held_out = [[problem.prompt, problem.answer] for problem in task.held_out]
+        said = [task.name, task.vocabulary.symbols, rows, held_out, sorted(task.verifier.weights.items())]
+        return hashlib.sha256(json.dumps([*said, dict(task.recipe), _told(task.verifier)]).encode()).hexdigest()[:16]
 
     def _steps(self) -> list[int]:
         """Return the steps of the checkpoints that are there."""
@@ -177,3 +285,14 @@ class RunFolder:
             raise GroupwiseError(
                 f"expected to replace the run in {self.home}, got {error.strerror}: choose another folder with -o"
             ) from None
+
+
+def _told(verifier: object) -> Any:
+    """Return what tells one verifier from another: its kind, its fields and the names of its functions; never an address in memory."""
+    if dataclasses.is_dataclass(verifier) and not isinstance(verifier, type):
+        return [type(verifier).__qualname__, {field.name: _told(getattr(verifier, field.name)) for field in dataclasses.fields(verifier)}]
+    if isinstance(verifier, Mapping):
+        return {str(name): _told(value) for name, value in sorted(verifier.items())}
+    if verifier is None or isinstance(verifier, str | int | float):
+        return verifier
+    return getattr(verifier, "__qualname__", type(verifier).__qualname__)

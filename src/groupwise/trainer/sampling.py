@@ -225,7 +225,7 @@ def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *,
     for batch, start, stop in _batches(len(order), sampling):
         places = order[start:stop]
         longest = len(rows[places[-1]])
-        prompt_PL = _left_padded([rows[place] for place in places], actor)
+        prompt_PL = actor.padded([rows[place] for place in places])
         length = int(min(sampling.max_tokens, room - longest + 1))
         drawn = _drawn(actor, prompt_PL, length, sampling, batch, cast("Any", None))
         for place, completions in zip(places, drawn, strict=True):
@@ -253,6 +253,8 @@ def _drawn(actor: Actor, prompt_PL: Tensor, length: int, sampling: Sampling, bat
         size = min(left, sampling.batch_size)
         with cooled(actor, sampling.temperature):
             sampled = actor.sample(prompt_PL, size, generator, length)
+        if not bool(sampled.log_probability_NL.isfinite().all()):
+            raise InvalidArgumentError("expected a model with finite logits, got NaN or infinity: its weights are broken, take another one")
         written, ended = actor.texts(task, sampled.completion_NL, sampled.mask_NL)
         for place, (text, end) in enumerate(zip(written, ended, strict=True)):
             texts[place // size].append(_stopped(text, sampling.stop, ended=end))
@@ -310,14 +312,6 @@ def _encoded(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
     else:
         found = tokenizer.encode(text)
     return [int(number) for number in found]
-
-
-def _left_padded(rows: Sequence[Sequence[int]], actor: Any) -> Tensor:
-    """Return prompts of one length."""
-    import torch
-
-    longest = max(1, *(len(row) for row in rows)) if len(rows) > 1 else max(1, len(rows[0]))
-    return torch.tensor([[actor.padding] * (longest - len(row)) + list(row) for row in rows], device=actor.device)
 
 
 def _check_device(device: str) -> None:

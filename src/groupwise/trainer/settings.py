@@ -43,7 +43,7 @@ _NUMBERS: tuple[tuple[str, float, float, bool, bool], ...] = (
     ("momentum", 0, 1, False, True),
     ("beta1", 0, 1, False, True),
     ("beta2", 0, 1, False, True),
-    ("epsilon", 0, math.inf, False, True),
+    ("epsilon", 0, math.inf, True, True),
     ("weight_decay", 0, math.inf, False, True),
     ("clip", 0, 1, True, True),
     ("clip_high", 0, math.inf, True, True),
@@ -79,13 +79,14 @@ class TrainSettings:
         rollouts_per_step: N.
         steps: optimiser updates.
         learning_rate: eta, the peak, per update.
-        schedule: of the learning rate after its rise: constant, linear (to 0 at the last step) or cosine (likewise).
+        schedule: of the learning rate after its rise: constant, or linear or cosine from the peak at its first update to what
+            would be 0 one update after the last.
         ramp_steps: updates over which the learning rate rises from 0.
         optimizer: sgd (heavy ball with `momentum`: $v \leftarrow \mu v + \eta g$), adam (decay in the gradient) or adamw (decoupled decay).
         momentum: mu of sgd.
         beta1: of Adam.
         beta2: of Adam.
-        epsilon: of Adam, added to the root.
+        epsilon: of Adam, added to the root; above 0, because a parameter without a gradient is divided by it alone.
         weight_decay: per unit of learning rate.
         advantage: a name of `groupwise.estimators.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a preset, as trl/grpo/1.16.0.
         advantage_value: the number of the advantage constant, reward units.
@@ -240,11 +241,12 @@ class TrainSettings:
         """Return plain data for JSON."""
         return dataclasses.asdict(self)
 
-    def run_config(self, *, model: str = "") -> RunConfig:
+    def run_config(self, *, model: str = "", max_completion_length: int | None = None) -> RunConfig:
         """Return the settings as a record keeps them.
 
         Args:
             model: its name.
+            max_completion_length: tokens at which completions are cut off.
 
         Returns:
             The configuration.
@@ -267,7 +269,9 @@ class TrainSettings:
             "beta1": self.beta1 if adam else None,
             "beta2": self.beta2 if adam else None,
             "kl_weight": self.kl_weight,
-            "importance_ratio": self.importance_ratio,
+            "importance_ratio": self._ratio(),
+            "kl_in": self.kl_in if self.kl_weight else "none",
+            "max_completion_length": max_completion_length,
             "refresh_interval": self.refresh_interval,
             "lag_kind": self.lag_kind,
             "updates_per_step": 1,
@@ -275,7 +279,7 @@ class TrainSettings:
             "temperature": 1.0,
             "framework": "groupwise",
             "framework_version": __version__,
-            "loss": f"{'clipped ' if self.clip is not None and self.importance_ratio != 'none' else ''}policy gradient, {self.aggregation}",
+            "loss": self._loss(),
             "smoothing": 1,
             "seed": self.seed,
             "model": model or None,
@@ -283,3 +287,21 @@ class TrainSettings:
         if self.advantage in {"std_normalised", "batch_std", "leave_one_out", "full_group_mean"}:
             found["scale_rewards"] = {"std_normalised": "group", "batch_std": "batch"}.get(self.advantage, "none")
         return RunConfig().with_settings(found, "the trainer")
+
+    def _ratio(self) -> str:
+        """What the loss does about a lag, as a judgement of stability asks."""
+        if self.importance_ratio == "none":
+            return "none"
+        if self.clip is not None:
+            return "clipped"
+        return "exact" if self.importance_ratio == "sequence" else self.importance_ratio
+
+    def _loss(self) -> str:
+        """The loss in words: advantage, ratio and its clipping, what is done with the tokens' losses, estimator of a KL term."""
+        said = ["policy gradient", f"advantage {self.advantage}"]
+        if self.importance_ratio != "none":
+            high = self.clip if self.clip_high is None else self.clip_high
+            held = "unclipped" if self.clip is None or high is None else f"clipped to {1 - self.clip:g} to {1 + high:g}"
+            said += [f"ratio of a {self.importance_ratio} {held}"]
+        said += [f"tokens by {self.aggregation}"]
+        return ", ".join([*said, f"KL by {self.kl_estimator}"] if self.kl_weight and self.kl_in == "loss" else said)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +77,9 @@ def warm_up(
     Raises:
         InvalidArgumentError: an accuracy outside (0, 1).
         InsufficientDataError: it is not reached.
+
+    Warns:
+        GroupwiseWarning: the cache cannot be written.
     """
     if not 0 < accuracy < 1:
         raise InvalidArgumentError(f"expected an accuracy between 0 and 1 to warm up to, got {accuracy:g}: 0.2 is a good start")
@@ -83,10 +87,29 @@ def warm_up(
     found = None if folder is None else _from_cache(policy, folder)
     if found is not None:
         return found
+    if folder is not None and not _can_write(folder):
+        warnings.warn(
+            _NotKeptWarning(f"the warm-up is not kept: {cache} cannot be written; choose another folder with --cache"), stacklevel=2
+        )
+        folder = None
     reached, steps = _taught(policy, task, accuracy, seed, most_steps, on_step)
-    if folder is not None:
-        _keep(policy, task, folder, reached, steps)
+    try:
+        if folder is not None:
+            _keep(policy, task, folder, reached, steps)
+    except GroupwiseError as error:
+        warnings.warn(_NotKeptWarning(f"the warm-up is not kept: {error}"), stacklevel=2)
+        folder = None
     return WarmUp(reached, steps, folder)
+
+
+class _NotKeptWarning(GroupwiseWarning):
+    """A cache is a convenience: a run goes on without it."""
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether a folder is there to write into, or can be made."""
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return above.is_dir() and os.access(above, os.W_OK)
 
 
 def default_cache() -> Path:

@@ -16,7 +16,7 @@ define install
 	@touch $@
 endef
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded test check bench docs slow experiments studies dynamics fixture reference picture clean
+.PHONY: help demo demo-recorded test check bench docs slow experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and for
 dynamics: $(VENV)/.installed-dev  ## the figures of docs/dynamics-experiments.md (six minutes)
 	@for script in kicks trajectories onset boundary group_size fluctuations inertia force_of_runs; do \
 	echo "== $$script"; $(BIN)/python experiments/predictable_grpo/$$script.py || exit 1; done
+
+final-gap: $(VENV)/.installed-dev  ## the figures of docs/final-gap.md (half an hour)
+	@for script in gap_law gap_rate gap_bounds mixture_accuracy; do \
+	echo "== $$script"; $(BIN)/python experiments/u_statistic/$$script.py || exit 1; done
 
 fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
 	@$(PYTHON) scripts/record_trl_run.py

@@ -49,9 +49,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # a run and a model -> components; a policy of the trainer is opened without transformers
     "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file", "rollout_sample", "trainer"},
     "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
+    "asymptotics": FOUNDATION,  # likewise; its covariances come as matrices, whoever made them
     "trainer": FOUNDATION | RECORD | {"estimators", "language_models"},  # the loop uses the library's advantages and writes a record
     "simulate": FOUNDATION,  # the judge shares no code with the judged
-    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "gradient_file", "rollout_sample"},
+    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "asymptotics", "gradient_file", "rollout_sample"},
 }
 
 

@@ -219,6 +219,20 @@ def plan(
         typer.Option("--prompt-pool", metavar="P", help="Different prompts there are, where few.", show_default=False),
     ] = None,
     group_size: given.GroupSize = None,
+    objective: Annotated[str, typer.Option("--objective", metavar="NAME", help="gradient or final-gap.")] = "gradient",
+    curvature: Annotated[
+        str | None,
+        typer.Option("--curvature", metavar="K|FILE", help="At the optimum: one for all, or an .npz.", show_default=False),
+    ] = None,
+    step_constant: Annotated[
+        float | None, typer.Option("--step-constant", metavar="B", help="Of steps B/i; 1/curvature where not given.", show_default=False)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", metavar="E", help="Of constant steps, instead.", show_default=False)
+    ] = None,
+    updates: Annotated[
+        float | None, typer.Option("--updates", metavar="N", help="After which the gap is wanted.", show_default=False)
+    ] = None,
     level: given.Level = None,
     settings: given.Set = None,
     config: given.Config = None,
@@ -227,11 +241,13 @@ def plan(
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs."""
     from groupwise.commands import plan as command
+    from groupwise.commands.final_gap import Goal
     from groupwise.commands.options import Opening
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     spending = command.Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
-    command.run(source, opening, spending, vp=vp, t=t, r=r, group_size=group_size, level=level, as_json=as_json)
+    goal = Goal(objective, curvature, step_constant, learning_rate, updates)
+    command.run(source, opening, spending, vp=vp, t=t, r=r, group_size=group_size, level=level, as_json=as_json, goal=goal)
 
 
 @app.command()

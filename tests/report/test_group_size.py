@@ -63,7 +63,8 @@ def test_components_beside_the_run_become_a_plan_at_its_own_budget(planned: Summ
     assert {"value", "low", "high"} <= set(plain["components"]["vp"])
     assert plain["provenance"] == {"model": "checkpoint-300", "steps": [1, 9]}
     assert plain["rewards_alone"] is None
-    assert planned.group_size.said == (planned.group_size.plan.status,) if planned.group_size.plan else False
+    assert planned.group_size.plan is not None
+    assert planned.group_size.said == (planned.group_size.plan.status, planned.group_size.final_gap)
     assert "Measured with model checkpoint-300, steps 1 to 9." in planned.group_size.notes
     assert not [line for line in planned.missing if line.startswith("Group size")]
 
@@ -76,6 +77,20 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned: Summary
         assert words in section
     assert section.count("<svg") == 2, "one wide, one narrow"
     assert "/home/me" not in page
+
+
+def test_one_sentence_says_what_the_size_costs_in_the_end(planned: Summary) -> None:
+    """R/(G-1) over Vp G + T, the excess of the error; the numbers again from the components here."""
+    found = planned.group_size
+    assert found.components is not None
+    vp, t, r = found.components.vp.value, found.components.t.value, found.components.r.value
+    excess = r / 7 / (8 * vp + t)
+    assert found.final_gap.startswith(
+        f"Final gap: near its optimum, at a constant learning rate, groups of 8 leave it {100 * excess:.0f} % ("
+    )
+    assert found.final_gap.count(".") == 1
+    assert found.as_dict()["final_gap"] == found.final_gap
+    assert "Final gap: near its optimum" in render([planned])
 
 
 def test_the_terminal_says_the_plan(planned: Summary) -> None:

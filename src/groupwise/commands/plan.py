@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from groupwise.commands.final_gap import Cost, Goal, cost_of, final_gap, projected
 from groupwise.commands.options import Opening, checked_share, out_console, print_json
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
@@ -86,6 +87,7 @@ def run(
     group_size: int | None,
     level: float | None,
     as_json: bool,
+    goal: Goal | None = None,
 ) -> None:
     """Plan and print.
 
@@ -99,22 +101,38 @@ def run(
         group_size: in use, or None.
         level: coverage of the intervals, or None for that of the file, else 0.95.
         as_json: whether to print JSON.
+        goal: what is to be made small; the gradient's error where None.
     """
+    cost = cost_of(goal) if goal is not None and goal.objective == "final-gap" else None
     if level is not None:
         checked_share("--level", level)
     numbers = {"--vp": vp, "--t": t, "--r": r}
     given = [name for name, value in numbers.items() if value is not None]
     if path is not None and given:
         raise InvalidArgumentError(f"expected either a run or {', '.join(numbers)}, got both: leave out {path} or {' and '.join(given)}")
+    if path is None and cost is not None and cost.parts is not None and not given:
+        _check_needless(opening, level)
+        _from_numbers(components_at_cost(cost), spending, cost, group_size=group_size, as_json=as_json)
+        return
+    if cost is not None and path is not None:
+        cost = replace(cost, parts=None)  # what the file says of its own covariance is not that of these scores
+    if cost is not None and not cost.isotropic:
+        if path is None or (path.is_file() and not is_plain_scores(path)) or path.is_dir():
+            raise InvalidArgumentError(
+                f"expected scores in an .npz beside the Hessian of {cost.goal.curvature}, or between_DD, first_DD and second_DD in it "
+                "too: Vp, T and R as traces do not tell how much noise lies along which curvature; give one --curvature for all directions"
+            )
+        _from_data(path, opening, spending, cost, group_size=group_size, level=level, as_json=as_json)
+        return
     if path is None:
         if vp is None or t is None or r is None:
             missing = [name for name in numbers if name not in given]
             absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
             raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
         _check_needless(opening, level)
-        _from_numbers(vp, t, r, spending, group_size=group_size, as_json=as_json)
+        _from_numbers((vp, t, r), spending, cost, group_size=group_size, as_json=as_json)
         return
-    _from_data(path, opening, spending, group_size=group_size, level=level, as_json=as_json)
+    _from_data(path, opening, spending, cost, group_size=group_size, level=level, as_json=as_json)
 
 
 def _check_needless(opening: Opening, level: float | None) -> None:
@@ -125,27 +143,56 @@ def _check_needless(opening: Opening, level: float | None) -> None:
         raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
 
 
-def _from_numbers(vp: float, t: float, r: float, spending: Spending, *, group_size: int | None, as_json: bool) -> None:
+def is_plain_scores(path: Path) -> bool:
+    """Return whether a file is meant as scores and not as saved components."""
+    from groupwise.commands.score_file import is_score_file
+    from groupwise.gradient_file import is_components
+
+    return is_score_file(path) and not is_components(path)
+
+
+def components_at_cost(cost: Cost) -> tuple[float, float, float]:
+    """Return Vp, T and R in the unit of the gap, where the file holds all matrices."""
+    from groupwise.asymptotics import final_gap as law
+
+    assert cost.parts is not None
+    return law.components_at_cost(cost.parts, cost.matrix_DD)
+
+
+def _from_numbers(
+    values: tuple[float, float, float], spending: Spending, cost: Cost | None, *, group_size: int | None, as_json: bool
+) -> None:
     """Plan for three numbers."""
     from groupwise.estimators.group_size import plan_group_size
 
-    plan = plan_group_size(vp, t, r, spending.budget(amount=None, rollout_cost=None), present=group_size)
+    plan = plan_group_size(*values, spending.budget(amount=None, rollout_cost=None), present=group_size)
+    end = _end(cost, plan)
     if as_json:
-        print_json(plan.as_dict())
+        print_json(plan.as_dict() | _as_key(end))
         return
     from groupwise.report.text import print_plan
 
-    print_plan(plan, (), (), out_console())
+    print_plan(plan, (), _unit_note(cost), out_console(), said=_said(end))
 
 
-def _from_data(path: Path, opening: Opening, spending: Spending, *, group_size: int | None, level: float | None, as_json: bool) -> None:
+def _from_data(
+    path: Path,
+    opening: Opening,
+    spending: Spending,
+    cost: Cost | None,
+    *,
+    group_size: int | None,
+    level: float | None,
+    as_json: bool,
+) -> None:
     """Plan for components of a file, or of those that lie beside a run."""
     from groupwise.commands.saved import components_of_file
     from groupwise.estimators.comparison import compare_baselines
     from groupwise.estimators.group_size import plan_from_components
 
-    notes: list[str] = []
-    found = components_of_file(path, level=level)
+    notes: list[str] = list(_unit_note(cost))
+    turned = cost is not None and not cost.isotropic
+    found = projected(cost, path, level=level) if turned and cost is not None else components_of_file(path, level=level)
     if found is None:
         record = opening.open(path)
         found = _beside(path, record, level=level)
@@ -157,17 +204,49 @@ def _from_data(path: Path, opening: Opening, spending: Spending, *, group_size: 
     plan = plan_from_components(found, budget, present=present)
     batch = plan if plan.present is None else plan.present
     baselines = compare_baselines(found, batch.group_size, batch.prompts)
+    end = _end(cost, plan)
     if as_json:
-        _print_json(plan, [row.as_dict() for row in baselines], notes)
+        _print_json(plan, [row.as_dict() for row in baselines], notes, end)
         return
     from groupwise.report.text import print_plan
 
-    print_plan(plan, baselines, notes, out_console())
+    print_plan(plan, baselines, notes, out_console(), said=_said(end))
 
 
-def _print_json(plan: GroupSizePlan, baselines: Sequence[object], notes: Sequence[str]) -> None:
+def _end(cost: Cost | None, plan: GroupSizePlan) -> dict[str, Any] | None:
+    """What is known of the final gap, or nothing where it was not asked for."""
+    return None if cost is None else final_gap(cost, plan, unit=float(cost.matrix_DD[0, 0]) if cost.isotropic else 1.0)
+
+
+def _as_key(end: dict[str, Any] | None) -> dict[str, Any]:
+    """The key of the JSON."""
+    return {} if end is None else {"final_gap": end}
+
+
+def _said(end: dict[str, Any] | None) -> str:
+    """The sentence."""
+    return "" if end is None else str(end["sentence"])
+
+
+def _unit_note(cost: Cost | None) -> tuple[str, ...]:
+    """In what unit the errors of the plan are."""
+    if cost is None:
+        return ()
+    if cost.isotropic:
+        return (
+            f"Errors are the gradient's; the gap is {float(cost.matrix_DD[0, 0]):.4g} times them{_over(cost)}, in every direction alike.",
+        )
+    return (f"Errors are in the unit of the gap: each direction's noise counts by what it costs in the end{_over(cost)}.",)
+
+
+def _over(cost: Cost) -> str:
+    """What the errors are divided by."""
+    return "" if cost.goal.learning_rate is not None else " over the number of updates"
+
+
+def _print_json(plan: GroupSizePlan, baselines: Sequence[object], notes: Sequence[str], end: dict[str, Any] | None) -> None:
     """Print the plan with what was compared and said beside it."""
-    print_json({**plan.as_dict(), "notes": list(dict.fromkeys((*plan.notes, *notes))), "baselines": baselines})
+    print_json({**plan.as_dict(), "notes": list(dict.fromkeys((*plan.notes, *notes))), "baselines": baselines, **_as_key(end)})
 
 
 def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:

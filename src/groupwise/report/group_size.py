@@ -5,6 +5,7 @@ It asks the estimators and arranges their answers as plain data and charts. It m
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from groupwise.asymptotics.final_gap import excess_sentence
 from groupwise.errors import GroupwiseError, InsufficientDataError, UnreadableRunError
 from groupwise.estimators.comparison import BaselineRow, compare_baselines
 from groupwise.estimators.component_results import Components
@@ -76,6 +78,7 @@ class GroupSizeEvidence:
         notes: sentences on what to know, and what would get the rest.
         provenance: what the components were computed from.
         missing: what to log, where nothing can be said; else "".
+        final_gap: what the size in use costs in the end beside an oracle baseline, in a sentence; "" where unknown.
     """
 
     components: Components | None = None
@@ -86,12 +89,13 @@ class GroupSizeEvidence:
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     missing: str = ""
+    final_gap: str = ""
 
     @property
     def said(self) -> tuple[str, ...]:
         """What it comes to, in sentences."""
         if self.plan is not None:
-            return (self.plan.status,)
+            return (self.plan.status, self.final_gap) if self.final_gap else (self.plan.status,)
         if self.components is not None:
             return (self.components.status,)
         return () if self.rewards is None else (LABEL, self.rewards.statistics.status)
@@ -103,6 +107,7 @@ class GroupSizeEvidence:
             "plan": None if self.plan is None else plain_plan(self.plan),
             "baselines": [row.as_dict() for row in self.baselines],
             "rewards_alone": None if self.rewards is None else self.rewards.as_dict(),
+            "final_gap": self.final_gap or None,
             "provenance": shown_provenance(self.provenance),
             "notes": list(self.notes),
         }
@@ -184,7 +189,17 @@ def _planned(record: RunRecord, components: Components, provenance: Mapping[str,
         return GroupSizeEvidence(components, notes=(*notes, sentence(clean(error)), *components.notes), provenance=provenance)
     baselines = compare_baselines(components, size, prompts)
     notes += [*plan.notes, *scaling_notes(record)]
-    return GroupSizeEvidence(components, plan, baselines, None, (error_chart(plan),), tuple(notes), provenance)
+    end = _final_gap(baselines, size)
+    return GroupSizeEvidence(components, plan, baselines, None, (error_chart(plan),), tuple(notes), provenance, final_gap=end)
+
+
+def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:
+    """What the size in use costs in the end beside an oracle: its error over the oracle's, less one."""
+    ratio = next(row.ratio for row in baselines if row.name == "oracle")
+    if not (0 < ratio.value <= 1):
+        return ""
+    low, high = (1 / end - 1 if end > 0 else math.inf for end in (ratio.high, ratio.low))
+    return excess_sentence(size, (1 / ratio.value - 1, low, high))
 
 
 def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:

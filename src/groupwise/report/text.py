@@ -128,7 +128,7 @@ def print_scores(scores: Scores, console: Console) -> None:
     _notes(console, [f"left out {name}: {reason}" for name, reason in scores.left_out])
 
 
-def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Sequence[str], console: Console) -> None:
+def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Sequence[str], console: Console, *, said: str = "") -> None:
     """Print a plan: words first, then sizes, components and baselines.
 
     Args:
@@ -136,9 +136,12 @@ def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Seq
         baselines: compared at one batch, or none.
         notes: further sentences.
         console: where to.
+        said: a sentence on what it comes to in the end, or "".
     """
     _heading(console, "Group size")
     _line(console, plan.status)
+    if said:
+        _line(console, said)
     console.print(_grid(plan_grid(plan, shown_sizes(plan))))
     if plan.components is not None:
         console.print(_grid(component_grid(plan.components)))

@@ -1,0 +1,391 @@
+r"""Bounds of the expected gap $\Delta_n = J^* - J(\theta_n)$ after n steps of stochastic gradient ascent, and whether they apply.
+
+For an objective with L-Lipschitz gradient and $|g|^2 \ge 2\mu\Delta$ (Polyak-Lojasiewicz), and a gradient of mean squared error at most M,
+one step of size $\eta$ gives $E\Delta' \le (1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$. Every bound lists
+its conditions: those on steps are checked, and where one fails the bound says that it is void; those on the
+objective are listed as unchecked. The distribution of the gap is not here: that is `suboptimality`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.arrays import finite_array
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One assumption of a bound, and whether it holds.
+
+    Args:
+        statement: the assumption, with its numbers.
+        holds: whether it does; None where the numbers given cannot tell, and the bound stands or falls with it unseen.
+    """
+
+    statement: str
+    holds: bool | None
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads."""
+        if self.holds is None:
+            return f"{self.statement}: assumed, not checked."
+        return f"{self.statement} holds." if self.holds else f"{self.statement} does not hold: the bound is void."
+
+
+@dataclass(frozen=True, slots=True)
+class Landscape:
+    r"""The constants of the objective and of its gradient's error.
+
+    Args:
+        smoothness: L, Lipschitz constant of the gradient, reward units per squared parameter unit.
+        pl: $\mu$ of $|g|^2 \ge 2\mu\Delta$, same unit; never above L.
+        mse: M, largest mean squared error of the gradient estimate.
+        first_gap: $\Delta_0$, reward units.
+        largest_gap: a gap that cannot be exceeded, such as the range of the reward; infinite where none is known.
+
+    Raises:
+        InvalidArgumentError: constants that are not finite and positive, or mu above L.
+
+    Example:
+        >>> Landscape(smoothness=1.0, pl=0.5, mse=0.1, first_gap=1.0).best_scale
+        2.0
+    """
+
+    smoothness: float
+    pl: float
+    mse: float
+    first_gap: float
+    largest_gap: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be such constants."""
+        for name, value in (("smoothness", self.smoothness), ("pl", self.pl)):
+            if not (value > 0 and math.isfinite(value)):
+                raise InvalidArgumentError(f"expected a positive constant `{name}`, got {value:g}: the bounds need both L and mu")
+        for name, value in (("mse", self.mse), ("first_gap", self.first_gap)):
+            if not (value >= 0 and math.isfinite(value)):
+                raise InvalidArgumentError(f"expected `{name}` of at least 0, got {value:g}: give its expectation, not one draw of it")
+        if self.pl > self.smoothness * (1 + 1e-12):
+            raise InvalidArgumentError(
+                f"expected mu at most L, got mu {self.pl:g} and L {self.smoothness:g}: no function has both; measure both in one place"
+            )
+
+    @property
+    def best_scale(self) -> float:
+        r"""The b of steps b/i for which the leading constant is least, $1/\mu$: then it is $LM/(2\mu^2)$."""
+        return 1 / self.pl
+
+    def leading_constant(self, scale: float) -> float:
+        r"""Return the factor of 1/n that the bound with steps b/i tends to, $Lb^2M/(4\mu b - 2)$; infinite at or below the threshold."""
+        excess = 4 * self.pl * scale - 2
+        return self.smoothness * scale**2 * self.mse / excess if excess > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class GapBound:
+    """Bounds of the expected gap along a schedule of steps.
+
+    Args:
+        step_T: how many updates had been made.
+        bound_T: bound of the expected gap then, reward units.
+        limit: what the bound tends to: the floor of a constant step, 0 for steps b/i.
+        leading_constant: the factor of 1/n it tends to; infinite where the bound does not fall like that.
+        conditions: every assumption, and whether it was checked.
+    """
+
+    step_T: NDArray[np.int64]
+    bound_T: Float
+    limit: float
+    leading_constant: float
+    conditions: tuple[Condition, ...]
+
+    @property
+    def void(self) -> bool:
+        """Whether an assumption is known to fail, so that the numbers bound nothing."""
+        return any(condition.holds is False for condition in self.conditions)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The assumptions that no number given here can check; the bound holds if they do."""
+        return tuple(condition.statement for condition in self.conditions if condition.holds is None)
+
+    @property
+    def status(self) -> str:
+        """One sentence: what fails, or where the bound ends."""
+        failed = [condition.sentence for condition in self.conditions if condition.holds is False]
+        if failed:
+            return " ".join(failed)
+        return f"The expected gap after {int(self.step_T[-1])} steps is at most {self.bound_T[-1]:.3g}."
+
+
+def one_step(landscape: Landscape, gap: ArrayLike, step: ArrayLike) -> Float:
+    r"""Return the bound of the expected gap after one step.
+
+    $(1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$ for $\eta \le 2/L$; beyond, where a step can lose even without noise,
+    $(1 - L\eta)^2\Delta + \ldots$ from $|g|^2 \le 2L\Delta$. Never above `largest_gap`.
+
+    Args:
+        landscape: the constants.
+        gap: expected gap before the step, reward units.
+        step: size of the step, at least 0.
+
+    Returns:
+        The bound, of the shape of the arguments together.
+
+    Raises:
+        InvalidArgumentError: a negative gap or step.
+
+    Example:
+        >>> round(float(one_step(Landscape(1.0, 0.5, 0.1, 1.0), 1.0, 0.2)), 12)
+        0.822
+
+    Source: the paper's Lemma 6 (2603.01162); the range beyond 2/L is derived here.
+    """
+    gap, step = np.asarray(gap, dtype=float), np.asarray(step, dtype=float)
+    if not ((gap >= 0).all() and (step >= 0).all()):
+        raise InvalidArgumentError("expected gaps and steps of at least 0: the gap is J* - J, and the step goes uphill")
+    curve, pl = landscape.smoothness, landscape.pl
+    gain = step - curve * step**2 / 2
+    factor = 1 - 2 * np.where(gain >= 0, pl, curve) * gain
+    return np.asarray(np.minimum(factor * gap + curve * step**2 * landscape.mse / 2, landscape.largest_gap))
+
+
+def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBound:
+    r"""Return the bound along `steps` updates of one size.
+
+    $E\Delta_n \le (1 - 2\mu\eta + L\mu\eta^2)^n\Delta_0 + L\eta^2M/(4\mu\eta - 2L\mu\eta^2)$
+
+    Args:
+        landscape: the constants.
+        step: size of every step, $\eta$, positive; at most 1/(2L) for the lemma, below 2/L for the bound to fall at all.
+        steps: n, at least 1.
+
+    Returns:
+        The bound after 0 to n updates, with its floor and its conditions.
+
+    Raises:
+        InvalidArgumentError: a step or a number of steps that is not positive.
+
+    Example:
+        >>> bound = constant_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 0.2, 100)
+        >>> round(bound.limit, 6), bound.void
+        (0.011111, False)
+        >>> constant_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 2.5, 100).status
+        'step 2.5 < 1/(2 L) = 0.5 does not hold: the bound is void.'
+
+    Source: the paper's Lemma 6 (2603.01162).
+    """
+    _check_schedule(step, steps)
+    curve, pl = landscape.smoothness, landscape.pl
+    condition = Condition(f"step {step:g} < 1/(2 L) = {1 / (2 * curve):g}", step < 1 / (2 * curve))
+    rate = 1 - 2 * pl * step + curve * pl * step**2
+    limit = curve * step**2 * landscape.mse / (2 * (1 - rate)) if rate < 1 else math.inf
+    if rate >= 1:
+        return GapBound(np.arange(steps + 1), np.full(steps + 1, landscape.largest_gap), limit, math.inf, (condition, *_assumed(landscape)))
+    # The exact solution of the recursion: the floor is approached, and not added to the whole of the first gap.
+    count_T = np.arange(steps + 1)
+    bound_T = np.minimum(limit + rate**count_T * (landscape.first_gap - limit), landscape.largest_gap)
+    return GapBound(count_T, bound_T, limit, math.inf, (condition, *_assumed(landscape)))
+
+
+def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offset: float = 0.0) -> GapBound:
+    r"""Return the bound along `steps` updates of size b/(i + offset), by the recursion itself.
+
+    It is never above the lemma's $\max\{(1+\epsilon)Lb^2M/(4\mu b-2),\ c\}/n$, whose c and epsilon it leaves open; see `lemma_constants`.
+
+    Args:
+        landscape: the constants.
+        scale: b, above $1/(2\mu)$ for a gap that falls as 1/n.
+        steps: n, at least 1.
+        offset: added to the number of the step, which tames the first ones; at least 0.
+
+    Returns:
+        The bound after 0 to n updates, with the constant of 1/n it tends to, and its condition.
+
+    Raises:
+        InvalidArgumentError: a scale or number of steps that is not positive, or a negative offset.
+
+    Example:
+        >>> bound = decaying_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 2.0, 10_000)
+        >>> bound.leading_constant, round(float(10_000 * bound.bound_T[-1]), 2)
+        (0.2, 0.2)
+        >>> decaying_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 0.9, 10).status
+        'b = 0.9 > 1/(2 mu) = 1 does not hold: the bound is void.'
+
+    Source: the paper's Lemma 6 (2603.01162); the recursion in place of the closed form is derived here.
+    """
+    _check_schedule(scale, steps)
+    if not offset >= 0:
+        raise InvalidArgumentError(f"expected an offset of at least 0, got {offset:g}: it is added to the number of the step")
+    threshold = 1 / (2 * landscape.pl)
+    condition = Condition(f"b = {scale:g} > 1/(2 mu) = {threshold:g}", scale > threshold)
+    curve, pl = landscape.smoothness, landscape.pl
+    step_T = scale / (np.arange(1, steps + 1) + offset)
+    gain_T = step_T - curve * step_T**2 / 2
+    factor_T = (1 - 2 * np.where(gain_T >= 0, pl, curve) * gain_T).tolist()
+    noise_T = (curve * landscape.mse / 2 * step_T**2).tolist()
+    gap, bounds = min(landscape.first_gap, landscape.largest_gap), [landscape.first_gap]
+    for factor, noise in zip(factor_T, noise_T, strict=True):
+        gap = min(factor * gap + noise, landscape.largest_gap)
+        bounds.append(gap)
+    return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, landscape.leading_constant(scale), (condition, *_assumed(landscape)))
+
+
+def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -> tuple[float, float, int]:
+    r"""Return explicit numbers for the lemma's closed form: $E\Delta_n \le \max\{v, c\}/n$ for every $n \ge i_0$.
+
+    $v = (1+\epsilon)\frac{Lb^2M}{4\mu b - 2}$, $i_0 = \lceil\frac{(1+\epsilon)\mu Lb^2}{\epsilon(2\mu b-1)}\rceil$, and c is $i_0$ times
+    the recursion's bound before update $i_0$.
+
+    Args:
+        landscape: the constants.
+        scale: b, above $1/(2\mu)$.
+        slack: epsilon, positive.
+
+    Returns:
+        v, c and $i_0$.
+
+    Raises:
+        InvalidArgumentError: b at or below the threshold, or a slack that is not positive.
+
+    Example:
+        >>> v, c, first = lemma_constants(Landscape(1.0, 0.5, 0.1, 1.0), 2.0, slack=0.5)
+        >>> round(v, 12), first
+        (0.3, 6)
+
+    Source: derived here (docs/theory/final-gap.md); the paper's Lemma 6 leaves c and epsilon open.
+    """
+    _check_threshold(landscape, scale)
+    if not slack > 0:
+        raise InvalidArgumentError(f"expected a slack above 0, got {slack:g}: the closed form needs room for the higher orders")
+    curve, pl = landscape.smoothness, landscape.pl
+    first = max(1, math.ceil((1 + slack) * pl * curve * scale**2 / (slack * (2 * pl * scale - 1))))
+    before = decaying_step_bound(landscape, scale, first).bound_T[first - 1]
+    return (1 + slack) * landscape.leading_constant(scale), first * float(before), first
+
+
+def _assumed(landscape: Landscape) -> tuple[Condition, ...]:
+    """What every bound here takes for granted."""
+    bounded = math.isfinite(landscape.largest_gap)
+    return (
+        Condition(f"bounded rewards, so that no gap exceeds {landscape.largest_gap:g}" if bounded else "bounded rewards", None),
+        Condition(f"a gradient that is Lipschitz with L = {landscape.smoothness:g} wherever the run goes", None),
+        Condition(f"|g|^2 >= 2 mu gap with mu = {landscape.pl:g} wherever the run goes", None),
+        Condition("a gradient estimate without bias", None),
+        Condition(f"a mean squared error of the gradient estimate of at most M = {landscape.mse:g} wherever the run goes", None),
+    )
+
+
+def best_constant_step(landscape: Landscape, steps: int) -> float:
+    """Return the constant step whose bound after `steps` updates is least, among those the lemma holds for, below 1/(2L).
+
+    Args:
+        landscape: the constants.
+        steps: n, at least 1.
+
+    Returns:
+        The step size.
+
+    Raises:
+        InvalidArgumentError: no steps.
+
+    Example:
+        >>> landscape = Landscape(1.0, 0.5, 0.1, 1.0)
+        >>> round(best_constant_step(landscape, 1), 3), round(best_constant_step(landscape, 1000), 4)
+        (0.5, 0.0099)
+
+    Source: derived here: the minimum of Lemma 6's bound, found on a grid and then by golden section.
+    """
+    from scipy.optimize import minimize_scalar
+
+    _check_schedule(1.0, steps)
+
+    def bound(log_step: float) -> float:
+        return math.log(max(float(_constant_bound(landscape, math.exp(log_step), steps)), 1e-300))
+
+    top = math.log(0.5 / landscape.smoothness * (1 - 1e-12))
+    grid = np.linspace(top - math.log(1e6 + 100 * steps), top, 400)
+    place = int(np.argmin([bound(value) for value in grid]))
+    low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+    return float(math.exp(minimize_scalar(bound, bounds=(low, high), method="bounded", options={"xatol": 1e-10}).x))
+
+
+def _constant_bound(landscape: Landscape, step: float, steps: int) -> float:
+    """The bound after n constant steps, without the way there."""
+    gain = landscape.pl * step * (2 - landscape.smoothness * step)
+    limit = landscape.smoothness * step**2 * landscape.mse / (2 * gain)
+    return limit + math.exp(steps * math.log1p(-min(gain, 1 - 1e-300)) if gain < 1 else -math.inf) * (landscape.first_gap - limit)
+
+
+def measured_landscape(
+    gap_S: ArrayLike, gradient_SD: ArrayLike, parameter_SD: ArrayLike, mse_S: ArrayLike, *, largest_gap: float = math.inf
+) -> Landscape:
+    r"""Return the constants as they show at the points that a run visited.
+
+    $\mu = \min |g|^2/(2\Delta)$, $L = \max|g(\theta) - g(\theta')|/|\theta - \theta'|$ over pairs and never below $\max|g|^2/(2\Delta)$.
+    The true L is at least, the true mu at most what is seen: a bound from them holds for the region visited, not everywhere.
+
+    Args:
+        gap_S: exact or well estimated $J^* - J$ at S points, the first one first, reward units.
+        gradient_SD: the exact gradient there.
+        parameter_SD: the parameters there.
+        mse_S: mean squared error of the gradient estimate there.
+        largest_gap: as in `Landscape`.
+
+    Returns:
+        The constants.
+
+    Raises:
+        InsufficientDataError: fewer than two points off the optimum.
+        InvalidArgumentError: arrays that do not fit, or a negative gap.
+
+    Example:
+        >>> place = np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        >>> found = measured_landscape(place**2 @ [0.5, 1.0], -place * [1.0, 2.0], place, [0.1, 0.2, 0.1])
+        >>> found.pl, found.smoothness, found.mse
+        (1.0, 2.0, 0.2)
+
+    Source: the definitions.
+    """
+    gap = finite_array("gap_S", gap_S, dimensions=1)
+    gradient = finite_array("gradient_SD", gradient_SD, dimensions=2)
+    parameter = finite_array("parameter_SD", parameter_SD, dimensions=2)
+    mse = finite_array("mse_S", mse_S, dimensions=1)
+    if not (gradient.shape == parameter.shape and len(gap) == len(gradient) == len(mse)):
+        raise InvalidArgumentError(f"expected {len(gap)} points in every array, got {gradient.shape}, {parameter.shape} and {mse.shape}")
+    if not (gap >= 0).all():
+        raise InvalidArgumentError(f"expected gaps J* - J of at least 0, got {gap.min():g}: J* is the best that the policy can reach")
+    norm2 = (gradient**2).sum(axis=1)
+    used = gap > 0
+    if used.sum() < 2:
+        raise InsufficientDataError(f"expected at least 2 points off the optimum, got {int(used.sum())}: visit more")
+    ratio = norm2[used] / (2 * gap[used])
+    left, right = np.triu_indices(len(gap), 1)
+    apart = np.linalg.norm(parameter[left] - parameter[right], axis=1)
+    turn = np.linalg.norm(gradient[left] - gradient[right], axis=1)
+    slope = (turn[apart > 0] / apart[apart > 0]).max(initial=0.0)
+    return Landscape(float(max(slope, ratio.max())), float(ratio.min()), float(mse.max()), float(gap[0]), largest_gap)
+
+
+def _check_schedule(size: float, steps: int) -> None:
+    """Refuse steps that lead nowhere."""
+    if not (size > 0 and math.isfinite(size)):
+        raise InvalidArgumentError(f"expected a positive step, got {size:g}: without one nothing moves")
+    if not steps >= 1:
+        raise InvalidArgumentError(f"expected at least 1 step, got {steps}: the bound is about what steps do")
+
+
+def _check_threshold(landscape: Landscape, scale: float) -> None:
+    """Refuse a step constant with which the gap does not fall as 1/n."""
+    if not scale > 1 / (2 * landscape.pl):
+        raise InvalidArgumentError(
+            f"expected b above 1/(2 mu) = {1 / (2 * landscape.pl):g}, got {scale:g}: at or below it the gap falls more slowly than 1/n"
+        )

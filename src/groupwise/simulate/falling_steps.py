@@ -1,0 +1,268 @@
+r"""Hundreds of thousands of runs of stochastic gradient ascent with steps $b/(i + i_0)$ in a world whose optimum is known.
+
+Every update draws B prompts and G answers to each, answer by answer in law: counts of the answers are binomial given those before.
+The gradient of the reward is estimated with the mean of the other answers, the true value or a constant as baseline; that of the KL
+term is exact for the prompts drawn. It knows no limiting law, and holds none of the library's estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.simulate.regularised import RegularisedWorld
+
+Float = NDArray[np.float64]
+Single = NDArray[np.float32]
+Baseline = Literal["leave_one_out", "oracle", "vanilla"]
+
+BASELINES: tuple[Baseline, ...] = ("leave_one_out", "oracle", "vanilla")
+CHUNK = 1024  # runs at a time, so that the arrays of an update stay in the cache
+BY_INVERSION = 20  # trials up to which counts come from the distribution function
+
+
+@dataclass(frozen=True, slots=True)
+class FallingRuns:
+    """What became of the runs.
+
+    Args:
+        step_S: updates after which the gap was taken.
+        gap_SR: J* - J then, of every run, reward units.
+        low_D: smallest value that each parameter ever had in any run.
+        high_D: largest.
+    """
+
+    step_S: NDArray[np.int64]
+    gap_SR: Float
+    low_D: Float
+    high_D: Float
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """What one update needs, the same for all."""
+
+    world: RegularisedWorld
+    baseline: Baseline
+    group_size: int
+    prompts: int
+    feature_DJ: Single  # one column an answer of a prompt, answers slowest
+    log_reference_AP: Single
+    reward_AP: Single
+    cumulative_P: Float
+    even: bool
+
+
+def falling_runs(
+    world: RegularisedWorld,
+    baseline: Baseline,
+    rng: np.random.Generator,
+    *,
+    group_size: int,
+    prompts: int,
+    step_constant: float,
+    steps: Sequence[int],
+    runs: int,
+    offset: float = 0.0,
+    power: float = 1.0,
+    start_D: ArrayLike | None = None,
+    best_D: ArrayLike | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FallingRuns:
+    r"""Run stochastic gradient ascent with steps $b/(i + i_0)^p$, i = 1, 2, ...
+
+    Args:
+        world: where.
+        baseline: "leave_one_out", "oracle" (the true value of the prompt at the present policy) or "vanilla" (none).
+        rng: of every draw.
+        group_size: G, at least 2 for leave-one-out.
+        prompts: B, drawn with replacement.
+        step_constant: b.
+        steps: after which updates to take the gap, rising; the last one ends the runs.
+        runs: R.
+        offset: $i_0$.
+        power: p; 0 for a constant step b.
+        start_D: where all runs begin; the optimum where left out.
+        best_D: the optimum, found where left out.
+        progress: called with the number of runs done.
+
+    Returns:
+        The gaps.
+
+    Raises:
+        InvalidArgumentError: a baseline, group size, number or step that makes no sense.
+
+    Example:
+        >>> from groupwise.simulate.regularised import bandit_world
+        >>> world = bandit_world([1.0, 0.0], kl_weight=0.5)
+        >>> found = falling_runs(
+        ...     world, "oracle", np.random.default_rng(0), group_size=4, prompts=2, step_constant=5.0, steps=[10, 50], runs=3
+        ... )
+        >>> found.gap_SR.shape, bool((found.gap_SR >= 0).all())
+        ((2, 3), True)
+    """
+    _check(baseline, group_size, prompts, step_constant, steps, runs, offset)
+    best = world.optimum() if best_D is None else np.asarray(best_D, dtype=float)
+    start = best if start_D is None else np.asarray(start_D, dtype=float)
+    update = _update(world, baseline, group_size, prompts)
+    top = world.objective(best)
+    gap_SR = np.empty((len(steps), runs))
+    low, high = start.copy(), start.copy()
+    for first in range(0, runs, CHUNK):
+        theta_DR = np.tile(start[:, None], (1, min(CHUNK, runs - first)))
+        last = first + theta_DR.shape[1]
+        row = 0
+        for i in range(1, int(steps[-1]) + 1):
+            theta_DR += step_constant / (i + offset) ** power * _gradient(update, theta_DR, rng)
+            np.minimum(low, theta_DR.min(axis=1), out=low)
+            np.maximum(high, theta_DR.max(axis=1), out=high)
+            if i == steps[row]:
+                gap_SR[row, first:last] = top - world.objectives(theta_DR.T)
+                row += 1
+        if progress is not None:
+            progress(last)
+    # Rounding of J can put a run that stands on the optimum a hair above it.
+    return FallingRuns(np.asarray(steps, dtype=np.int64), np.maximum(gap_SR, 0.0), low, high)
+
+
+def drawn_gradients(
+    world: RegularisedWorld, baseline: Baseline, theta_D: ArrayLike, rng: np.random.Generator, *, group_size: int, prompts: int, draws: int
+) -> Float:
+    """Draw independent minibatch gradients at one policy, shape (draws, D): the very ones that `falling_runs` steps along.
+
+    Args:
+        world: where.
+        baseline: as in `falling_runs`.
+        theta_D: the policy.
+        rng: of every draw.
+        group_size: G.
+        prompts: B.
+        draws: how many.
+
+    Returns:
+        The gradients.
+
+    Raises:
+        InvalidArgumentError: as `falling_runs`.
+    """
+    _check(baseline, group_size, prompts, 1.0, (1,), draws, 0.0)
+    theta_DR = np.tile(np.asarray(theta_D, dtype=float)[:, None], (1, draws))
+    return np.asarray(_gradient(_update(world, baseline, group_size, prompts), theta_DR, rng).T)
+
+
+def _update(world: RegularisedWorld, baseline: Baseline, group_size: int, prompts: int) -> _Update:
+    """The world's arrays as an update takes them."""
+    feature_DAP = world.feature_PAD.transpose(2, 1, 0)
+    return _Update(
+        world,
+        baseline,
+        group_size,
+        prompts,
+        np.ascontiguousarray(feature_DAP.reshape(len(feature_DAP), -1), dtype=np.float32),
+        np.log(world.reference_PA.T).astype(np.float32),
+        np.ascontiguousarray(world.reward_PA.T, dtype=np.float32),
+        np.cumsum(world.weight_P),
+        bool(np.allclose(world.weight_P, 1 / len(world.weight_P), rtol=0, atol=1e-15)),
+    )
+
+
+def _gradient(update: _Update, theta_DR: Float, rng: np.random.Generator) -> Float:
+    """One minibatch gradient of J for every run, shape (D, R); answers come first in all arrays, so that sums over them are fast."""
+    runs = theta_DR.shape[1]
+    answers, count = update.reward_AP.shape
+    tilt_APR = (update.feature_DJ.T @ theta_DR.astype(np.float32)).reshape(answers, count, runs)
+    policy_APR = np.exp(tilt_APR + update.log_reference_AP[:, :, None])
+    policy_APR /= policy_APR.sum(axis=0)
+    prompt_BR = _prompts(update, rng, runs)
+    place_M = (prompt_BR * runs + np.arange(runs)).ravel()
+    chance_AM = policy_APR.reshape(answers, -1).take(place_M, axis=1)
+    coefficient_AM = _coefficients(update, chance_AM, update.reward_AP.take(prompt_BR.ravel(), axis=1), rng)
+    size = runs * count
+    total_APR = np.stack([np.bincount(place_M, row, size) for row in coefficient_AM]).reshape(answers, count, runs)
+    drawn_PR = np.bincount(place_M, minlength=size).reshape(count, runs)
+    # Scores are features less their mean, so what is taken off goes to all answers by their probabilities.
+    if update.baseline != "leave_one_out":
+        total_APR -= total_APR.sum(axis=0) * policy_APR
+    mean_PR = (policy_APR * tilt_APR).sum(axis=0)
+    total_APR -= update.world.kl_weight * drawn_PR * (policy_APR * (tilt_APR - mean_PR))
+    return np.asarray(update.feature_DJ.astype(np.float64) @ total_APR.reshape(answers * count, runs) / update.prompts)
+
+
+def _prompts(update: _Update, rng: np.random.Generator, runs: int) -> NDArray[np.int64]:
+    """Prompts of the minibatches, shape (B, R)."""
+    shape = (update.prompts, runs)
+    count = len(update.cumulative_P)
+    if update.even:
+        return rng.integers(count, size=shape, dtype=np.uint16).astype(np.int64)
+    return np.minimum(np.searchsorted(update.cumulative_P, rng.random(shape), side="right"), count - 1)
+
+
+def _coefficients(update: _Update, chance_AM: Single, reward_AM: Single, rng: np.random.Generator) -> Single:
+    """What every answer's score is multiplied with in its group's gradient: its count times reward less baseline, over G."""
+    size = np.float32(update.group_size)
+    count_AM = _counts(update.group_size, chance_AM, rng)
+    if update.baseline == "leave_one_out":
+        return np.asarray(count_AM * (reward_AM - (count_AM * reward_AM).sum(axis=0) / size) / (size - 1))
+    if update.baseline == "oracle":
+        return np.asarray(count_AM * (reward_AM - (chance_AM * reward_AM).sum(axis=0)) / size)
+    return np.asarray(count_AM * reward_AM / size)
+
+
+def _counts(size: int, chance_AM: Single, rng: np.random.Generator) -> Single:
+    """Multinomial counts, one binomial after the other."""
+    answers, groups = chance_AM.shape
+    count_AM = np.empty((answers, groups), np.float32)
+    left_M, rest_M = np.full(groups, size, np.float32), np.ones(groups, np.float32)
+    for a in range(answers - 1):
+        share_M = chance_AM[a] if a == 0 else np.clip(chance_AM[a] / rest_M, 0, 1)
+        count_AM[a] = _binomial(size, left_M, share_M, rng)
+        left_M = left_M - count_AM[a]
+        rest_M = np.maximum(rest_M - chance_AM[a], np.finfo(np.float32).tiny)
+    count_AM[-1] = left_M
+    return count_AM
+
+
+def _binomial(most: int, trials_M: Single, chance_M: Single, rng: np.random.Generator) -> Single:
+    """Binomial counts with trials and chance of each entry; `most` bounds the trials."""
+    if most > BY_INVERSION:
+        return rng.binomial(trials_M.astype(np.int64), chance_M).astype(np.float32)
+    turned_M = chance_M > 0.5
+    p_M = np.minimum(chance_M, 1 - chance_M)
+    odds_M = p_M / (1 - p_M)
+    point_M = (1 - p_M) ** trials_M
+    left_M = rng.random(len(chance_M), dtype=np.float32)
+    left_M -= point_M
+    found_M = np.zeros_like(p_M)
+    for k in range(most):
+        beyond_M = left_M > 0
+        if not beyond_M.any():
+            break
+        found_M += beyond_M
+        point_M *= odds_M
+        point_M *= (trials_M - np.float32(k)) * np.float32(1 / (k + 1))
+        left_M -= point_M
+    # Rounding of the sum may leave a hair beyond the last count.
+    np.minimum(found_M, trials_M, out=found_M)
+    return np.where(turned_M, trials_M - found_M, found_M)
+
+
+def _check(baseline: str, group_size: int, prompts: int, step_constant: float, steps: Sequence[int], runs: int, offset: float) -> None:
+    """Refuse what makes no run."""
+    if baseline not in BASELINES:
+        raise InvalidArgumentError(f"expected a baseline of {', '.join(BASELINES)}, got {baseline!r}")
+    least = 2 if baseline == "leave_one_out" else 1
+    if group_size < least or prompts < 1 or runs < 1:
+        raise InvalidArgumentError(
+            f"expected at least {least} answers a group, 1 prompt and 1 run, got {group_size}, {prompts}, {runs}: leave-one-out needs two"
+        )
+    if not (step_constant > 0 and np.isfinite(step_constant)) or offset < 0:
+        raise InvalidArgumentError(
+            f"expected steps b/(i + offset) with b above 0 and an offset of at least 0, got {step_constant:g}, {offset:g}"
+        )
+    if not len(steps) or list(steps) != sorted(set(steps)) or steps[0] < 1:
+        raise InvalidArgumentError(f"expected rising numbers of updates from 1 on, got {list(steps)}")

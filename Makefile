@@ -55,8 +55,9 @@ bench: $(VENV)/.installed-dev  ## speed, each beside a peer in the same run
 	@$(BIN)/python -m pytest benchmarks --benchmark-only -o addopts="--import-mode=importlib"
 	@$(BIN)/python benchmarks/report_time.py
 
-reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself
+reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself, docs/metrics.md from the table of keys
 	@$(BIN)/python scripts/make_reference.py
+	@$(BIN)/python scripts/make_metrics.py
 
 docs: reference  ## the documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site

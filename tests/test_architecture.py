@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "examples": set(),
     "readers": FOUNDATION | RECORD,
     "series": FOUNDATION | RECORD,
+    "groups": FOUNDATION | RECORD | {"series"},
     "estimators": FOUNDATION,  # arrays in, results out, as below
     "language_models": FOUNDATION,  # weights and tokens: no record, no estimator
     "gradient_file": FOUNDATION | {"estimators"},
@@ -50,9 +51,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file", "rollout_sample", "trainer"},
     "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
     "asymptotics": FOUNDATION,  # likewise; its covariances come as matrices, whoever made them
+    "comparison": FOUNDATION | {"dynamics"},  # arrays in, results out: curves are fitted by the dynamics
+    "simulate": FOUNDATION | RECORD,  # the judge shares no code with the judged; a record is only data
+    "diagnostics": FOUNDATION | RECORD | {"series", "groups", "dynamics"},  # a record -> findings
+    "report": FOUNDATION
+    | RECORD
+    | {
+        "readers",
+        "series",
+        "groups",
+        "diagnostics",
+        "dynamics",
+        "estimators",
+        "asymptotics",
+        "gradient_file",
+        "rollout_sample",
+        "comparison",
+    },
     "trainer": FOUNDATION | RECORD | {"estimators", "language_models"},  # the loop uses the library's advantages and writes a record
-    "simulate": FOUNDATION,  # the judge shares no code with the judged
-    "report": FOUNDATION | RECORD | {"readers", "series", "dynamics", "estimators", "asymptotics", "gradient_file", "rollout_sample"},
 }
 
 

@@ -45,9 +45,10 @@ def commands() -> dict[str, Any]:
 
 def quantities() -> set[str]:
     """The canonical names of what a log can hold: those in the readers' rules, and those found in the embedded run."""
-    from groupwise.readers import open_run, semantics
+    from groupwise.readers import open_run
+    from groupwise.readers.semantics import known_quantities
 
-    names = {rule[1] for rule in (*semantics._TRL_RULES, *semantics._PLAIN_RULES)}
+    names = set(known_quantities())
     names |= {meaning.quantity for meaning in open_run(examples.trl_run()).meanings}
     return {re.sub(r"_(min|max)$", "", name.removeprefix("eval/").split("/")[0]) for name in names}
 
@@ -77,6 +78,17 @@ def test_every_law_is_explained() -> None:
         assert f"## {law.name}" in text
         section = text.split(f"## {law.name}")[1].split("\n## ")[0]
         assert [name for name in law.parameters if f"`{name}`" not in section] == [], law.name
+
+
+def test_every_check_has_a_page_in_the_playbook() -> None:
+    from groupwise.diagnostics import CHECKS
+
+    overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
+    for check in CHECKS:
+        page = (ROOT / "docs" / "playbook" / f"{check.name.replace('_', '-')}.md").read_text(encoding="utf-8")
+        assert f"`{check.name}`" in page
+        assert f"`{check.name}`" in overview
+        assert [part for part in ("**Symptom.**", "**Evidence.**", "**Remedy.**", "**Source.**") if part not in page] == [], check.name
 
 
 def test_every_reader_is_explained() -> None:

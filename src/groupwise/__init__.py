@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.diagnostics import CHECKS, Diagnosis, Finding, diagnose
     from groupwise.dynamics.backtest import backtest
     from groupwise.dynamics.fit import fit
     from groupwise.dynamics.forecast import forecast
@@ -39,7 +40,10 @@ _HOME = {
     "ADVANTAGES": "estimators.advantages",
     "Backtest": "dynamics.results",
     "Budget": "estimators.plans",
+    "CHECKS": "diagnostics",
     "Components": "estimators.component_results",
+    "Diagnosis": "diagnostics",
+    "Finding": "diagnostics",
     "FitResult": "dynamics.results",
     "Forecast": "dynamics.results",
     "GroupSizePlan": "estimators.plans",
@@ -58,6 +62,7 @@ _HOME = {
     "Source": "record",
     "Summary": "report.summary",
     "backtest": "dynamics.backtest",
+    "diagnose": "diagnostics",
     "compare_baselines": "estimators.comparison",
     "components": "estimators.components",
     "fit": "dynamics.fit",
@@ -79,11 +84,14 @@ _HOME = {
 
 __all__ = [
     "ADVANTAGES",
+    "CHECKS",
     "LAWS",
     "READERS",
     "Backtest",
     "Budget",
     "Components",
+    "Diagnosis",
+    "Finding",
     "FitResult",
     "Forecast",
     "GroupSizePlan",
@@ -103,6 +111,7 @@ __all__ = [
     "backtest",
     "compare_baselines",
     "components",
+    "diagnose",
     "fit",
     "forecast",
     "law_by_name",

@@ -78,6 +78,24 @@ def report(
 
 
 @app.command()
+def diagnose(
+    run: given.Run,
+    *,
+    until: given.Until = None,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
+) -> int:
+    """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
+    from groupwise.commands import diagnose as command
+    from groupwise.commands.options import Opening
+
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    return FOUND if command.run(run, opening, until=until, as_json=as_json) else DONE
+
+
+@app.command()
 def fit(
     run: given.Run,
     *,
@@ -140,6 +158,36 @@ def backtest(
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     command.run(runs, opening, metric=metric, from_share=from_share, level=level, min_rows=min_rows, as_json=as_json)
+
+
+@app.command()
+def compare(
+    runs: given.ComparedRuns,
+    *,
+    by: given.By = None,
+    baseline: given.Baseline = None,
+    pair_by: given.PairBy = None,
+    metric: given.Metric = "reward",
+    until: given.Until = None,
+    late: given.Late = 0.25,
+    reach: given.Reach = None,
+    effect: given.Effect = None,
+    seed_deviation: given.SeedDeviation = None,
+    level: given.FitLevel = 0.95,
+    output: given.Figure = None,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+    as_json: given.Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a figure that is there already.")] = False,
+) -> None:
+    """Is the difference of runs real: level, speed and plateau, with step noise and seed noise apart."""
+    from groupwise.commands import compare as command
+    from groupwise.commands.options import Opening
+
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    asked = command.Asked(metric, until, late, reach, effect, seed_deviation, level)
+    command.run(runs, opening, command.Grouping(by, baseline, pair_by), asked, output=output, force=force, as_json=as_json)
 
 
 @app.command()

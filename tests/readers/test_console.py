@@ -78,7 +78,7 @@ def test_output_without_rows(tmp_path: Path, text: str) -> None:
         open_run(tmp_path / "eval.log")
 
 
-def test_verls_output_is_named(tmp_path: Path) -> None:
+def test_verls_output_is_read_by_its_own_reader(tmp_path: Path) -> None:
     (tmp_path / "verl.log").write_text("(TaskRunner pid=1) step:1 - actor/entropy:0.1 - critic/score/mean:0.5\n")
-    with pytest.raises(UnreadableRunError, match="verl"):
-        open_run(tmp_path / "verl.log")
+    record = open_run(tmp_path / "verl.log")
+    assert (record.sources[0].reader, record.column("reward")) == ("verl_console", "critic/score/mean")

@@ -375,9 +375,12 @@ def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, rewar
     assert table["completion"].null_count() == 0
 
 
-def test_real_logs_of_rollouts_without_texts_stay_logs(shared_data: Path) -> None:
+def test_real_rollouts_without_texts_have_their_groups(shared_data: Path) -> None:
     for path in (shared_data / "rollouts").glob("*.slim.jsonl"):
-        assert open_run(path).sources[0].reader == "jsonl"
+        record = open_run(path)
+        assert record.sources[0].reader == "rollouts"
+        assert record.rollouts is not None
+        assert record.config.value("group_size") in (2, 4, 8)
 
 
 def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,3 +170,19 @@ def test_a_reward_that_was_never_written() -> None:
 def test_looks_like_trl() -> None:
     assert looks_like_trl(["reward", "reward_std", "completions / mean_length"])
     assert not looks_like_trl(["reward", "completions/mean_length"])
+
+
+def test_the_metrics_page_is_up_to_date() -> None:
+    """`python scripts/make_metrics.py` would change nothing."""
+    import importlib.util
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parent.parent.parent
+    spec = importlib.util.spec_from_file_location("make_metrics", root / "scripts" / "make_metrics.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert module.page(text) == text, "run scripts/make_metrics.py: docs/metrics.md is out of date"
+    assert text.count("<!-- table ") == 5

@@ -142,3 +142,30 @@ MapOutput = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE"
 ForceLaw = Annotated[
     str | None, typer.Option("--law", metavar="NAME", help="Read the force off this law, not the best.", show_default=False)
 ]
+
+# Of `groupwise compare`.
+ComparedRuns = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Runs, each by itself; A1 A2 vs B1 B2 puts groups of runs apart.", show_default=False),
+]
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="KEY", help="Group runs by a setting, or by what their names say of it.", show_default=False),
+]
+Baseline = Annotated[
+    str | None, typer.Option("--baseline", metavar="VALUE", help="Of --by, to compare with; the smallest.", show_default=False)
+]
+PairBy = Annotated[str | None, typer.Option("--pair-by", metavar="KEY", help="Pair runs by a setting, as seed.", show_default=False)]
+Late = Annotated[float, typer.Option("--late", metavar="SHARE", help="Of the steps, at their end, whose mean is compared.")]
+Reach = Annotated[
+    float | None, typer.Option("--reach", metavar="LEVEL", help="Speed is the time to it; half of the way.", show_default=False)
+]
+Effect = Annotated[
+    float | None,
+    typer.Option("--effect", metavar="D", help="The smallest difference that matters; the one found.", show_default=False),
+]
+SeedDeviation = Annotated[
+    float | None,
+    typer.Option("--seed-deviation", metavar="S", help="Spread of seeds, where it is known beforehand.", show_default=False),
+]
+Figure = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A figure of two groups, as .svg.", show_default=False)]

@@ -15,7 +15,11 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRun
 from groupwise.readers.assemble import Request
 from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
 from groupwise.readers.console import read_console, sniff_console
+from groupwise.readers.databases import read_database, sniff_database
+from groupwise.readers.events import read_event_stream, sniff_event_stream
+from groupwise.readers.mlflow_files import read_mlflow, sniff_mlflow
 from groupwise.readers.notebook import read_notebook, sniff_notebook
+from groupwise.readers.printed import read_printed, sniff_printed
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
@@ -29,14 +33,17 @@ from groupwise.readers.tables import (
     sniff_jsonl,
     sniff_parquet,
 )
+from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
+from groupwise.readers.verl import read_verl, sniff_verl
+from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record import RunConfig, RunRecord, is_record
 
 __all__ = ["READERS", "Reader", "Request", "open_run"]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE = 0.3
-_LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md")
+_LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md", ".wandb", ".db", ".sqlite")
 _NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
 _MOST_FILES = 200
 _OURS = '"groupwise-components"'  # variance components that were saved beside the log they belong to
@@ -52,6 +59,7 @@ class Reader:
         sniff: path -> confidence in [0, 1], from content.
         read: path, request -> record.
         folder: whether it reads a folder rather than a file.
+        binary: whether it reads files that are no text.
     """
 
     name: str
@@ -59,6 +67,7 @@ class Reader:
     sniff: Callable[[Path], float]
     read: Callable[[Path, Request], RunRecord]
     folder: bool = False
+    binary: bool = False
 
 
 def _sniff_record(path: Path) -> float:
@@ -79,14 +88,24 @@ READERS: tuple[Reader, ...] = (
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
     Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
-    Reader("rollouts", "one completion a row with its prompt and reward, in JSON lines or Parquet", sniff_rollouts, read_rollouts),
+    Reader("verl_console", "the rows that verl prints, amid Ray's prefixes and colours", sniff_verl, read_verl),
+    Reader("tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True),
+    Reader("tensorboard_folder", "a folder with the event files of one run", sniff_events_folder, read_events_folder, folder=True),
+    Reader("wandb", "the .wandb file of a W&B run, offline ones included", sniff_wandb, read_wandb, binary=True),
+    Reader("database", "an SQLite database of trackio or MLflow", sniff_database, read_database, binary=True),
+    Reader("mlflow", "a folder of MLflow's file store: mlruns, an experiment, or one run", sniff_mlflow, read_mlflow, folder=True),
+    Reader(
+        "rollouts", "one completion a row with its prompt and reward, in JSON lines or Parquet", sniff_rollouts, read_rollouts, binary=True
+    ),
     Reader(
         "rollout_folder", "a folder of verl's dumps or of TRL's completions alone", sniff_rollout_folder, read_rollout_folder, folder=True
     ),
-    Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table),
+    Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table, binary=True),
+    Reader("events", "JSON lines of events with their numbers inside, of an asynchronous trainer", sniff_event_stream, read_event_stream),
     Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl),
     Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv),
     Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console),
+    Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, read_printed),
     Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
 )
 
@@ -184,7 +203,7 @@ def _open_file(path: Path, request: Request) -> RunRecord:
     """Read a file with the reader that its content chooses."""
     seen = peek(path)
     confidence, reader = _best(path)
-    if seen.binary and (reader is None or reader.name not in ("parquet", "rollouts")):
+    if seen.binary and (reader is None or not reader.binary or confidence < _LEAST_CONFIDENCE):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
     if reader is None or confidence < _LEAST_CONFIDENCE:
         if path.suffix.lower() in (".yaml", ".yml") or len(parse_yaml(seen.text)) > 3:
@@ -229,7 +248,7 @@ def _is_dump(reader: Reader | None) -> bool:
 def _may_be_log(file: Path) -> bool:
     """Return whether a file of a folder may be its log: by ending first, then by content."""
     name = file.name.lower()
-    if not name.endswith(_LOG_ENDINGS) or any(word in name for word in _NO_LOGS):
+    if not (name.endswith(_LOG_ENDINGS) or "tfevents" in name) or any(word in name for word in _NO_LOGS):
         return False
     try:
         return _OURS not in peek(file).text[:200] and _best(file)[0] >= 0.4

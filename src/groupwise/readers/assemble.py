@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError, MissingMetricError, UnreadableRunError
 from groupwise.readers.merge import Merged, merge_rows
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted
-from groupwise.readers.semantics import looks_like_trl, meanings_of, plain
+from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of, plain
 from groupwise.readers.source import shown
 from groupwise.record import Meaning, RunConfig, RunRecord, Source
 from groupwise.tables import BASE_COLUMNS, steps_table
@@ -114,7 +114,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     columns = dict(merged.columns)
     if not columns:
         raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}: give the log of a run")
-    framework = log.framework or ("trl" if looks_like_trl(columns) else "")
+    framework = log.framework or _framework(log.config, columns)
     config, spacing = _with_spacing(_with_logged(log.config, columns), merged, framework)
     config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
@@ -139,6 +139,13 @@ def assemble(log: Log, request: Request) -> RunRecord:
     except InvalidArgumentError as error:
         raise UnreadableRunError(f"expected a log that makes a sound record, got {shown(log.path)}: {error}") from None
     return record
+
+
+def _framework(config: RunConfig, columns: Mapping[str, Array]) -> str:
+    """Return the framework by the log's keys; where they are silent, the one that the user or a file states."""
+    found = framework_of(columns)
+    stated = str(config.value("framework") or "").lower().replace("_", "-")
+    return stated if (not found and stated) or (found in TRL_FAMILY and stated == "ms-swift") else found
 
 
 def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
@@ -206,7 +213,7 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
     if known is not None:
         return config, float(known)
     gaps = np.diff(merged.step[merged.trained])
-    if framework != "trl" or not len(gaps):
+    if framework not in TRL_FAMILY or not len(gaps):
         return config, 1.0
     usual = int(np.bincount(np.clip(gaps, 0, 100_000)).argmax())
     return config.with_settings({"logging_steps": usual}, "the spacing of the rows"), float(usual)
@@ -217,10 +224,10 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
     step = merged.step.astype(np.float64)
     per_step = _updates_per_step(config)
     window = np.ones(len(step))
-    if framework == "trl" or config.logging_steps.known:
+    if framework in TRL_FAMILY or config.logging_steps.known:
         trained = np.flatnonzero(merged.trained)
         gaps = np.diff(step[trained], prepend=step[trained[0]] - min(spacing, max(step[trained[0]], 1.0)))
-        window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework != "trl" else 1.0)
+        window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework not in TRL_FAMILY else 1.0)
     spelled = {plain(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
     durations = next((spelled[key] for key in _DURATION_KEYS if key in spelled), None)

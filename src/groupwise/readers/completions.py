@@ -5,6 +5,7 @@ Groups are rebuilt from the order of the rows; the total reward is the functions
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.rows import counted
-from groupwise.record import RunConfig, Source
+from groupwise.record import RunConfig, RunRecord, Source
 from groupwise.tables import read_parquet
 
 _TEXT_BYTES = 1 << 28
@@ -75,12 +76,60 @@ def completions_in(
         return None, config, tuple(notes), ()
     if size > _TEXT_BYTES:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
-    rows = pl.concat(tables, how="diagonal").sort("step", maintain_order=True)
-    rows, config = _grouped(rows, config, notes)
+    rows, config = _rebuilt(pl.concat(tables, how="diagonal"), config, means, total, notes)
+    return rows, config, tuple(notes), tuple(sources)
+
+
+def _rebuilt(
+    rows: pl.DataFrame, config: RunConfig, means: Mapping[str, Array], total: Array | None, notes: list[str]
+) -> tuple[pl.DataFrame, RunConfig]:
+    """Return rows of completions with their groups and the total reward, and the settings that they tell."""
+    rows, config = _grouped(rows.sort("step", maintain_order=True), config, notes)
     functions = _functions(rows, means)
     weights = _logged_weights(functions, means, total)
-    rows = rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None)
-    return rows, config, tuple(notes), tuple(sources)
+    return rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None), config
+
+
+def logged_means(record: RunRecord) -> tuple[dict[str, Array], Array | None]:
+    """Return the mean of each reward function in the T rows of a log, and the mean total reward, None where it is not logged.
+
+    Example:
+        >>> from groupwise.tables import steps_table
+        >>> logged_means(RunRecord("demo", steps_table([1], {"reward": [0.5]})))
+        ({}, None)
+    """
+    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
+    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
+    return means, logged.get("reward")
+
+
+def with_logged_completions(record: RunRecord, table: pl.DataFrame | None, source: str) -> RunRecord:
+    """Return the record with completions that a tracker kept beside its numbers.
+
+    Args:
+        record: of the steps.
+        table: step, prompt, completion, and a number a column; in the order of the groups; or None.
+        source: where they come from, for the record's list of files.
+
+    Returns:
+        A new record; the same where there are none.
+    """
+    typed = None if table is None else _typed(table, texts=True)
+    if typed is None or not len(typed):
+        return record
+    notes: list[str] = []
+    means, total = logged_means(record)
+    rows, config = _rebuilt(typed, record.config, means, total, notes)
+    left: pl.DataFrame | None = rows
+    evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
+    if evaluations and "reward" in rows.columns:
+        evaluated = np.zeros(len(record.steps), dtype=bool)
+        for column in evaluations:
+            evaluated |= record.steps[column].is_not_null().to_numpy()
+        left, found = without_evaluations(rows, record.steps["step"].to_numpy().astype(float), total, evaluated)
+        notes += found
+    sources = (*record.sources, Source(source, "completions", 0, len(rows)))
+    return dataclasses.replace(record, rollouts=left, config=config, sources=sources, notes=(*record.notes, *notes))
 
 
 def without_evaluations(

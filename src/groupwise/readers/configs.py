@@ -276,9 +276,7 @@ def recover(log: Path, folder: Path | None = None) -> RunConfig:
             found = readme_settings(path) if path.name == "README.md" else {} if _is_model(path) else read_settings(path)
         except GroupwiseError:
             continue
-        missing = {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}
-        source = f"{path.name} of the output" if path.name == "README.md" else path.name
-        config = with_found(config, missing, source)
+        config = with_missing(config, found, f"{path.name} of the output" if path.name == "README.md" else path.name)
     return config
 
 
@@ -299,6 +297,25 @@ def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunC
     if assumed and "prompts_per_step" in found:
         config = config.with_settings({"prompts_per_step": found["prompts_per_step"]}, f"{source}, {assumed}")
     return config
+
+
+def with_missing(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
+    """Return the settings with those found that were not known before.
+
+    Args:
+        config: what is known already, which stays.
+        found: our name -> value.
+        source: where they were found, in words.
+
+    Returns:
+        The settings.
+
+    Example:
+        >>> known = RunConfig().with_settings({"seed": 1}, "--set")
+        >>> with_missing(known, {"seed": 2, "group_size": 8}, "config.json").known()["seed"].value
+        1
+    """
+    return with_found(config, {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}, source)
 
 
 def _around(log: Path, folder: Path | None) -> Iterator[Path]:

@@ -6,6 +6,7 @@ Only literals are read (`ast.literal_eval`); nothing is executed.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,9 @@ _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,15})")
 _BATCH = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})")
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
-_VERL = re.compile(r"\bstep:\d+ - [\w/]+:")
+_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)")
+_BROKEN = re.compile(r"'(?:reward|loss)': ?'?-?\d")
+_NUMBERED = re.compile(r"lobal step (\d{1,12}): ?$")
 _LONGEST_LINE = 1 << 22
 
 
@@ -38,7 +41,7 @@ def sniff_console(path: Path) -> float:
     seen = peek(path)
     if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
         return 0.0
-    if _ROW.search(seen.text) and ("'loss'" in seen.text or "'reward'" in seen.text):
+    if _ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
     return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
 
@@ -52,7 +55,7 @@ def _rows(path: Path, encoding: str) -> Iterator[tuple[dict[Any, Any] | None, in
             for match in _ROW.finditer(line):
                 done, total = _last_bar(line[position : match.start()], done, total)
                 position = match.end()
-                yield _parse(match[0]), done, total, ""
+                yield _numbered(_parse(match[0]), line[: match.start()]), done, total, ""
             done, total = _last_bar(line[position:], done, total)
             if not position:
                 yield None, done, total, line
@@ -66,11 +69,32 @@ def _last_bar(text: str, done: int, total: int) -> tuple[int, int]:
 
 def _parse(text: str) -> dict[Any, Any] | None:
     """Return the row that a Python literal holds, or None."""
+    plain = _ESCAPE.sub("", text) if "\x1b" in text else text
+    if "(" in plain:
+        plain = _SCALAR.sub(lambda match: match[1] or match[2] or "None", plain)
+    if '"' not in plain and "\\" not in plain:
+        try:
+            # Ten times as fast as literal_eval; what is a Python literal only, such as None, is left to that.
+            return _plain_json(plain.replace("'", '"'))
+        except ValueError:
+            pass
     try:
-        row = ast.literal_eval(_NAN.sub("None", _ESCAPE.sub("", text)))
+        row = ast.literal_eval(_NAN.sub("None", plain))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def _plain_json(text: str) -> dict[Any, Any] | None:
+    """Return the row that a JSON text holds, or None where it holds something else."""
+    row = json.loads(text)
+    return row if isinstance(row, dict) else None
+
+
+def _numbered(row: dict[Any, Any] | None, before: str) -> dict[Any, Any] | None:
+    """Return the row with the step that is printed before it, as OpenRLHF does."""
+    match = _NUMBERED.search(before) if row is not None else None
+    return row | {"step": float(match[1])} if row is not None and match and "step" not in row else row
 
 
 def read_console(path: Path, request: Request) -> RunRecord:
@@ -95,18 +119,15 @@ def read_console(path: Path, request: Request) -> RunRecord:
     stated: dict[str, Any] = {}
     for row, done, total, line in _rows(path, seen.encoding):
         if line:
+            damaged += _BROKEN.search(line) is not None
             _read_statement(line, stated)
         elif row is None:
             damaged += 1
         elif not keep_row(row):
             summaries += 1
-        elif {"loss", "reward"} & set(row) or any(str(key).startswith("eval_") for key in row):
+        elif {"loss", "reward", "policy_loss"} & set(row) or any(str(key).startswith("eval_") for key in row):
             store.add(row)
             bars.append((done, total))
-    if not store.count and "verl" in stated:
-        raise UnreadableRunError(
-            f"expected TRL's printed rows, got verl's in {shown(path)}, which are not read yet: log to a file (trainer.logger), or to CSV"
-        )
     if not store.count:
         raise UnreadableRunError(
             f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: give the log of the training itself"
@@ -125,8 +146,6 @@ def _read_statement(line: str, stated: dict[str, Any]) -> None:
         match = pattern.search(line)
         if match:
             stated[name] = int(match[1].replace(",", "") or 0)
-    if "verl" not in stated and _VERL.search(line):
-        stated["verl"] = True
     match = _VERSION.search(line) if "framework_version" not in stated else None
     if match:
         stated["framework_version"] = match[1]

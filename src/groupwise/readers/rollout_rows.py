@@ -74,8 +74,18 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
     completion = _most_used(good, COMPLETION_KEYS)
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
     if not both or 2 * both < len(seen):
-        return None
+        return Layout("", "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
     return Layout(prompt, completion, prompt == "input" and completion == "output" and all("score" in row for row in good))
+
+
+def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
+    """Return whether rows without texts are rollouts all the same: some of one step share what names a group."""
+    for key in GROUP_KEYS:
+        named = [(row.get(key), next((row[step] for step in STEP_KEYS if step in row), None)) for row in rows]
+        whole = [name for name in named if isinstance(name[0], str | int | float) and isinstance(name[1], int | float)]
+        if key != "id" and 2 * len(whole) >= len(rows) and len(set(whole)) < len(whole):
+            return True
+    return False
 
 
 def _most_used(rows: list[Mapping[Any, Any]], keys: tuple[str, ...]) -> str:
@@ -123,6 +133,7 @@ class RolloutRows:
         messages: texts that are lists of chat messages.
         later_outputs: rows that are a second output, or a later one, of one of verl's rollouts.
         split_uids: rows whose verl uid names its group.
+        texts: whether they are kept.
 
     Example:
         >>> rows = RolloutRows()
@@ -140,7 +151,7 @@ class RolloutRows:
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
         self.left_out = self.silent = self.messages = self.later_outputs = self.split_uids = 0
-        self._texts = texts
+        self.texts = texts
         self._known: dict[str, str] = {}
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
@@ -166,6 +177,41 @@ class RolloutRows:
             column.append(self._label(key, value, layout))
         self.store.add({key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)})
 
+    def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> None:
+        """Append the rows of a table without gaps, as `add` would one by one.
+
+        Args:
+            table: texts and numbers.
+            layout: where its texts are; the completions may be missing where texts are not kept.
+            file_step: the number that names the file, NaN for none.
+        """
+        count = len(table)
+        self.prompt += self._prompts(table[layout.prompt])
+        self.completion += table[layout.completion].to_list() if self.texts else [None] * count
+        self.file_step += [file_step] * count
+        for key in (key for key in GROUP_KEYS if key in table.columns):
+            column = self.labels.setdefault(key, [])
+            column.extend([None] * (self.store.count - len(column)))
+            column.extend(self._labels(key, table[key], layout))
+        numbers = [name for name, kind in table.schema.items() if kind != pl.Utf8]
+        self.store.add_columns({name: table[name].cast(pl.Float64).to_numpy() for name in numbers}, count)
+
+    def _prompts(self, prompts: pl.Series) -> list[str | None]:
+        """Return prompts that can be stored, one object for equal ones."""
+        names = {text: self._kept(text, shared=True) for text in prompts.unique().to_list()}
+        return [names[text] for text in prompts.to_list()]
+
+    def _labels(self, key: str, values: pl.Series, layout: Layout) -> list[str | None]:
+        """Return the names of the groups of many rows."""
+        if key == "uid" and layout.verl and values.dtype == pl.Utf8:
+            parts = values.str.extract_groups(r"(?s)^(.+)_(\d{1,9})_(\d{1,9})$").struct.unnest()
+            if not parts[parts.columns[0]].null_count():
+                self.split_uids += len(values)
+                self.later_outputs += int((parts[parts.columns[2]].cast(pl.Int64) > 0).sum())
+                names: list[str | None] = parts[parts.columns[0]].to_list()
+                return names
+        return [self._label(key, value, layout) for value in values.to_list()]
+
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
         column = self.labels[key]
@@ -189,8 +235,11 @@ class RolloutRows:
         if text is None:
             return None
         if not text.isascii():
-            text = text.encode("utf-8", "replace").decode("utf-8")
-        if not self._texts:
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError:
+                text = text.encode("utf-8", "replace").decode("utf-8")
+        if not self.texts:
             text = hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if shared else None
         return self._known.setdefault(text, text) if shared and text is not None else text
 

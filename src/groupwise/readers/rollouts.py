@@ -19,10 +19,16 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRun
 from groupwise.readers.assemble import Request, chosen_columns
 from groupwise.readers.completions import completions_in, rewarded
 from groupwise.readers.configs import recover
+from groupwise.readers.dumps import dump_of, rows_of_dump
+from groupwise.readers.fast_lines import SMALLEST, blocks, plan_of
+from groupwise.readers.pickles import slime_samples, sniff_slime
 from groupwise.readers.rollout_rows import (
     ADVANTAGE_KEYS,
+    GROUP_KEYS,
     LENGTH_KEYS,
     REWARD_KEYS,
+    STEP_KEYS,
+    Layout,
     RolloutRows,
     function_names,
     grouped,
@@ -42,10 +48,12 @@ _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _FIRST_TEXT = 1 << 20
 _LONGEST_FIRST = 1 << 23
-_DUMP = re.compile(r"(?:(?:global_)?step[_-]?)?(\d{1,12})\.jsonl")
+_DUMP = re.compile(r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet")
+_EPISODES = re.compile(r"step_(\d{1,12})")
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _CHOSEN = "chosen: "
+OURS = Layout("prompt", "completion", verl=False)
 
 
 def sniff_rollouts(path: Path) -> float:
@@ -53,9 +61,12 @@ def sniff_rollouts(path: Path) -> float:
     seen = peek(path)
     if seen.head.startswith(b"PAR1"):
         return 0.95 if _is_table(path) else 0.0
+    if seen.head.startswith(b"PK"):
+        return sniff_slime(path)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
-    return 0.9 if layout_of(_first_rows(path, seen)) else 0.0
+    rows = _first_rows(path, seen)
+    return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
 def _first_rows(path: Path, seen: Peek) -> list[dict[str, Any]]:
@@ -91,7 +102,8 @@ def _schema(path: Path) -> Mapping[str, pl.DataType]:
 def _is_table(path: Path) -> bool:
     """Return whether a Parquet file holds rollouts, by the types of its columns."""
     schema = _schema(path)
-    return _is_trl(path, schema) or layout_of([_typical(schema)]) is not None
+    typical = _typical(schema)
+    return _is_trl(path, schema) or bool(dump_of([typical])) or layout_of([typical]) is not None
 
 
 def _typical(schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
@@ -139,13 +151,23 @@ def _dumps(folder: Path) -> list[Path]:
         raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: check it") from None
     lines = sorted((path for path in files if _DUMP.fullmatch(path.name)), key=lambda path: (_number(path), path.name))
     tables = sorted(path for path in files if _TRL_FILE.fullmatch(path.name))
-    return lines if len(lines) >= len(tables) else tables
+    found = lines if len(lines) >= len(tables) else tables
+    return found or _episodes(folder)
+
+
+def _episodes(folder: Path) -> list[Path]:
+    """Return prime-rl's files of training episodes below a folder, by step: of all rollouts, not only those trained on."""
+    home = folder / "rollouts" if (folder / "rollouts").is_dir() else folder
+    found = (inner / "train" / "all" / "traces.jsonl" for inner in home.glob("step_*") if _EPISODES.fullmatch(inner.name))
+    return sorted((path for path in found if path.is_file()), key=_number)
 
 
 def _number(path: Path) -> float:
     """Return the step that a file is named after, NaN for none."""
     match = _DUMP.fullmatch(path.name)
-    return float(match[1]) if match else float("nan")
+    if match is None and path.name == "traces.jsonl":
+        match = next((found for part in reversed(path.parts) if (found := _EPISODES.fullmatch(part))), None)
+    return float(next(group for group in match.groups() if group)) if match else float("nan")
 
 
 def read_rollouts(path: Path, request: Request) -> RunRecord:
@@ -204,7 +226,7 @@ def _read(files: Sequence[Path], name: str, request: Request) -> RunRecord:
     for path in files:
         before = rows.store.count
         try:
-            verl &= _add_file(rows, path, notes, rewarded=rewards)
+            verl &= _add_file(rows, path, notes, rewarded=rewards, request=request)
         except UnreadableRunError:
             if len(files) == 1:
                 raise
@@ -225,21 +247,29 @@ def _read(files: Sequence[Path], name: str, request: Request) -> RunRecord:
     return _record(name, table, config, reward, (*row_notes(rows), *notes), tuple(sources))
 
 
-def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool) -> bool:
+def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request) -> bool:
     """Add the rows of one file; return whether they are verl's."""
-    seen = peek(path)
+    seen, group_size = peek(path), request.config.value("group_size")
     if seen.head.startswith(b"PAR1"):
         return _add_table(rows, path, rewarded=rewarded)
-    layout = layout_of(_first_rows(path, seen), rewarded=rewarded)
+    if seen.head.startswith(b"PK"):
+        return _add_dump(rows, slime_samples(path), "slime", path, group_size)
+    first = _first_rows(path, seen)
+    if dump := dump_of(first):
+        reader = JsonReader()
+        whole = (row for text in _lines(path, seen) if (row := _loaded(text, reader)) is not None)
+        return _add_dump(rows, whole, dump, path, group_size)
+    layout = layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
     reader, damaged, step, before = JsonReader(), 0, _number(path), rows.store.count
-    for text in _lines(path, seen):
-        row = _loaded(text, reader)
-        if row is None:
+    for found in _objects(path, seen, layout, first, reader, texts=rows.texts, plain=not request.columns):
+        if found is None:
             damaged += 1
+        elif isinstance(found, pl.DataFrame):
+            rows.add_table(found, layout, step)
         else:
-            rows.add(row, layout, step)
+            rows.add(found, layout, step)
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     if damaged:
@@ -250,6 +280,40 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if seen.encoding == "latin-1":
         notes.append(f"the file {shown(path)} is not UTF-8 and was read as Latin-1")
     return layout.verl
+
+
+def _objects(
+    path: Path, seen: Peek, layout: Layout, first: list[dict[str, Any]], reader: JsonReader, *, texts: bool, plain: bool
+) -> Iterator[dict[str, Any] | pl.DataFrame | None]:
+    """Yield the object of each line, None for a damaged one; of a large file whole tables where its rows are plain."""
+    plan = None
+    if plain and layout.prompt and seen.encoding == "utf-8" and seen.size >= SMALLEST:
+        wanted = frozenset((layout.prompt, *GROUP_KEYS, *((layout.completion,) if texts else ())))
+        numbers = (*REWARD_KEYS, *ADVANTAGE_KEYS, *LENGTH_KEYS, *STEP_KEYS)
+        plan = plan_of(first, wanted, "" if texts else layout.completion, numbers)
+    if plan is None:
+        yield from (_loaded(text, reader) for text in _lines(path, seen))
+        return
+    for table, lines in blocks(path, plan):
+        if table is not None:
+            yield table
+        else:
+            yield from (_loaded(text, reader) for line in lines if (text := line.strip().lstrip("\ufeff")))
+
+
+def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str, path: Path, group_size: int | None) -> bool:
+    """Add the rows of one of the dumps that have to be taken apart; none of them is verl's."""
+    for number, row in enumerate(dumped):
+        try:
+            completions = list(rows_of_dump(dump, row, number, group_size))
+        except (KeyError, TypeError, AttributeError):
+            rows.left_out += 1
+            continue
+        if dump == "nemo-rl" and group_size is None and completions[0]["prompt"] is None:
+            raise InvalidArgumentError(f"expected the group size for {shown(path)}, which has no prompts: give --set group_size=G")
+        for completion in completions:
+            rows.add(completion, OURS, _number(path))
+    return False
 
 
 def _lines(path: Path, seen: Peek) -> Iterator[str]:
@@ -264,8 +328,11 @@ def _lines(path: Path, seen: Peek) -> Iterator[str]:
 def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     """Add the rows of a Parquet table; return whether they are verl's."""
     table = read_parquet(path)
-    wanted = list(_typical(table.schema))
-    layout = layout_of([_typical(table.schema)], rewarded=rewarded)
+    typical = _typical(table.schema)
+    if dump := dump_of([typical]):
+        return _add_dump(rows, table.select(list(typical)).iter_rows(named=True), dump, path, None)
+    wanted = list(typical)
+    layout = layout_of([typical], rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other columns: give prompt, completion and reward")
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]

@@ -7,41 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.readers.keys import QUANTITIES, RULES, Rule, Version, version_of
 from groupwise.record import Meaning, RunConfig
 
-Version = tuple[int, int]
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
-
-_TRL_RULES: tuple[tuple[str, str, str], ...] = (
-    (r"completions/(mean|min|max)_length|completion_length", "completion_length", "{} tokens of a completion, end-of-sequence included"),
-    (r"completions/(mean|min|max)_terminated_length", "terminated_length", "{} tokens of the completions that ended by themselves"),
-    (r"completions/clipped_ratio", "truncated_share", "share of completions cut off at the length limit"),
-    (r"entropy", "entropy", "mean entropy of the policy over tokens, nats"),
-    (r"kl", "kl", "mean KL divergence to the reference policy, nats a token; TRL logs it where its weight is not 0, Unsloth always"),
-    (r"grad_norm", "gradient_norm", "norm of the gradient before clipping"),
-    (r"loss|training loss", "loss", "the policy loss: near 0 on-policy by construction, it says nothing about learning"),
-    (r"learning_rate", "learning_rate", "learning rate of the last update of the row"),
-    (r"num_tokens", "tokens", "tokens processed so far, prompts included"),
-    (r"step_time", "step_time", "seconds a step"),
-    (r"epoch", "epoch", "passes over the prompts so far"),
-    (r"validation loss", "eval/loss", "the policy loss on the evaluation prompts"),
-    (r"sampling/sampling_logp_difference/(mean|max)", "sampler_mismatch", "{} difference of log-probability between sampler and trainer"),
-    (r"sampling/importance_sampling_ratio/(mean|min|max)", "sampler_ratio", "{} importance ratio between trainer and sampler"),
-    (r"sample/staleness_(mean|max)", "staleness", "{} policy updates between generation and use of a sample"),
-)
 
 _PLAIN_RULES: tuple[tuple[str, str], ...] = (
     (r"((train|rollouts?|env|critic)/)?((mean_|avg_|raw_)?rewards?|reward_mean|rewards?/mean|score/mean|reward_(trace|history))", "reward"),
     (r"(train/)?(reward_std|std_reward|reward_std_dev)|reward/std", "reward_std_ambiguous"),
-    (r"(train/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction)", "dead_group_share"),
-    (r"(avg_|mean_)?(response|completion)s?(_token)?_length(/mean|_mean)?|(response|completion)_length/mean", "completion_length"),
-    (r"response_length/clip_ratio|(train/)?truncat(ed|ion)_(ratio|share|rate)|completion_truncated_ratio", "truncated_share"),
+    (
+        r"((train|rollout|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction)",
+        "dead_group_share",
+    ),
+    (
+        r"(rollout(_partition_done|_done)?/)?(avg_|mean_)?(response|completion|generation)s?(_token)?_length(/mean|_mean)?",
+        "completion_length",
+    ),
+    (
+        r"response_length/clip_ratio|((train|rollout(_partition_done|_done)?)/)?(completion_)?truncat(ed|ion)_(ratio|share|rate)",
+        "truncated_share",
+    ),
     (r"(token_|policy_)?entropy|(actor|policy|train)/entropy", "entropy"),
     (r"(approx_|reference_|ppo_)?kl|actor/(ppo_kl|kl_loss)|train/kl", "kl"),
     (r"((actor|train|optim)/)?(grad_norm|gradient_norm|total_grad_norm)", "gradient_norm"),
@@ -59,7 +51,22 @@ _ASYNCHRONOUS = re.compile(
     r"|rollout/(inflight|generated_tok_s|score_queue_size|backpressure_s|fork_frac)|weight_sync_time_s|queue_wait_time_s|training_tok/s"
 )
 _AGGREGATION_FROM: Version = (0, 27)
-_TRL = tuple((re.compile(pattern), quantity, words) for pattern, quantity, words in _TRL_RULES)
+TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
+# A framework is known by any one of these keys; the first that fits counts.
+_MARKS: tuple[tuple[str, str], ...] = (
+    ("verl", r"critic/(score|rewards)/mean|actor/pg_clipfrac|val-core/.+"),
+    ("prime-rl", r"train/agg/(all|effective)/.+|mismatch_kl/all/mean|entropy/all/mean"),
+    ("slime", r"rollout/raw_reward|train/train_rollout_logprob_abs_diff"),
+    ("nemo-rl", r"(train/)?(baseline_reward/pct_[01]|token_mult_prob_error|probs_ratio_clamped)"),
+    ("skyrl", r"reward/avg_raw_reward|policy/policy_entropy"),
+    ("areal", r"ppo_actor/.+"),
+    ("open-instruct", r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg"),
+    ("tinker", r"env/all/(reward/total|by_group/frac_mixed)"),
+    ("openrlhf", r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)"),
+    ("art", r"train/(exception_rate|reward_std_dev)"),
+)
+_FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
+_NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
 _PLAIN = tuple((re.compile(pattern), quantity) for pattern, quantity in _PLAIN_RULES)
 
 
@@ -96,9 +103,22 @@ def looks_like_trl(keys: Iterable[str]) -> bool:
         >>> looks_like_trl(["reward", "reward_std", "completions/mean_length"])
         True
     """
-    names = {plain(key) for key in keys}
+    names = {_evaluated(key)[0] for key in keys}
     marks = {"completions/mean_length", "completion_length", "frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"}
     return {"reward", "reward_std"} <= names and bool(marks & names)
+
+
+def framework_of(keys: Iterable[str]) -> str:
+    """Return the framework whose keys these are, "" where none is known by them.
+
+    Example:
+        >>> framework_of(["critic/score/mean", "actor/pg_loss"]), framework_of(["my_reward"])
+        ('verl', '')
+    """
+    names = [plain(key).rsplit(" - ", 1)[-1] for key in keys]
+    if looks_like_trl(names):
+        return "ms-swift" if any(name.startswith(("memory(gib)", "train_speed(", "global_step/max_steps")) for name in names) else "trl"
+    return next((framework for framework, mark in _FRAMEWORKS if any(mark.fullmatch(name) for name in names)), "")
 
 
 def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> VersionRange:
@@ -123,7 +143,7 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
     if found:
         exact = (int(found[1]), int(found[2]))
         return VersionRange(exact, exact)
-    names = {plain(key) for key in keys}
+    names = {plain(key).removeprefix("train/") for key in keys}
     low, high = (0, 14), _NEWEST
     complete = complete and {"epoch", "learning_rate", "completions/mean_length"} <= names
     if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
@@ -166,12 +186,56 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
         >>> meanings_of({"kl": np.zeros(1)}, RunConfig(), framework="trl", complete=True, window=1.0)[0].quantity
         'kl'
     """
-    if framework == "trl":
-        versions = trl_versions(columns, config.value("framework_version"), complete=complete)
-        found = [_trl_meaning(key, columns, config, versions, window) for key in columns]
+    if framework in TRL_FAMILY:
+        versions = trl_versions(columns, config.value("framework_version") if framework == "trl" else None, complete=complete)
+        found = [_trl_meaning(key, columns, config, versions, window, framework) for key in columns]
     else:
-        found = [_plain_meaning(key, columns) for key in columns]
-    return tuple(meaning for meaning in found if meaning is not None)
+        version = version_of(config.value("framework_version"))
+        found = [_ruled(key, columns, framework, version) or _plain_meaning(key, columns) for key in columns]
+    meanings = [meaning for meaning in found if meaning is not None]
+    sources = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")}
+    if framework not in TRL_FAMILY and len(sources) == 1:
+        meanings = [replace(meaning, quantity="eval/reward") if meaning.quantity in sources else meaning for meaning in meanings]
+    return tuple(meanings)
+
+
+@cache
+def _rules_of(framework: str) -> tuple[Rule, ...]:
+    """Return the rules of one framework."""
+    return tuple(rule for rule in RULES if rule.framework == framework)
+
+
+def _ruled(key: str, columns: Columns, framework: str, version: Version | None) -> Meaning | None:
+    """Return the meaning of a key by the table, None where the table does not have it in that version."""
+    whole = re.sub(r"\s*/\s*", "/", key.strip()).rsplit(" - ", 1)[-1]
+    bare, evaluated = re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE), whole.lower().startswith("eval/")
+    present = {plain(name) for name in columns}
+    for rule in _rules_of(framework):
+        since, until = version_of(rule.since), version_of(rule.until)
+        if version and ((since and version < since) or (until and version > until)):
+            continue
+        if rule.unless and rule.unless in present:
+            continue
+        match, prefix = rule.pattern().fullmatch(whole), ""
+        if match is None and not rule.framed and bare != whole:
+            match, prefix = rule.pattern().fullmatch(bare), "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
+        if match is not None:
+            return _by_rule(key, columns[key], rule, match, prefix)
+    return None
+
+
+def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
+    """Return the meaning that a rule gives a key."""
+    groups = {name: text for name, text in match.groupdict().items() if text is not None}
+    quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)
+    part = groups.get("part", "").lower()
+    quantity += f"_{part}" if part in ("min", "max") else ""
+    text = rule.definition.replace("{}", {"min": "smallest", "max": "largest"}.get(part, "mean"))
+    text += ", on the evaluation prompts" if prefix else ""
+    if rule.judged and rule.quantity.startswith("clip_ratio") and not np.isfinite(values[np.nonzero(values)]).any():
+        nothing = "0 in every row, as it must be when every batch is used for one update, so it says nothing"
+        return Meaning(key, prefix + quantity, f"{text.split(';')[0]}: {nothing}", unavailable=True)
+    return Meaning(key, prefix + quantity, text, ambiguous=rule.ambiguous)
 
 
 def known_quantities() -> tuple[str, ...]:
@@ -181,9 +245,7 @@ def known_quantities() -> tuple[str, ...]:
         >>> "reward" in known_quantities(), "nope" in known_quantities()
         (True, False)
     """
-    listed = ["reward", "reward/<function>", "reward_std_within_group", "reward_std_batch", "reward_std_ambiguous"]
-    listed += ["dead_group_share", "positive_share"]
-    listed += [quantity for _, quantity in _PLAIN_RULES] + [quantity for _, quantity, _ in _TRL_RULES if "/" not in quantity]
+    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN_RULES)]
     return tuple(dict.fromkeys(listed))
 
 
@@ -209,13 +271,15 @@ def _evaluated(key: str) -> tuple[str, bool]:
     return name.removeprefix("train/"), False
 
 
-def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float) -> Meaning | None:
+def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float, framework: str) -> Meaning | None:
     """Return the meaning of one key of a TRL log."""
     name, evaluated = _evaluated(key)
     prefix, where = ("eval/", ", on the evaluation prompts") if evaluated else ("", "")
     if name == "reward":
         text = f"mean total reward: the weighted sum of the reward functions, averaged over the completions of the row{where}"
         return Meaning(key, f"{prefix}reward", text)
+    if framework == "ms-swift" and name in ("reward_std", "frac_reward_zero_std"):
+        return _swift(key, name, config, prefix)
     if name == "reward_std":
         return _reward_std(key, columns, config, versions, prefix)
     if name == "frac_reward_zero_std":
@@ -231,14 +295,24 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
             text = f"standard deviation of {title} over all completions of a step{where}"
             return Meaning(key, f"{prefix}reward_std_batch/{title}", text)
         return Meaning(key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}")
-    for pattern, quantity, words in _TRL:
-        match = pattern.fullmatch(name)
+    for rule in _rules_of("trl"):
+        match = None if rule.judged or rule.quantity.startswith("reward") else rule.pattern().fullmatch(name)
         if match:
-            part = match[1] if match.groups() and match[1] else "mean"
-            suffix = "" if part == "mean" else f"_{part}"
-            text = words.format({"min": "smallest", "max": "largest"}.get(part, "mean")) + where
-            return Meaning(key, f"{prefix}{quantity}{suffix}", text)
+            return _by_rule(key, columns[key], rule, match, prefix)
     return None
+
+
+def _swift(key: str, name: str, config: RunConfig, prefix: str) -> Meaning:
+    """Return the meaning of the two keys that ms-swift took over from TRL with a meaning of its own."""
+    if name == "frac_reward_zero_std":
+        return Meaning(key, f"{prefix}dead_group_share", "share of groups whose completions all have the same total reward (ms-swift)")
+    if config.value("scale_rewards") == "batch":
+        text = "standard deviation of the total reward over the whole batch (ms-swift, rewards scaled by the batch)"
+        return Meaning(key, f"{prefix}reward_std_batch", text)
+    text = "mean over groups of the standard deviation of the total reward within the group, ddof 1 (ms-swift)"
+    if config.value("scale_rewards") is None:
+        return Meaning(key, f"{prefix}reward_std_within_group", f"{text}; of the batch if rewards were scaled by it", ambiguous=True)
+    return Meaning(key, f"{prefix}reward_std_within_group", text)
 
 
 def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -351,7 +425,7 @@ def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     """Return the meaning of a key of an unknown log, from its name alone."""
     name, evaluated = _evaluated(key)
-    prefix = "eval/" if evaluated else ""
+    prefix, name = "eval/" if evaluated else "", re.sub(r"(?<!training) +", "_", name)
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
     for pattern, quantity in _PLAIN:
@@ -365,6 +439,9 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
         if ambiguous:
             text += ": within groups or over the batch is not said, so it is read as an upper bound of the spread within groups"
         return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
+    function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name)
+    if function and function[1] not in _NO_FUNCTION and not function[1].startswith(("avg_", "mean_", "std_")):
+        return Meaning(key, f"{prefix}reward/{function[1]}", f"mean of the reward function {function[1]}, judged by its name alone")
     return None
 
 

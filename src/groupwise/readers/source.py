@@ -24,8 +24,8 @@ _MAGIC = (
     (b"PAR1", "a Parquet file"),
     (b"\x1f\x8b", "a gzip archive: decompress it first"),
     (b"PK\x03\x04", "a zip archive or a PyTorch file: give the log itself"),
-    (b"SQLite format 3", "an SQLite database (trackio or MLflow keep one): export the run as CSV"),
-    (b":W&B", "a binary W&B file: export the run as CSV"),
+    (b"SQLite format 3", "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV"),
+    (b":W&B", "a W&B file that is damaged: export the run as CSV"),
     (b"\x80\x02", "a pickle, which is never opened: give the log itself"),
     (b"\x80\x03", "a pickle, which is never opened: give the log itself"),
     (b"\x80\x04", "a pickle, which is never opened: give the log itself"),
@@ -127,7 +127,7 @@ def _encoding(head: bytes) -> str:
 def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
     """Return what a binary file is, or "" for a text."""
     if "tfevents" in path.name:
-        return "a TensorBoard event file: export its scalars as CSV"
+        return "a TensorBoard event file that is damaged at its start: copy it again, or export its scalars as CSV"
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name

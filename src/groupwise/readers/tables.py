@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +19,7 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
+from groupwise.readers.wandb_run import exported_runs
 from groupwise.record import RunRecord
 from groupwise.run_config import RunConfig
 from groupwise.tables import read_parquet
@@ -72,7 +74,13 @@ def read_csv(path: Path, request: Request) -> RunRecord:
     broken = 0
     with open_text(path, seen.encoding) as file:
         rows = _csv_rows(file, delimiter)
-        names = _unique([name.lstrip("\ufeff") for name in next(rows, [])], notes)
+        header = [name.lstrip("\ufeff") for name in next(rows, [])]
+        chosen, request = _exported(path, header, request)
+        if chosen is not None:
+            header = list(chosen.values())
+            rows = ([row[at] if at < len(row) else "" for at in chosen] for row in rows)
+            notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
+        names = _unique(header, notes)
         batch: list[list[str]] = []
         for row in rows:
             if not any(row):
@@ -89,6 +97,20 @@ def read_csv(path: Path, request: Request) -> RunRecord:
         has = counted(broken, "row has", "rows have")
         notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
     return assemble(Log(store, path, "csv", seen.size, request.config, tuple(notes)), request)
+
+
+def _exported(path: Path, header: list[str], request: Request) -> tuple[dict[int, str] | None, Request]:
+    """Return the columns of the run to read of a table that W&B exported, None for any other; raise where several are in it."""
+    runs = exported_runs(header)
+    if not runs:
+        return None, request
+    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
+    if name not in runs:
+        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
+        raise UnreadableRunError(
+            f"expected one run, got {shown(path)}, which holds {len(runs)}: add one of #{clean_key(listed)} to the path"
+        )
+    return runs[name], replace(request, chosen="")
 
 
 def _csv_rows(file: TextIO, delimiter: str) -> Iterator[list[str]]:

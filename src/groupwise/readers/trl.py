@@ -16,7 +16,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
-from groupwise.readers.completions import completions_of, without_evaluations
+from groupwise.readers.completions import completions_of, logged_means, without_evaluations
 from groupwise.readers.configs import recover
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
@@ -182,15 +182,14 @@ def _with_completions(record: RunRecord, folder: Path | None) -> RunRecord:
     """Return the record with the completions that the run logged."""
     if folder is None:
         return record
-    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
-    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
-    rollouts, config, notes, sources = completions_of(folder, record.config, means, logged.get("reward"))
+    means, total = logged_means(record)
+    rollouts, config, notes, sources = completions_of(folder, record.config, means, total)
     evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
     if rollouts is not None and evaluations:
         evaluated = np.zeros(len(record.steps), dtype=bool)
         for name in evaluations:
             evaluated |= record.steps[name].is_not_null().to_numpy()
-        rollouts, more = without_evaluations(rollouts, record.steps["step"].to_numpy(), logged.get("reward"), evaluated)
+        rollouts, more = without_evaluations(rollouts, record.steps["step"].to_numpy(), total, evaluated)
         notes += more
     return with_rollouts(dataclasses.replace(record, config=config), rollouts, notes, sources)
 

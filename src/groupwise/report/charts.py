@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
     "observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem", "plateau",
-    "unstable", "unsafe", "here",
+    "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
 ]  # fmt: skip
 POINTS = 600
 _DIGITS = 5

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.groups import GroupEvidence, Track
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record import Meaning, RunRecord
 from groupwise.report.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
 from groupwise.report.fitted import Fitted, Outlook
-from groupwise.report.groups import GroupEvidence, Track
 from groupwise.report.verdict import ALL_LAWS, before_and_after, subject, verdict
 from groupwise.report.wording import capital, clean, count, law_name, number, sentence, share
 

@@ -237,6 +237,12 @@ def _here(axes: Axes, line: Line) -> None:
     _dots(axes, line, colour=COLOURS["evaluation"], diameter=7.0, zorder=6.5)
 
 
+def _level(axes: Axes, line: Line, *, colour: str, dash: Any) -> None:
+    """The level of a group of runs over a window, with its band."""
+    _band(axes, line, colour=colour, alpha=0.25)
+    axes.plot(line.x, _values(line), color=colour, linewidth=2.8, linestyle=dash, zorder=5)
+
+
 def _plateau(axes: Axes, line: Line) -> None:
     """The plateau with its interval, in the margin right of the axes."""
     place, value = axes.get_yaxis_transform(), _values(line)[0]
@@ -274,6 +280,10 @@ _PAINTERS: dict[str, Callable[[Any, Line], None]] = {
     "unstable": partial(_region, alpha=0.12),
     "unsafe": partial(_region, alpha=0.35),
     "here": _here,
+    "first_run": partial(_plain, colour=COLOURS["law"], width=1.1),
+    "second_run": partial(_plain, colour=COLOURS["evaluation"], width=1.1, dash=(0, (4, 1.6))),
+    "first_level": partial(_level, colour=COLOURS["law"], dash="-"),
+    "second_level": partial(_level, colour=COLOURS["evaluation"], dash=(0, (3, 0.8))),
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from groupwise.dynamics.results import FitResult
 from groupwise.intervals import percent
 from groupwise.report.charts import Chart, Line
+from groupwise.report.diagnosis_page import diagnosis_section
 from groupwise.report.figures import Drawing, draw
 from groupwise.report.group_size import shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid
@@ -41,6 +42,7 @@ def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: boo
     """
     parts = [
         _opening(summary, several=several),
+        _section("Diagnosis", diagnosis_section(summary.diagnosis)),
         _figures(summary, "metric", index, sheet),
         _section("What comes next", _forecast_table(summary)),
         _section("The law", _law_tables(summary)),

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.diagnostics import diagnose
+from groupwise.diagnostics.findings import Diagnosis
+from groupwise.groups import group_evidence
 from groupwise.intervals import finite_or_none
 from groupwise.record import RunRecord
 from groupwise.report.charts import POINTS, Chart
 from groupwise.report.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
 from groupwise.report.fitted import Fitted, cut, fit_metric
 from groupwise.report.group_size import GroupSizeEvidence, group_size_evidence
-from groupwise.report.groups import group_evidence
 from groupwise.report.paths import shown_path
 from groupwise.report.stability import stability_evidence
 from groupwise.report.stability_results import StabilityEvidence
@@ -67,6 +69,7 @@ class Summary:
     Args:
         name: of the run, cleaned.
         verdict: what to hear first.
+        diagnosis: what is wrong, and why.
         fitted: the metric with its fit and outlook.
         functions: the same of each reward function.
         first_step: of the rows used.
@@ -86,6 +89,7 @@ class Summary:
 
     name: str
     verdict: Verdict
+    diagnosis: Diagnosis
     fitted: Fitted
     functions: tuple[Fitted, ...]
     first_step: int
@@ -110,6 +114,7 @@ class Summary:
             "metric": fitted.metric,
             "quantity": fitted.quantity,
             "verdict": self.verdict.as_dict(),
+            "diagnosis": self.diagnosis.as_dict(),
             "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
             "fit": fit_dict(fitted),
             "forecast": None if fitted.outlook is None else fitted.outlook.as_dict(),
@@ -201,6 +206,7 @@ def summarise(
     return Summary(
         name=clean(record.name) or "unnamed run",
         verdict=verdict(fitted),
+        diagnosis=diagnose(used),
         fitted=fitted,
         functions=functions,
         first_step=int(used.steps["step"][0]),

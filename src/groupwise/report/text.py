@@ -19,6 +19,8 @@ from groupwise.estimators.component_results import Components
 from groupwise.estimators.plans import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
+from groupwise.report.comparison import RunComparison, contrast_grid
+from groupwise.report.diagnosis import print_findings
 from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
@@ -54,6 +56,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     fitted = summary.fitted
     _heading(console, f"{summary.name}: {count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}")
     _verdict(console, summary.verdict)
+    print_findings(summary.diagnosis, console)
     nothing = nothing_to_forecast(fitted)
     if fitted.fit is not None and not nothing:
         console.print(_parameters(fitted.fit))
@@ -197,6 +200,17 @@ def print_stability(found: Stability | None, notes: Sequence[str], console: Cons
     for grid in grids:
         console.print(_grid(grid))
     _notes(console, list(dict.fromkeys(notes)))
+
+
+def print_comparison(comparison: RunComparison, console: Console) -> None:
+    """Print what a comparison of runs comes to: for every group against the first a verdict, a table and the reasons."""
+    for pairing in comparison.found.pairings:
+        _heading(console, pairing.message)
+        console.print(_grid(contrast_grid(comparison, pairing)))
+        for found in pairing.contrasts if len(comparison.found.pairings) == 1 else ():
+            _line(console, found.message)
+        _line(console, sentence(pairing.divergence.message))
+    _notes(console, comparison.notes)
 
 
 def _stability(found: StabilityEvidence, console: Console) -> None:

@@ -1,11 +1,12 @@
-r"""Simulated reward curves with a known mean and a known noise.
+r"""Simulated reward curves with a known mean and a known noise, and simulated training runs as records.
 
 The mean is stepped by the exact propagator of the oscillator's differential equation, not by any closed form of
-`dynamics.laws`: judge and judged share no code. No log is written here.
+`dynamics.laws`: judge and judged share no code. What a run logs is drawn in `training`; nothing is fitted or judged here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from scipy.linalg import expm
 from scipy.signal import lfilter
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.record import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.simulate.training import CONTROLS, SimulatedLog, simulated_log
 
 FloatArray = NDArray[np.float64]
 
@@ -118,3 +121,86 @@ def simulated_curve(
     raw = n + smoothing - 1
     series = oscillator_mean(curve, raw) + autoregressive_noise(rng, raw, deviation=deviation, correlation=correlation)
     return np.convolve(series, np.full(smoothing, 1 / smoothing), "valid") if smoothing > 1 else series
+
+
+_MEANINGS = {
+    "reward": "reward",
+    "reward_std": "reward_std_within_group",
+    "frac_reward_zero_std": "dead_group_share",
+    "entropy": "entropy",
+    "grad_norm": "gradient_norm",
+    "completions/mean_length": "completion_length",
+    "completions/clipped_ratio": "truncated_share",
+    "learning_rate": "learning_rate",
+    "eval_reward": "eval/reward",
+}
+
+
+def simulated_run(kind: str, rng: np.random.Generator, *, steps: int | None = None) -> tuple[RunRecord, int | None]:
+    """Simulate one training run, healthy or with a failure, as a record.
+
+    Args:
+        kind: as `training.simulated_log` takes it.
+        rng: the source of randomness.
+        steps: of the run; drawn where None.
+
+    Returns:
+        The record, and the step of the failure's onset; None of a healthy run.
+
+    Example:
+        >>> record, onset = simulated_run("trending", np.random.default_rng(0), steps=100)
+        >>> len(record.steps), onset
+        (100, None)
+    """
+    log = simulated_log(kind, rng, steps=steps)
+    return record_of(log, log.columns), log.onset
+
+
+def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord:
+    """Put columns of a simulated log into a record.
+
+    Args:
+        log: with steps, window and sizes.
+        columns: key -> values; those of the log, or of a control made from them.
+
+    Returns:
+        The record.
+    """
+    config = RunConfig().with_settings(
+        {"group_size": log.group_size, "prompts_per_step": log.prompts, "smoothing": log.smoothed}, "simulated"
+    )
+    table = steps_table(log.step_R.tolist(), columns, window=np.full(len(log.step_R), float(log.window)))
+    meanings = tuple(Meaning(key, quantity, f"simulated {quantity}") for key, quantity in _MEANINGS.items() if key in columns)
+    return RunRecord(log.kind, table, config=config, meanings=meanings)
+
+
+def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
+    """Simulate a negative control: a run whose order, or whose values, carry no failure any more.
+
+    Args:
+        control: sign_randomised (each row mirrored about the column's running mean or not), time_shuffled (rows in random order), or
+            step_index_only (every column a smooth function of the step).
+        kind: of the run it is made from.
+        rng: the source of randomness.
+
+    Returns:
+        The record.
+
+    Raises:
+        InvalidArgumentError: no such control.
+    """
+    if control not in CONTROLS:
+        raise InvalidArgumentError(f"expected a control, got {control[:60]!r}: use one of {', '.join(CONTROLS)}")
+    log = simulated_log(kind, rng)
+    n = len(log.step_R)
+    order, signs = rng.permutation(n), rng.choice([-1.0, 1.0], n)
+    columns = {}
+    for key, value in log.columns.items():
+        if control == "time_shuffled":
+            columns[key] = value[order]
+        elif control == "sign_randomised":
+            centre = np.nanmean(value)
+            columns[key] = np.clip(centre + signs * np.abs(value - centre), np.nanmin(value), np.nanmax(value))
+        else:
+            columns[key] = np.nanmean(value) * (1 + 0.1 * np.tanh(2 * np.arange(n) / n))
+    return record_of(log, columns)

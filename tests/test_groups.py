@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from groupwise.groups import group_evidence
 from groupwise.record import Meaning, RunConfig, RunRecord
-from groupwise.report.groups import group_evidence
 from groupwise.tables import rollouts_table, steps_table
 
 

@@ -1,0 +1,123 @@
+"""Speed and memory of the readers: verl's dumps beside pandas, consoles by their size.
+
+`python benchmarks/test_reader_speed.py [MEGABYTES]` prints the table, each line from a process of its own; consoles are a tenth of that.
+pandas is given at most 200 MB, for it takes ten times a file's size in memory, and its time is scaled up.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from groupwise.readers import open_run
+
+PANDAS_MEGABYTES = 200
+
+
+def dump(path: Path, megabytes: float) -> Path:
+    """A dump of verl's: 8 rollouts of 32 prompts a step, texts of some thousand characters, with line feeds, quotes and a few non-ASCII."""
+    draw = random.Random(1)
+    words = ["so", "we", "add", "12\n", 'the "sum"', "x²", "equals", "\\frac{1}{2}", "and", "therefore", "=", "42"]
+    text = " ".join(draw.choice(words) for _ in range(40_000))
+    size = step = 0
+    with path.open("w", encoding="utf-8") as file:
+        while size < megabytes * 1e6:
+            step += 1
+            for prompt in range(32):
+                for rollout in range(8):
+                    at = draw.randrange(len(text) - 6000)
+                    row = {"input": f"user\n{step} {prompt} {text[97 * prompt : 97 * prompt + 400]}", "gts": "42", "step": step,
+                           "output": text[at : at + 1000 + draw.randrange(5000)], "score": float(draw.random() < 0.5),
+                           "uid": f"{step:08x}-{prompt}_{rollout}_0"}  # fmt: skip
+                    size += file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return path
+
+
+def console(path: Path, megabytes: float, kind: str) -> Path:
+    """A console of verl's or of TRL's: rows of some 70 keys, or 30 between progress bars."""
+    size = step = 0
+    with path.open("w", encoding="utf-8") as file:
+        while size < megabytes * 1e6:
+            step += 1
+            if kind == "verl":
+                cells = " - ".join(f"part{number % 7}/metric_{number}/mean:{step / (number + 1)!r}" for number in range(70))
+                size += file.write(
+                    f"\x1b[36m(TaskRunner pid=1)\x1b[0m step:{step} - critic/score/mean:np.float64({step % 7 / 7!r}) - {cells}\n"
+                )
+            else:
+                row = {"loss": 0.1, "reward": step % 7 / 7, "reward_std": 0.3, "completions/mean_length": 9.0}
+                row |= {f"rewards/f{number}/mean": step / (number + 1) for number in range(26)}
+                size += file.write(f"\r {step % 100}%|## | {step}/999999 [00:01<00:09]\r{row}\n")
+    return path
+
+
+WORK = {
+    "verl dump, groupwise": "from groupwise.readers import open_run; assert open_run(PATH).rollouts is not None",
+    "verl dump, pandas": "import pandas; assert len(pandas.read_json(PATH, lines=True))",
+    "verl console, groupwise": "from groupwise.readers import open_run; assert len(open_run(PATH).steps)",
+    "TRL console, groupwise": "from groupwise.readers import open_run; assert len(open_run(PATH).steps)",
+}
+
+
+def measured(name: str, path: Path) -> tuple[float, float]:
+    """Processor seconds and peak memory in MB of one reading in a process of its own, imports included."""
+    code = f"PATH = {str(path)!r}\n{WORK[name]}\n"
+    code += "import resource; use = resource.getrusage(resource.RUSAGE_SELF); print(use.ru_utime + use.ru_stime, use.ru_maxrss / 1e3)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    return float(out[0]), float(out[1])
+
+
+def main(megabytes: float) -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as home:
+        print(f"| what | MB | processor seconds | peak MB |\n|---|---|---|---|  (Python {sys.version.split()[0]})")
+        seconds: dict[str, float] = {}
+        for name in WORK:
+            size = min(megabytes, PANDAS_MEGABYTES) if "pandas" in name else megabytes if "dump" in name else megabytes / 10
+            path = Path(home, re.sub(r"\W+", "_", name) + (".jsonl" if "dump" in name else ".log"))
+            if "dump" in name:
+                dump(path, size)
+            else:
+                console(path, size, name.split()[0])
+            seconds[name], peak = measured(name, path)
+            seconds[name] *= megabytes / size if "pandas" in name else 1.0
+            scaled = f" (of {size:.0f} MB, scaled)" if "pandas" in name and size < megabytes else ""
+            print(f"| {name} | {path.stat().st_size / 1e6:.0f} | {seconds[name]:.1f}{scaled} | {peak:.0f} |", flush=True)
+            path.unlink()
+        print(f"pandas takes {seconds['verl dump, pandas'] / seconds['verl dump, groupwise']:.1f} times as long")
+
+
+@pytest.mark.benchmark(group="20 MB of verl's dumps")
+def test_groupwise(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    path = dump(tmp_path / "1.jsonl", 20)
+    record = benchmark.pedantic(lambda: open_run(path), rounds=2)  # type: ignore[no-untyped-call]
+    assert record.config.value("group_size") == 8
+
+
+@pytest.mark.benchmark(group="20 MB of verl's dumps")
+def test_pandas(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """The peer: the same file as a frame, without groups, steps or meanings."""
+    pandas = pytest.importorskip("pandas")
+    path = dump(tmp_path / "1.jsonl", 20)
+    assert len(benchmark.pedantic(lambda: pandas.read_json(path, lines=True), rounds=2))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("kind", ["verl", "TRL"])
+def test_ten_megabytes_of_console_in_a_second(tmp_path: Path, kind: str) -> None:
+    path = console(tmp_path / "x.log", 10, kind)
+    began = time.process_time()
+    assert len(open_run(path).steps) > 1000
+    assert time.process_time() - began < 1.0
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 100.0)

@@ -1,0 +1,47 @@
+"""The command `groupwise diagnose`: what is wrong with a run, and why.
+
+The checks are in `groupwise.diagnostics`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from groupwise.commands.options import Opening, checked_until, out_console, print_json
+from groupwise.errors import InsufficientDataError
+
+
+def run(path: Path, opening: Opening, *, until: float | None, as_json: bool) -> bool:
+    """Diagnose and print.
+
+    Args:
+        path: of the run.
+        opening: how to open it.
+        until: last step to use.
+        as_json: whether to print JSON.
+
+    Returns:
+        Whether something was found that is a warning or worse.
+
+    Raises:
+        InsufficientDataError: no usable reward, or too few checks that could look.
+    """
+    checked_until(until)
+    from groupwise.diagnostics import diagnose
+    from groupwise.report.fitted import cut
+
+    record = opening.open(path)
+    if until is not None:
+        record = cut(record, until)
+    found = diagnose(record)
+    looked = len(found.findings) + len(found.healthy)
+    if found.verdict == "undetermined" and found.worst in (None, "info"):
+        reasons = "; ".join(dict.fromkeys(missing.reason for missing in found.unavailable))
+        raise InsufficientDataError(f"expected a log that can be judged, got one in which {looked or 'no'} check can look: {reasons}")
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        from groupwise.report.diagnosis import print_diagnosis
+
+        print_diagnosis(found, out_console())
+    return found.verdict != "healthy"

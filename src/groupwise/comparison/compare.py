@@ -1,0 +1,182 @@
+r"""Groups of runs against the first of them: level, speed, plateau and first divergence, with one false-alarm rate for all.
+
+Every contrast with a p-value shares the rate by Holm's method: whatever is called different when nothing differs is called so in at
+most 1 - level of all comparisons. It opens no run and forms no groups.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.curves import Curve, late_level, time_to
+from groupwise.comparison.divergence import group_divergence, run_divergence
+from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
+from groupwise.comparison.seed_noise import seed_noise
+from groupwise.comparison.verdicts import holm, judged, summed_up
+from groupwise.errors import InvalidArgumentError
+
+Curves = Sequence[Sequence[Curve]]
+QUANTITIES: tuple[Quantity, ...] = ("level", "speed", "plateau")
+_EARLY = 0.1
+_MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the groups.
+
+    Args:
+        late: share of the common steps, at their end, whose mean is the level.
+        reach: level that speed is the time to; None: half of the way.
+        effect: smallest difference of levels and plateaus that matters; None: the one found.
+        seed_deviation: spread of seeds where it is known beforehand.
+        level: coverage of the intervals.
+        paired: whether run i of a group goes with run i of the first.
+        rises: whether the metric is to rise, as a reward is; then there is no time to a level that it falls to.
+
+    Example:
+        >>> Question().late
+        0.25
+    """
+
+    late: float = 0.25
+    reach: float | None = None
+    effect: float | None = None
+    seed_deviation: float | None = None
+    level: float = 0.95
+    paired: bool = False
+    rises: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the domains."""
+        for name in ("late", "level"):
+            if not 0 < getattr(self, name) < 1:
+                raise InvalidArgumentError(f"{name} is a share between 0 and 1; got {getattr(self, name):g}")
+        for name in ("effect", "seed_deviation"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidArgumentError(f"{name.replace('_', ' ')} is a positive number; got {value:g}")
+        if self.reach is not None and not math.isfinite(self.reach):
+            raise InvalidArgumentError(f"reach is a level of the metric; got {self.reach:g}")
+
+
+def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.random.Generator) -> Comparison:
+    """Compare every group with the first.
+
+    Args:
+        groups: of each the curves of its runs.
+        names: one a group.
+        question: what is asked.
+        rng: of simulated noise and of relabellings.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        InvalidArgumentError: fewer than two groups, an empty one, or runs without common steps.
+
+    Example:
+        >>> from groupwise.comparison.curves import curve
+        >>> rng, step = np.random.default_rng(1), np.arange(60.0)
+        >>> runs = [[curve(step, m + rng.normal(0, 0.02) + rng.normal(0, 0.05, 60)) for _ in range(3)] for m in (0.3, 0.6)]
+        >>> compare(runs, ["A", "B"], Question(), rng).pairings[0].contrasts[0].status
+        'different'
+    """
+    if len(groups) < 2 or not all(len(group) for group in groups):
+        raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
+    start = max(run.step_T[0] for group in groups for run in group)
+    stop = min(run.step_T[-1] for group in groups for run in group)
+    if not stop > start:
+        raise InvalidArgumentError(f"the runs share no steps: one begins at step {start:g}, another ends at {stop:g}")
+    late_from = stop - question.late * (stop - start)
+    level = [[late_level(run, late_from, stop, level=question.level) for run in group] for group in groups]
+    reach, speed = _speed(groups, level, start, stop, question, rng)
+    plateau = [[run.plateau for run in group] for group in groups]
+    measured: dict[Quantity, list[list[Measured]]] = {"level": level, "speed": speed, "plateau": plateau}
+    seeds = {quantity: seed_noise(values, level=question.level) for quantity, values in measured.items()}
+    pairings = _pairings(groups, names, measured, seeds, question, rng)
+    frozen = {quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()}
+    return Comparison(pairings, frozen, seeds, float(late_from), float(stop), reach, question.level, question.paired)
+
+
+def _speed(
+    groups: Curves, level: Sequence[Sequence[Measured]], start: float, stop: float, question: Question, rng: np.random.Generator
+) -> tuple[float, list[list[Measured]]]:
+    """The level to be reached, and the time of each run."""
+    reach, falls = _target(groups, level, start, stop, question)
+    if math.isnan(reach):
+        nothing = missing(
+            f"the metric does not {'rise' if question.rises else 'move'} by more than its noise, so there is no time to a level",
+            level=question.level,
+        )
+        return math.nan, [[nothing for _ in group] for group in groups]
+    sign = -1.0 if falls else 1.0
+    turned = [[Curve(run.step_T, sign * run.value_T, sign * run.smooth_T, run.plateau) for run in group] for group in groups]
+    return reach, [[time_to(run, sign * reach, rng, last=stop, level=question.level) for run in group] for group in turned]
+
+
+def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, stop: float, question: Question) -> tuple[float, bool]:
+    """Half of the way from the common beginning to the nearest of the groups' late means that has moved; and whether it falls."""
+    every = [run for group in groups for run in group]
+    until = start + _EARLY * (stop - start)
+    early = float(np.mean([run.value_T[: max(3, int((run.step_T <= until).sum()))].mean() for run in every]))
+    usable = [[run for run in group if run.usable] for group in level]
+    late = [float(np.mean([run.value for run in group])) for group in usable if group]
+    if not late:
+        return math.nan, False
+    error = float(np.median([run.step_error for group in usable for run in group]))
+    mean = float(np.mean(late))
+    falls = not question.rises and (mean if question.reach is None else question.reach) < early
+    if question.reach is not None:
+        return question.reach, falls
+    moved = [end for end in late if (early - end if falls else end - early) > _MOVES * error]
+    if not moved:
+        return math.nan, falls
+    return (early + (max(moved) if falls else min(moved))) / 2, falls
+
+
+def _pairings(
+    groups: Curves,
+    names: Sequence[str],
+    measured: dict[Quantity, list[list[Measured]]],
+    seeds: dict[Quantity, SeedNoise],
+    question: Question,
+    rng: np.random.Generator,
+) -> tuple[Pairing, ...]:
+    """Every group against the first, judged together."""
+    raw: list[tuple[int, Contrast]] = []
+    for g in range(1, len(groups)):
+        for quantity in QUANTITIES:
+            values = measured[quantity]
+            known = None if quantity == "speed" else question.seed_deviation
+            effect = None if quantity == "speed" else question.effect
+            setup = Setup(question.level, question.paired, seeds[quantity], known, effect)
+            raw.append((g, contrast(quantity, values[0], values[g], setup, rng)))
+    adjusted = holm([found.p_value for _, found in raw])
+    tests = sum(math.isfinite(p) for p in adjusted)
+    done: dict[int, list[Contrast]] = {}
+    for (g, found), p in zip(raw, adjusted, strict=True):
+        effect = None if found.quantity == "speed" else question.effect
+        done.setdefault(g, []).append(judged(found, p, level=question.level, effect=effect, tests=tests))
+    pairings = []
+    for g, contrasts in done.items():
+        parting = _divergence(groups[0], groups[g], question, share=len(groups) - 1)
+        said = summed_up(contrasts, parting, first=names[0], second=names[g])
+        pairings.append(Pairing(0, g, tuple(contrasts), parting, said))
+    return tuple(pairings)
+
+
+def _divergence(first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int) -> Divergence:
+    """Of two runs beyond step noise, of groups beyond seed noise; the rate is shared by all groups."""
+    rate = (1 - question.level) / share
+    if len(first) == 1 and len(second) == 1:
+        return run_divergence(first[0], second[0], rate=rate)
+    if min(len(first), len(second)) > 1:
+        return group_divergence(first, second, rate=rate, paired=question.paired)
+    said = "one group has one run: where it parts from the others beyond seed noise cannot be told"
+    return Divergence("unavailable", said, math.nan, math.nan, rate, "seed_noise")

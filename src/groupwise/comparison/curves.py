@@ -1,0 +1,246 @@
+"""One run's curve, and the quantities that runs are compared by: late mean, time to a level, plateau; each with its step noise.
+
+What the steps' noise leaves open is known from the residuals of the run itself. Seeds are not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.legendre import legvander
+from numpy.typing import ArrayLike, NDArray
+from scipy.signal import lfilter
+
+from groupwise.comparison.results import Measured, missing
+from groupwise.dynamics.fit import fit
+from groupwise.dynamics.noise import NoisePosterior, noise_posterior
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
+
+FloatArray = NDArray[np.float64]
+FEWEST_LATE = 6
+FEWEST_ROWS = 12
+TAKEN = 3  # degree of the polynomials that a smooth curve is about as free as
+_DRAWS = 200
+_SIGMA = 0.6826894921370859  # coverage of one standard error
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One metric of one run, smoothed.
+
+    Args:
+        step_T: steps, strictly increasing.
+        value_T: the metric.
+        smooth_T: what it moves around: the fitted law, or a running line where no law holds.
+        plateau: from the law, or why there is none.
+    """
+
+    step_T: FloatArray
+    value_T: FloatArray
+    smooth_T: FloatArray
+    plateau: Measured
+
+    @property
+    def residual(self) -> FloatArray:
+        """What is left of the values, shape (T,)."""
+        return self.value_T - self.smooth_T
+
+
+def curve(
+    step_T: ArrayLike,
+    value_T: ArrayLike,
+    *,
+    variance_T: ArrayLike | None = None,
+    window: float = 1.0,
+    smoothing: int | None = None,
+    level: float = 0.95,
+) -> Curve:
+    """Fit a run.
+
+    Args:
+        step_T: steps, strictly increasing.
+        value_T: the metric, finite.
+        variance_T: sampling variance of each value, or None.
+        window: steps that one row averages over.
+        smoothing: rows over which the log was averaged, None: find out.
+        level: coverage of the plateau's interval.
+
+    Returns:
+        The curve.
+
+    Raises:
+        InsufficientDataError: fewer than twelve rows.
+
+    Example:
+        >>> found = curve(np.arange(60.0), 0.5 + np.random.default_rng(1).normal(0, 0.1, 60))
+        >>> found.plateau.interval.covers(0.5)
+        True
+    """
+    step, value = np.asarray(step_T, dtype=float), np.asarray(value_T, dtype=float)
+    if step.size < FEWEST_ROWS:
+        raise InsufficientDataError(f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got {step.size}")
+    if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
+        raise InvalidArgumentError("a comparison needs finite values at steps that increase")
+    found = fit(step, value, variance_T=variance_T, window=window, smoothing=smoothing, level=level)
+    if found.status == "non_stationary" or found.curve_T.size != step.size:
+        return Curve(step, value, running_line(step, value), missing("no law holds to the end of the run", level=level))
+    interval = found.parameters["plateau"]
+    if not interval.bounded:
+        return Curve(step, value, found.curve_T, missing("the log does not limit the plateau", level=level))
+    from scipy.special import ndtri
+
+    error = interval.width / 2 / float(ndtri(0.5 + level / 2))
+    return Curve(step, value, found.curve_T, Measured(interval, error))
+
+
+def running_line(step_T: FloatArray, value_T: FloatArray) -> FloatArray:
+    """Return straight lines fitted to the neighbouring tenth of the rows on either side, at least four."""
+    half = max(4, step_T.size // 10)
+    smooth = np.empty(step_T.size)
+    for t in range(step_T.size):
+        near = slice(max(0, t - half), t + half + 1)
+        x = step_T[near] - step_T[t]
+        centred = x - x.mean()
+        slope = float(centred @ value_T[near]) / float(centred @ centred)
+        smooth[t] = value_T[near].mean() - slope * x.mean()
+    return smooth
+
+
+def local_spread(residual_T: FloatArray) -> FloatArray:
+    """Return the root mean square of residuals over a third of the rows around each, never below a fifth of the whole."""
+    half = max(8, residual_T.size // 6)
+    total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
+    low = np.maximum(np.arange(residual_T.size) - half, 0)
+    high = np.minimum(np.arange(residual_T.size) + half + 1, residual_T.size)
+    local = np.sqrt((total[high] - total[low]) / (high - low))
+    return np.asarray(np.maximum(local, 0.2 * math.sqrt(total[-1] / residual_T.size)))
+
+
+def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
+    """Measure the mean over a window of steps.
+
+    The autocorrelation of the noise is that of the whole run's residuals, averaged over as `dynamics.noise` does; its size is
+    that of the rows in and around the window.
+
+    Args:
+        found: the run.
+        first: first step of the window.
+        last: last step of it.
+        level: coverage of the interval.
+
+    Returns:
+        The mean of the rows in the window.
+
+    Example:
+        >>> run = Curve(np.arange(40.0), np.tile([0.0, 1.0], 20), np.full(40, 0.5), missing(""))
+        >>> late_level(run, 20, 39).value
+        0.5
+    """
+    inside = (found.step_T >= first) & (found.step_T <= last)
+    step, value = found.step_T[inside], found.value_T[inside]
+    if step.size < FEWEST_LATE:
+        return missing(f"fewer than {FEWEST_LATE} rows lie in the late window", level=level)
+    mean = float(value.mean())
+    spread = local_spread(found.residual)
+    if spread.max() <= 1e-12 * max(1.0, abs(mean)):
+        return Measured(Interval(mean, mean, mean, level), 0.0)
+    noise = _noise(found.step_T, found.residual / spread, _window_columns(found.step_T, inside))
+    scale = float(noise.scale_EP[noise.best, 0]) * math.sqrt(float((spread[inside] ** 2).mean()))
+    half = scale * float(noise.widening(level)[0])
+    return Measured(Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0]))
+
+
+def _window_columns(step_T: FloatArray, inside_T: NDArray[np.bool_]) -> FloatArray:
+    """Mean and slope in the window, and outside it polynomials about as free as the smooth curve."""
+    centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
+    outside = ~inside_T
+    columns = [inside_T.astype(float), centred]
+    if outside.sum() > 2 * (TAKEN + 1):
+        place = np.sqrt((step_T - step_T[0]) / np.ptp(step_T))
+        columns.extend((legvander(2 * place - 1, TAKEN) * outside[:, None]).T)
+    elif outside.any():
+        columns.append(outside.astype(float))
+    return np.column_stack(columns)
+
+
+def _noise(step_T: FloatArray, residual_T: FloatArray, columns_TP: FloatArray) -> NoisePosterior:
+    """Weigh the shapes of the noise of some residuals."""
+    gap = float(np.median(np.diff(step_T)))
+    return noise_posterior(step_T, np.ones(step_T.size), columns_TP, residual_T, gap=gap)
+
+
+def passing(step_T: FloatArray, value_NT: FloatArray, reach: float) -> FloatArray:
+    r"""Return the step from which values stay above a level, by least squares: $\arg\min_t \sum_{s \le t} (y_s - L)$.
+
+    Where the isotonic regression of the values crosses the level; halfway between two rows.
+
+    Args:
+        step_T: steps.
+        value_NT: values, one row a curve.
+        reach: the level.
+
+    Returns:
+        One step a curve: the first one where it is above from the start, infinity where it is not above at the end.
+
+    Example:
+        >>> passing(np.arange(4.0), np.array([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), 0.5).tolist()
+        [1.5, inf]
+
+    Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
+    """
+    sums = np.cumsum(value_NT - reach, axis=1)
+    sums = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)
+    below = sums.argmin(axis=1)
+    between = np.concatenate([step_T[:1], (step_T[1:] + step_T[:-1]) / 2, [math.inf]])
+    return np.asarray(between[below])
+
+
+def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float = math.inf, level: float = 0.95) -> Measured:
+    """Measure the step from which the metric stays above a level.
+
+    Its step noise from curves simulated around the smooth one, with the noise of the run.
+
+    Args:
+        found: the run.
+        reach: the level.
+        rng: of the simulated noise.
+        last: last step to use.
+        level: coverage of the interval.
+
+    Returns:
+        The step; infinite where the metric is not above the level at the end.
+
+    Example:
+        >>> run = Curve(np.arange(40.0), np.arange(40.0), np.arange(40.0), missing(""))
+        >>> time_to(run, 19.5, np.random.default_rng(1)).value
+        19.5
+    """
+    inside = found.step_T <= last
+    step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
+    passed = float(passing(step, value[None], reach)[0])
+    residual = value - smooth
+    if float(np.ptp(residual)) < 1e-12 * max(1.0, float(np.abs(value).max())):
+        return Measured(Interval(passed, passed, passed, level), 0.0)
+    noise = _noise(step, residual, np.ones((step.size, 1)))
+    drawn = smooth + math.sqrt(float(noise.variance_E[noise.best])) * _simulated(noise, step, rng)
+    steps = passing(step, drawn, reach)
+    low, high = (float(end) for end in np.quantile(steps, [0.5 - level / 2, 0.5 + level / 2], method="closest_observation"))
+    finite = steps[np.isfinite(steps)]
+    error = float(finite.std(ddof=1)) if finite.size > 1 else math.nan
+    if not math.isfinite(error):
+        error = float(np.median(np.diff(step)))
+    return Measured(Interval(passed, min(low, passed), max(high, passed), level), error)
+
+
+def _simulated(noise: NoisePosterior, step_T: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Noise of the heaviest shape, variance 1, rows a gap apart."""
+    shape = noise.best_shape
+    white = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.share)
+    if shape.share == 0:
+        return np.asarray(white)
+    shocks = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.correlation**2)
+    shocks[:, 0] = rng.standard_normal(_DRAWS)
+    return np.asarray(white + math.sqrt(shape.share) * lfilter([1.0], [1.0, -shape.correlation], shocks, axis=1))

@@ -1,0 +1,202 @@
+r"""From which step two curves differ: an e-process for two runs, windows for two groups; the false-alarm rate is that of the whole run.
+
+Two runs: the difference over its local spread is whitened by the noise of the runs' own residuals, so that innovations $z_t$ are
+standard normal as long as the means agree. The bets $\exp(\delta z_t - \delta^2/2)$, mixed over sizes $\delta$ and starting rows, make
+a supermartingale: it reaches $1/\alpha$ with a chance of at most $\alpha$, whenever one looks (Ville). Several noises may fit the
+residuals; all of them have to raise the alarm. It says that two curves differ, not that two settings do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.polynomial.legendre import legvander
+from numpy.typing import NDArray
+
+from groupwise.comparison.contrasts import seed_test
+from groupwise.comparison.curves import TAKEN, Curve, local_spread
+from groupwise.comparison.results import Divergence, Measured, missing
+from groupwise.dynamics.noise import NoiseShape, noise_posterior
+from groupwise.intervals import Interval
+
+FloatArray = NDArray[np.float64]
+FEWEST = 16
+WINDOWS = 10
+DRIFTS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
+_PLAUSIBLE = 0.03
+
+
+def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Divergence:
+    """Look for the first divergence of two runs beyond the noise of their steps.
+
+    Args:
+        first: one run.
+        second: the other.
+        rate: false-alarm rate over the whole run.
+
+    Returns:
+        The divergence, its step by maximum likelihood.
+
+    Example:
+        >>> rng, step = np.random.default_rng(1), np.arange(80.0)
+        >>> flat, bent = np.zeros(80), np.where(step < 40, 0.0, 1.0)
+        >>> runs = [Curve(step, mean + rng.normal(0, 0.2, 80), mean, missing("")) for mean in (flat, bent)]
+        >>> found = run_divergence(*runs)
+        >>> found.status, 38 <= found.step <= 42
+        ('diverged', True)
+    """
+    step, difference, residual = _together(first, second)
+    if step.size < FEWEST:
+        said = f"the runs share {step.size} rows; a divergence needs {FEWEST}"
+        return Divergence("unavailable", said, math.nan, math.nan, rate, "step_noise")
+    spread = local_spread(residual)
+    if spread.max() == 0:
+        return Divergence("unavailable", "the runs have no noise of steps to judge by", math.nan, math.nan, rate, "step_noise")
+    shapes, scales = _plausible(step, residual / spread)
+    scores = [innovations(difference / spread, shape) / scale for shape, scale in zip(shapes, scales, strict=True)]
+    evidence = np.min([log_evidence(score) for score in scores], axis=0)
+    above = np.flatnonzero(evidence >= -math.log(rate))
+    if not above.size:
+        said = f"No divergence beyond the noise of the steps (false alarms over the whole run {100 * rate:g} %)."
+        return Divergence("none", said, math.nan, math.nan, rate, "step_noise")
+    seen = int(above[0])
+    onset = _onset(scores[0][: seen + 1])
+    said = (
+        f"The runs diverge from step {step[onset]:.0f}, seen by step {step[seen]:.0f} (false alarms over the whole run {100 * rate:g} %). "
+        "It is beyond the noise of the steps; two seeds of one setting may do the same."
+    )
+    return Divergence("diverged", said, float(step[onset]), float(step[seen]), rate, "step_noise")
+
+
+def _together(first: Curve, second: Curve) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Steps that both have, difference of the values, difference of the residuals; bins of the wider spacing where steps do not agree."""
+    step, a, b = np.intersect1d(first.step_T, second.step_T, return_indices=True)
+    if 2 * step.size >= min(first.step_T.size, second.step_T.size):
+        return step, second.value_T[b] - first.value_T[a], second.residual[b] - first.residual[a]
+    width = max(float(np.median(np.diff(run.step_T))) for run in (first, second))
+    start = max(first.step_T[0], second.step_T[0])
+    stop = min(first.step_T[-1], second.step_T[-1])
+    if stop - start < 2 * width:
+        return np.empty(0), np.empty(0), np.empty(0)
+    edges = np.arange(start, stop + width, width)
+    binned = [_binned(run, edges) for run in (first, second)]
+    both = np.isfinite(binned[0][0]) & np.isfinite(binned[1][0])
+    value, residual = (binned[1][k] - binned[0][k] for k in (0, 1))
+    return edges[:-1][both], value[both], residual[both]
+
+
+def _binned(run: Curve, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means of values and residuals in bins of steps; nan where a bin is empty."""
+    place = np.digitize(run.step_T, edges) - 1
+    inside = (place >= 0) & (place < edges.size - 1)
+    counts = np.bincount(place[inside], minlength=edges.size - 1)
+    with np.errstate(invalid="ignore"):
+        value, residual = (np.bincount(place[inside], row[inside], edges.size - 1) / counts for row in (run.value_T, run.residual))
+    return value, residual
+
+
+def _plausible(step_T: FloatArray, residual_T: FloatArray) -> tuple[list[NoiseShape], list[float]]:
+    """Shapes of the noise that the residuals do not rule out, heaviest first, each with the standard deviation it gives one row."""
+    gap = float(np.median(np.diff(step_T)))
+    # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told so.
+    columns = legvander(2 * np.sqrt((step_T - step_T[0]) / np.ptp(step_T)) - 1, TAKEN)
+    noise = noise_posterior(step_T, np.ones(step_T.size), columns, residual_T, gap=gap)
+    order = [e for e in np.argsort(-noise.weight_E) if noise.weight_E[e] >= _PLAUSIBLE * noise.weight_E[noise.best]]
+    return [noise.shapes[e] for e in order], [math.sqrt(float(noise.variance_E[e])) for e in order]
+
+
+def innovations(value_T: FloatArray, shape: NoiseShape) -> FloatArray:
+    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1 together.
+
+    Example:
+        >>> innovations(np.array([1.0, 0.5]), NoiseShape(0.5, 1.0)).tolist()
+        [1.0, 0.0]
+    """
+    white, state = 1 - shape.share, shape.share
+    mean, variance = 0.0, state
+    out = np.empty(len(value_T))
+    for t, value in enumerate(value_T):
+        total = variance + white
+        surprise = value - mean
+        out[t] = surprise / math.sqrt(total)
+        mean, variance = mean + variance / total * surprise, variance * white / total
+        mean, variance = shape.correlation * mean, shape.correlation**2 * variance + (1 - shape.correlation**2) * state
+    return out
+
+
+def log_evidence(score_T: FloatArray) -> FloatArray:
+    """Logarithm of the e-process of a shift of unknown size, sign and start.
+
+    Example:
+        >>> bool(log_evidence(np.zeros(30)).max() < 0.1), bool(log_evidence(np.full(30, 2.0))[-1] > 10)
+        (True, True)
+
+    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024); sizes and horizon are ours.
+    """
+    drift = np.array(DRIFTS)
+    n = len(score_T)
+    running, out = np.full(drift.size, -np.inf), np.empty(n)
+    for t, score in enumerate(score_T):
+        running = np.logaddexp(running, -math.log(n)) + drift * score - drift**2 / 2
+        waiting = math.log((n - t - 1) / n) if t < n - 1 else -np.inf
+        out[t] = np.logaddexp(np.logaddexp.reduce(running) - math.log(drift.size), waiting)
+    return out
+
+
+def _onset(score_T: FloatArray) -> int:
+    """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the last row."""
+    drift = np.array(DRIFTS)
+    suffix = np.cumsum((np.outer(score_T, drift) - drift**2 / 2)[::-1], axis=0)[::-1]
+    return int(suffix.max(axis=1).argmax())
+
+
+def group_divergence(first: Sequence[Curve], second: Sequence[Curve], *, rate: float = 0.05, paired: bool = False) -> Divergence:
+    """Look for the first window of steps in which two groups of runs differ beyond the noise of their seeds.
+
+    Ten windows, each tested at a tenth of the rate by the t test of the means there.
+
+    Args:
+        first: runs of one group, at least two.
+        second: runs of the other, at least two.
+        rate: false-alarm rate over the whole run.
+        paired: whether run i of one group goes with run i of the other.
+
+    Returns:
+        The divergence; its step is the first of its window.
+
+    Example:
+        >>> step = np.arange(50.0)
+        >>> low, high = ([Curve(step, s * step + o, s * step, missing("")) for o in (0.0, 0.01, 0.02)] for s in (0.0, 1.0))
+        >>> group_divergence(low, high).step
+        0.0
+    """
+    start = max(run.step_T[0] for run in (*first, *second))
+    stop = min(run.step_T[-1] for run in (*first, *second))
+    edges = np.linspace(start, stop, WINDOWS + 1)
+    for window in range(WINDOWS):
+        low, high = edges[window], edges[window + 1]
+        groups = [[_window_mean(run, low, high, last=window == WINDOWS - 1) for run in group] for group in (first, second)]
+        if not all(run.usable for group in groups for run in group):
+            continue
+        if seed_test(groups[0], groups[1], paired=paired) < rate / WINDOWS:
+            said = (
+                f"The groups differ beyond the noise of their seeds from steps {low:.0f} to {high:.0f} on "
+                f"(false alarms over the whole run {100 * rate:g} %)."
+            )
+            return Divergence("diverged", said, float(low), float(high), rate, "seed_noise")
+    said = (
+        f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds "
+        f"(false alarms over the whole run {100 * rate:g} %)."
+    )
+    return Divergence("none", said, math.nan, math.nan, rate, "seed_noise")
+
+
+def _window_mean(run: Curve, low: float, high: float, *, last: bool) -> Measured:
+    """Mean of a run in a window of steps, the noise of its steps left to the scatter of the runs."""
+    inside = (run.step_T >= low) & ((run.step_T <= high) if last else (run.step_T < high))
+    if not inside.any():
+        return missing("no rows lie in the window")
+    mean = float(run.value_T[inside].mean())
+    return Measured(Interval(mean, mean, mean), 0.0)

@@ -1,0 +1,209 @@
+"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen, and each says itself what it means.
+
+Plain data and nothing else; the numbers are made in `contrasts`, `seed_noise` and `divergence`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from groupwise.intervals import Interval, finite_or_none
+
+Quantity = Literal["level", "speed", "plateau"]
+Status = Literal["different", "equivalent", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"]
+Method = Literal["welch", "paired_t", "pooled_t", "known_seed_noise", "step_noise_alone", "rank_permutation", "none"]
+
+NOTHING = Interval(math.nan, -math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One quantity of one run.
+
+    Args:
+        interval: the value, with what the noise of its steps leaves open; infinite where a time was never reached.
+        step_error: standard error by the noise of the steps alone.
+        problem: why there is no value; "" where there is.
+    """
+
+    interval: Interval
+    step_error: float
+    problem: str = ""
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return self.interval.value
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a value, be it infinite."""
+        return not self.problem and not math.isnan(self.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.interval.as_dict(), "step_error": finite_or_none(self.step_error), "problem": self.problem}
+
+
+def missing(problem: str, *, level: float = 0.95) -> Measured:
+    """Return a quantity that could not be measured, and why."""
+    return Measured(Interval(math.nan, -math.inf, math.inf, level), math.nan, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedNoise:
+    """How much runs of one setting differ by their seeds, beyond the noise of their steps.
+
+    Args:
+        deviation: standard deviation of the runs' true values, with its interval.
+        freedom: degrees of freedom that it rests on; 0 where every group has one run.
+        between: variance of the measured values within the groups, seeds and steps together; nan without freedom.
+        step: mean variance of a run's value by its steps alone.
+    """
+
+    deviation: Interval
+    freedom: int
+    between: float
+    step: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "deviation": self.deviation.as_dict(),
+            "freedom": self.freedom,
+            "step_deviation": finite_or_none(math.sqrt(self.step)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One quantity of one group of runs against that of another.
+
+    Args:
+        quantity: level, speed (a time: less is faster) or plateau.
+        status: what can be said.
+        message: the status as a sentence.
+        difference: second minus first, with its interval; over step noise alone where seeds are unknown.
+        p_value: two-sided, of no difference; nan where seed noise is unknown.
+        adjusted_p: after Holm, over all contrasts of the comparison.
+        permutation_p: from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go below 1 - level.
+        method: how the interval was made.
+        freedom: degrees of freedom; nan without.
+        runs: how many of each group took part.
+        step_error: standard error of the difference by step noise alone.
+        minimum_detectable: difference that so many runs would find 8 times in 10.
+        seeds_needed: runs a group that would find a difference of the size asked about 8 times in 10; None where unknown.
+        asked: the difference that `seeds_needed` is about.
+        largest_seed_deviation: with unknown seed noise, the spread of seeds up to which the difference would be real; else nan.
+    """
+
+    quantity: Quantity
+    status: Status
+    message: str
+    difference: Interval
+    p_value: float = math.nan
+    adjusted_p: float = math.nan
+    permutation_p: float = math.nan
+    method: Method = "none"
+    freedom: float = math.nan
+    runs: tuple[int, int] = (0, 0)
+    step_error: float = math.nan
+    minimum_detectable: float = math.nan
+    seeds_needed: int | None = None
+    asked: float = math.nan
+    largest_seed_deviation: float = math.nan
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        numbers = (
+            "p_value", "adjusted_p", "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
+        )  # fmt: skip
+        return {
+            "quantity": self.quantity,
+            "status": self.status,
+            "message": self.message,
+            "difference": self.difference.as_dict(),
+            "method": self.method,
+            "runs": list(self.runs),
+            "seeds_needed": self.seeds_needed,
+            **{name: finite_or_none(getattr(self, name)) for name in numbers},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """From where two curves, or two groups of curves, differ.
+
+    Args:
+        status: "diverged", "none" or "unavailable".
+        message: the status as a sentence.
+        step: first step of the divergence by maximum likelihood, or first window that differs; nan without.
+        seen: step at which the evidence sufficed.
+        rate: false-alarm rate over the whole run.
+        beyond: what the divergence goes beyond.
+    """
+
+    status: Literal["diverged", "none", "unavailable"]
+    message: str
+    step: float
+    seen: float
+    rate: float
+    beyond: Literal["step_noise", "seed_noise"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "status": self.status,
+            "message": self.message,
+            "step": finite_or_none(self.step),
+            "seen": finite_or_none(self.seen),
+            "false_alarm_rate": self.rate,
+            "beyond": self.beyond,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One group held against the first.
+
+    Args:
+        first: index of the group compared with.
+        second: index of the group.
+        contrasts: level, speed and plateau, in this order.
+        divergence: where their curves part.
+        message: what it comes to.
+    """
+
+    first: int
+    second: int
+    contrasts: tuple[Contrast, ...]
+    divergence: Divergence
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Groups of runs compared, each with the first.
+
+    Args:
+        pairings: one a group but the first.
+        measured: quantity -> for each group one value a run.
+        seed_noise: quantity -> spread of the seeds, from all groups.
+        late_from: first step of the late window.
+        late_to: last step that all runs have.
+        reach: the level that speed is the time to; nan where there is none.
+        level: coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together.
+        paired: whether runs were compared in pairs.
+    """
+
+    pairings: tuple[Pairing, ...]
+    measured: Mapping[Quantity, tuple[tuple[Measured, ...], ...]]
+    seed_noise: Mapping[Quantity, SeedNoise]
+    late_from: float
+    late_to: float
+    reach: float
+    level: float
+    paired: bool

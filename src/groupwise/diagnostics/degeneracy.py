@@ -1,0 +1,224 @@
+r"""Advantage degeneracy: groups whose rewards are all equal, against what their pass rates predict.
+
+A dead group carries no gradient. Independent rollouts of a prompt with pass rate p are dead with probability $p^G + (1-p)^G$, so a run
+at 0.95 has many dead groups and is well. What is wrong is fewer live groups than the reward leaves room for: the share of the live ones,
+over what it would be if all prompts were equally hard, is the variety left. It does not say which prompts to use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, signal_of
+from groupwise.intervals import Interval
+
+FloatArray = NDArray[np.float64]
+NAME = "advantage_degeneracy"
+LOG = "the completions with their rewards (TRL: log_completions=True), or frac_reward_zero_std"
+# Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
+STARVED = 0.1
+HALVED = 0.5
+GROUPS = 20
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for steps whose groups teach less than their pass rates allow.
+
+    Args:
+        evidence: of the run.
+
+    Returns:
+        Critical where hardly a group has been live for a lasting stretch although the reward is neither at its bottom nor at its top.
+    """
+    dead = _dead(evidence)
+    if dead is None:
+        return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)
+    dead = _pooled(evidence, dead)
+    if len(dead) < FEWEST_ROWS:
+        return Unavailable(NAME, f"{len(dead)} stretches of {GROUPS} groups are too few", LOG, {})
+    room = _room(evidence, dead)
+    live = 1 - dead.value_T
+    variety = np.where(room > 0, live / np.maximum(room, 1e-9), 1.0)
+    # Where the group size is not known the first rows tell how many groups are live at such a reward.
+    usual_variety = float(np.median(variety[: max(len(variety) // 4, 4)])) if evidence.group_size is None else 1.0
+    variety = variety / max(usual_variety, 1.0)
+    starved = (variety < STARVED) & (room > 2 * STARVED)
+    usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
+    found = alarm(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), rate=CRITICAL)
+    mean = float(dead.value_T.mean())
+    tail = starved[-max(2, len(starved) // 20) :]
+    if found is None or not found.lasts or tail.mean() < 0.5:
+        other = _all_wrong(evidence, dead, room) or _fewer(evidence, dead, variety, room)
+        return other if other is not None else _calm(evidence, room, mean)
+    rows = slice(found.onset, len(dead))
+    expected = float(1 - room[rows].mean())
+    value = _share(dead, rows)
+    step = int(dead.step_T[found.onset])
+    rising = _rise_before(dead, found.onset)
+    message = (
+        f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal; with the mean reward of those steps "
+        f"{100 * expected:.0f} % could be, so hardly any group teaches."
+    )
+    advice = (
+        "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
+        "the prompts are too easy or too hard: filter them by pass rate, or raise the group size."
+    )
+    began = "" if found.onset == 0 else "rising" if rising else "jump"
+    known = {"dead": "above expectation", "dead_onset": began or "throughout", "gradient": _gradient(evidence, step)}
+    severity: Severity = "critical"
+    if _at_its_height(evidence, step):
+        severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
+    return Finding(NAME, severity, None if found.onset == 0 else step, value, expected, message, advice, known)
+
+
+def _at_its_height(evidence: Evidence, step: int) -> bool:
+    """Whether a reward of unknown range stands where it was highest: it may be done."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
+        return False
+    few = max(3, len(reward) // 10)
+    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")
+    late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
+    return bool(late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few))
+
+
+def _dead(evidence: Evidence) -> Signal | None:
+    """The dead share along the run: from rollouts where they are there, else as logged, else from a spread of exactly 0."""
+    track = evidence.groups.dead
+    if track.known:
+        keep = np.isfinite(track.value_T)
+        return signal_of("dead groups", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
+    spread = evidence.groups.spread
+    if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
+        keep = np.isfinite(spread.value_T)
+        return signal_of("dead groups", spread.step_T[keep].astype(np.int64), np.ones(int(keep.sum())), bounds=(0.0, 1.0))
+    return None
+
+
+def _pooled(evidence: Evidence, dead: Signal) -> Signal:
+    """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing can be told."""
+    rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
+    if evidence.groups.dead.source.startswith("from ") and rollouts is not None:
+        count = float(rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1)  # type: ignore[arg-type]
+    elif prompts is not None:
+        count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
+    else:
+        # The coarsest grid that all shares lie on.
+        grid = [b for b in range(1, GROUPS) if bool(np.allclose(dead.value_T * b, np.round(dead.value_T * b), atol=1e-3))]
+        count = float(min(grid, default=GROUPS))
+    size = int(np.ceil(GROUPS / max(count, 1.0)))
+    if size == 1:
+        return dead
+    mean, first = blocks(dead, size)
+    return signal_of(dead.column, dead.step_T[first], mean, bounds=dead.bounds)
+
+
+def _room(evidence: Evidence, dead: Signal) -> FloatArray:
+    """Share of live groups if all prompts of the step were equally hard: the most that the mean reward leaves room for.
+
+    Of a reward that is not a share of right answers nothing is known; then every group could be live.
+    """
+    reward = evidence.reward
+    if reward is None or reward.bounds != (0.0, 1.0):
+        return np.ones(len(dead))
+    size = evidence.group_size or 2  # the smallest group leaves the least room
+    smooth = _smoothed(reward.value_T)
+    if 2 * len(dead) > len(reward):
+        mean = np.interp(dead.step_T, reward.step_T, smooth)
+    else:
+        parts = np.split(reward.value_T, np.searchsorted(reward.step_T, dead.step_T[1:]))
+        mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
+    return np.asarray(1 - mean**size - (1 - mean) ** size)
+
+
+def _smoothed(value_T: FloatArray) -> FloatArray:
+    """Means over five rows."""
+    if value_T.size < 5:
+        return value_T
+    padded = np.pad(value_T, 2, mode="edge")
+    return np.asarray(np.convolve(padded, np.ones(5) / 5, "valid"))
+
+
+def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
+    """Rate of an event in the first quarter of the rows."""
+    return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
+
+
+def _rise_before(dead: Signal, onset: int) -> bool:
+    """Whether the dead share climbed over a stretch before, and did not jump."""
+    few = max(3, len(dead) // 10)
+    if onset < 2 * few:
+        return False
+    return dead.score(slice(0, few), slice(onset - few, onset)) > 2.0
+
+
+def _share(dead: Signal, rows: slice) -> Interval:
+    """Mean dead share of some rows, inside [0, 1]."""
+    mean = dead.mean(rows)
+    return Interval(mean.value, max(0.0, mean.low), min(1.0, mean.high))
+
+
+def _gradient(evidence: Evidence, step: int) -> str:
+    """Whether the gradient norm went to nothing with the groups."""
+    gradient = evidence.quantity("gradient_norm")
+    if gradient is None or gradient.at(step) >= len(gradient):
+        return ""
+    late = float(np.median(gradient.value_T[gradient.at(step) :]))
+    early = float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
+    return "gone" if late <= STARVED * early else "normal"
+
+
+def _all_wrong(evidence: Evidence, dead: Signal, room: FloatArray) -> Finding | None:
+    """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
+    reward = evidence.reward
+    if reward is None or reward.bounds != (0.0, 1.0) or float(reward.value_T.mean()) > STARVED:
+        return None
+    silent = (dead.value_T > 1 - STARVED) & (room < 2 * STARVED)
+    found = alarm(rare_event_factors(silent, 0.5), rate=CRITICAL)
+    if found is None or not found.lasts or float(silent.mean()) < 1 - STARVED:
+        return None
+    value = _share(dead, slice(0, len(dead)))
+    message = (
+        f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
+    )
+    advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
+    return Finding(NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"})
+
+
+def _fewer(evidence: Evidence, dead: Signal, variety: FloatArray, room: FloatArray) -> Finding | None:
+    """Report live groups that became less than half as many although the reward stands where it stood."""
+    few = max(len(variety) // 4, 4)
+    before = float(np.median(variety[:few]))
+    fewer = (variety < HALVED * before) & (room > 2 * STARVED)
+    found = alarm(rare_event_factors(fewer, 0.2), rate=CRITICAL)
+    reward = evidence.reward
+    if found is None or not found.lasts or fewer[-max(2, len(fewer) // 20) :].mean() < 0.5 or found.onset < few or reward is None:
+        return None
+    step = int(dead.step_T[found.onset])
+    row = reward.at(step)
+    moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
+    span = 1.0 if reward.bounds is not None else float(np.ptp(reward.value_T))
+    if abs(moved.value) > 0.15 * span:
+        return None  # another reward has other groups
+    value, old = _share(dead, slice(found.onset, len(dead))), float(dead.value_T[: found.onset].mean())
+    message = (
+        f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
+    )
+    advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
+    began = "rising" if _rise_before(dead, found.onset) else "jump"
+    known = {"dead": "above expectation", "dead_onset": began, "gradient": _gradient(evidence, step)}
+    return Finding(NAME, "warning", step, value, old, message, advice, known)
+
+
+def _calm(evidence: Evidence, room: FloatArray, mean: float) -> Outcome:
+    """Say what the groups are like where nothing is wrong with them."""
+    expected = evidence.groups.expected
+    excess = ""
+    if expected.known and expected.step_T.size and "neighbours" not in expected.source:
+        keep = np.isfinite(expected.value_T)
+        excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
+    known = {"dead": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
+    return Healthy(NAME, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", known)

@@ -1,0 +1,411 @@
+r"""Dynamical instability: a reward that swings ever wider or breaks down as the policy comes apart.
+
+Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
+reward falls, gradient spikes, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
+Which setting is to blame is the business of `groupwise stability`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.collapse import find_fall
+from groupwise.diagnostics.data_order import DataOrder, level_of
+from groupwise.diagnostics.dead_signal import not_finite
+from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
+from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.intervals import Interval
+
+FloatArray = NDArray[np.float64]
+NAME = "dynamical_instability"
+ADVICE = (
+    "Lower the learning rate by a factor of 3, or shorten the refresh interval (fewer updates a generation), and go back to a checkpoint "
+    "before this step; `groupwise stability RUN` says how far the setting is from the edge."
+)
+_FEWEST = 16
+# The first autocorrelations of a row tell a swing only if it comes round three times.
+_TURNS = 3
+_DOUBLED = 2.0
+# A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
+GROWS = 1.5
+# Chance of a line in white rows at which it is believed. Rows that were smoothed before they were logged are not white even after
+# averaging: kind "smoothed" of experiments/diagnosis/alarms.csv says how often they are warned of.
+LINE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One sign of instability.
+
+    Args:
+        name: a word for the verdict.
+        said: a clause.
+        step: since when, or None.
+        value: the number behind it.
+        threshold: what it is held against.
+        harm: whether it is itself harm to the reward.
+    """
+
+    name: str
+    said: str
+    step: int | None
+    value: Interval
+    threshold: float
+    harm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """A second-order autoregression of the late rows.
+
+    Args:
+        radius: spectral radius: 1 is the edge.
+        damping: damping ratio, below 0 where swings grow.
+        period: in rows.
+        p_value: chance of as strong a line in first-order noise.
+        amplitude: of the line, in units of the metric.
+        growth: late over earlier amplitude, within the late rows or against those before, whichever grew more.
+        row: of the series, where the line begins.
+    """
+
+    radius: Interval
+    damping: float
+    period: float
+    p_value: float
+    amplitude: float
+    growth: float
+    row: int
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights.
+
+    Args:
+        evidence: of the run.
+
+    Returns:
+        Critical with harm to the reward and a sign that the dynamics did it.
+    """
+    lost = not_finite(evidence, NAME)
+    if lost is not None:
+        return lost
+    reward = evidence.reward
+    if reward is None or len(reward) < _FEWEST:
+        rows = 0 if reward is None else len(reward)
+        return Unavailable(NAME, f"{rows} rows of reward are too few to tell a swing from noise", f"the reward of {_FEWEST} steps or more")
+    reward, order = level_of(reward)
+    fall = find_fall(reward)
+    step = None if fall is None else int(reward.step_T[fall.row])
+    signs = [
+        sign
+        for sign in (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
+        if sign
+    ]
+    signs_by_name = {sign.name: sign for sign in signs}
+    spikes = "spikes" if "spikes" in signs_by_name else ""
+    swings = "grow" if "scatter" in signs_by_name else "none"
+    swings = "oscillate" if "swing" in signs_by_name else swings
+    known = {"swings": swings} | ({"gradient": spikes} if spikes else {}) | ({"entropy": "rises"} if "apart" in signs_by_name else {})
+    if not signs and order is not None:
+        return _ordered(order, known)
+    if not signs:
+        return Healthy(NAME, "Neither swing nor growing scatter, and the policy holds together.", known)
+    lasting = fall is not None and fall.lasts
+    grave = {"apart", "swing", "weights", "scatter"} & set(signs_by_name)
+    grave -= set() if fall is not None else {"scatter"}
+    severity: Severity = "warning" if grave else "info"
+    if (lasting and grave) or any(sign.harm and sign.name == "swing" for sign in signs) or (lasting and len(signs) > 1):
+        severity = "critical"
+    first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
+    steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
+    since = min(steps) if steps else first.step
+    message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
+    reference = "critical slowing down, Scheffer et al. (2009); the oscillator of 2606.30789"
+    return Finding(NAME, severity, since, first.value, first.threshold, message[0].upper() + message[1:] + ".", ADVICE, known, reference)
+
+
+def swing_of(value_T: FloatArray) -> Swing | None:
+    r"""Test the last three fifths of a series for a line that first-order noise does not explain, and fit a second-order autoregression.
+
+    The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
+    three times count.
+
+    Args:
+        value_T: evenly spaced rows.
+
+    Returns:
+        The swing, whatever its p-value; None for too few rows or a constant.
+    """
+    start = len(value_T) * 2 // 5
+    size = _memory(value_T[start:])
+    late = value_T[start + (len(value_T) - start) % size :].reshape(-1, size).mean(axis=1)
+    n = len(late)
+    if n < (_FEWEST if size == 1 else 12):
+        return None
+    place = np.arange(n, dtype=float)
+    left = late - np.polyval(np.polyfit(place, late, 2), place)
+    power = float(left @ left)
+    if power <= 1e-18 * n:
+        return None
+    phi = float(np.clip((left[1:] @ left[:-1]) / power, 0.0, 0.95))
+    white = left[1:] - phi * left[:-1]
+    spectrum = np.abs(np.fft.rfft(white - white.mean())[1:]) ** 2
+    if len(spectrum) < _TURNS + 5:
+        return None
+    top, chance = _line(spectrum)
+    period = len(white) / (top + 1)
+    radius, damping = _second_order(left)
+    wave = np.exp(-2j * np.pi * place / period)
+    half = n // 2
+    amplitudes = [2 * float(np.abs((left[part] * wave[part]).mean())) for part in (slice(0, half), slice(half, n))]
+    growth = max(amplitudes[1] / max(amplitudes[0], 1e-12), max(amplitudes) / max(_amplitude(value_T[:start], period * size), 1e-12))
+    if _alternations(left, 0.35 * max(amplitudes)) < 2 * _TURNS - 2:
+        return None  # a single step or fall has a broad spectrum too, but goes up and down once
+    one_row = Interval(*(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high)))
+    return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
+
+
+def _amplitude(value_T: FloatArray, period: float) -> float:
+    """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
+    n = len(value_T)
+    if n < max(period, 4):
+        return float("inf")
+    place = np.arange(n, dtype=float)
+    left = value_T - np.polyval(np.polyfit(place, value_T, 2), place)
+    return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
+
+
+def _said(order: DataOrder) -> str:
+    """A clause on the order of the data."""
+    return f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
+
+
+def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
+    """Note a reward that comes round with the data."""
+    said = _said(order)
+    advice = (
+        "Nothing to do where prompts come in the same order every epoch or data sources take turns; shuffle them, or log each source by "
+        "itself, to see the curve. If nothing in the data has this period, a schedule may: it began before the log did."
+    )
+    share = Interval(order.share, order.share, order.share)
+    return Finding(NAME, "info", None, share, 0.0, said[0].upper() + said[1:] + ".", advice, known)
+
+
+def _alternations(left: FloatArray, level: float) -> int:
+    """How often a series goes from above a level to below its negative and back."""
+    side = np.where(left > level, 1, np.where(left < -level, -1, 0))
+    side = side[side != 0]
+    return int((np.diff(side) != 0).sum())
+
+
+def _line(spectrum: FloatArray) -> tuple[int, float]:
+    """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
+    from scipy.stats import f as variance_ratio
+
+    count, total = len(spectrum), float(spectrum.sum())
+    best = (0, 1.0)
+    for width in (1, 3):
+        sums = np.convolve(spectrum, np.ones(width), "valid")[_TURNS - 1 :]
+        place = int(sums.argmax()) + _TURNS - 1
+        power = float(sums.max())
+        ratio = (power / width) / max((total - power) / (count - width), 1e-300)
+        chance = min(1.0, 2 * count * float(variance_ratio.sf(ratio, 2 * width, 2 * (count - width))))
+        if chance < best[1]:
+            best = (place + int(spectrum[place : place + width].argmax()), chance)
+    return best
+
+
+def _memory(late_T: FloatArray) -> int:
+    """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow rows are averaged over so many.
+
+    A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
+    """
+    place = np.arange(len(late_T), dtype=float)
+    left = late_T - np.polyval(np.polyfit(place, late_T, 2), place)
+    for lag in range(1, len(late_T) // 3):
+        if float(left[lag:] @ left[:-lag]) <= 0:
+            return max(lag // 2, 1)
+    return max(len(late_T) // 6, 1)
+
+
+def _second_order(left: FloatArray) -> tuple[Interval, float]:
+    """Spectral radius with its interval, and damping ratio, of a second-order autoregression."""
+    design = np.column_stack([left[1:-1], left[:-2]])
+    solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
+    rest = left[2:] - design @ solution
+    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
+    rng = np.random.default_rng(0)
+    draws = np.vstack([solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")])
+    roots = [np.roots([1.0, -a, -b]) for a, b in draws]
+    radii = np.array([float(np.abs(root).max()) for root in roots])
+    main = roots[0][np.abs(roots[0]).argmax()]
+    logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
+    damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
+    return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping
+
+
+def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
+    """A swing at one frequency."""
+    swing = swing_of(reward.value_T)
+    if swing is None or swing.p_value > LINE:
+        return None
+    # A profile that grows or fades a little leaves lines at its own period and at whole parts of it.
+    turns = 0.0 if order is None else order.period / swing.period
+    if turns > 0.5 and abs(turns - round(turns)) < 0.1:
+        return None
+    height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
+    edge = "ever wider" if swing.growth > GROWS else "steadily"
+    said = f"the reward swings {edge} with a period of {swing.period:.3g} rows and an amplitude of {swing.amplitude:.2g}"
+    said += f" (p = {swing.p_value:.1g}, spectral radius {swing.radius.value:.3f}, damping ratio {swing.damping:.2g})"
+    return Sign("swing", said, int(reward.step_T[_swing_onset(reward, swing)]), swing.radius, 1.0, harm)
+
+
+def _swing_onset(reward: Signal, swing: Swing) -> int:
+    """The first row of a period's length from which the line at this frequency stands out of the scatter to the end."""
+    n, width = len(reward), max(int(np.ceil(swing.period)), 4)
+    value = reward.value_T
+    wave = np.exp(-2j * np.pi * np.arange(n) / swing.period)
+    count = n // width
+    strength = []
+    for block in range(count):
+        part = slice(n - (block + 1) * width, n - block * width)
+        centred = value[part] - value[part].mean()
+        strength.append(2 * float(np.abs((centred * wave[part]).mean())))
+    reference = np.sqrt(2.0) * max(float(np.median(strength)) * 0.5, reward.deviation / np.sqrt(width))
+    run = 0
+    for amplitude in strength:
+        if amplitude < reference:
+            break
+        run += 1
+    return max(0, n - max(run, 1) * width)
+
+
+def _scatter(reward: Signal) -> Sign | None:
+    """A scatter from row to row that grew beyond what the changing level explains."""
+    n = len(reward)
+    if n < 40:
+        return None
+    second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
+    scales = [np.ones(n - 2)]
+    if reward.bounds == (0.0, 1.0):
+        level = np.convolve(np.pad(reward.value_T, 5, mode="edge"), np.ones(11) / 11, "valid")[1:-1]
+        scales.append(np.maximum(level * (1 - level), 0.01))
+    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
+    pairs = [((second**2 / scale)[: n // 2].mean(), (second**2 / scale)[-max(n // 5, 8) :].mean()) for scale in scales]
+    before, after = min(((float(a), float(b)) for a, b in pairs), key=lambda pair: pair[1] / max(pair[0], 1e-300))
+    late_count, early_count = max(n // 5, 8), n // 2
+    # A reward without a known range scatters more the more of it there is.
+    grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
+    if before <= 0 or grew:
+        return None
+    from scipy.stats import f as variance_ratio
+
+    # Second differences of white noise correlate: 35/18 of them count as one.
+    freedom = [max(len(part) * 18 / 35, 1.0) for part in (range(late_count), range(early_count))]
+    ratio = after / before
+    low, high = (ratio / float(variance_ratio.ppf(p, *freedom)) for p in (0.975, 0.025))
+    if float(variance_ratio.sf(ratio, *freedom)) > CRITICAL or low < _DOUBLED:
+        return None
+    return Sign(
+        "scatter",
+        f"the scatter from row to row has grown {ratio:.2g} times in variance",
+        int(reward.step_T[-late_count]),
+        Interval(ratio, low, high),
+        _DOUBLED,
+    )
+
+
+def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
+    """An entropy that rose to twice what it was, at the time of a fall or to the end."""
+    entropy = evidence.quantity("entropy")
+    if entropy is None or len(entropy) < _FEWEST:
+        return None
+    n, few = len(entropy), max(4, len(entropy) // 8)
+    usual = float(np.median(entropy.value_T[: max(n // 3, few)] if fell is None else entropy.value_T[: max(entropy.at(fell), few)]))
+    # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is a warning at most, and has to last.
+    times = 2.0 if fell is not None else 4.0
+    high = entropy.value_T > times * max(usual, 1e-9)
+    near = slice(0, n) if fell is None else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
+    found = alarm(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
+    if fell is not None and high[near].sum() >= 3:
+        row = near.start + int(np.argmax(high[near]))
+    elif fell is None and found is not None and found.lasts:
+        row = found.onset
+    else:
+        return None
+    peak = float(np.median(entropy.value_T[row : row + few]))
+    rows = entropy.value_T[row : row + few] / max(usual, 1e-9)
+    value = Interval(peak / max(usual, 1e-9), float(rows.min()), float(rows.max()))
+    meanwhile = " as the reward fell" if fell is not None else ""
+    times_range = f"{rows.min():.2g} to {rows.max():.2g} times"
+    said = f"the entropy rose from {usual:.2g} to {peak:.2g} nats a token{meanwhile} (range of the rows: {times_range})"
+    return Sign("apart", said, int(entropy.step_T[row]), value, times)
+
+
+def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
+    """Gradient norms far above the usual, more often than a heavy tail gives, or just before a fall."""
+    gradient = evidence.quantity("gradient_norm")
+    if gradient is None:
+        return None
+    positive = gradient.value_T > 0
+    logs = np.log(gradient.value_T[positive])
+    if logs.size < _FEWEST:
+        return None
+    # Middle and width of the rows before the fall, or of the first half.
+    step = gradient.step_T[positive]
+    calm = logs[step < fell] if fell is not None and (step < fell).sum() >= 8 else logs[: max(logs.size // 2, 8)]
+    middle = float(np.median(calm))
+    width = max(1.4826 * float(np.median(np.abs(calm - middle))), 0.2)
+    high = logs > middle + max(5 * width, np.log(5.0))
+    found = alarm(rare_event_factors(high, 0.05, 0.4), rate=CRITICAL)
+    # One spike of a hundred times the usual is none of any tail either.
+    if found is None and not bool((logs > middle + max(8 * width, np.log(100.0))).any()):
+        return None
+    times = np.exp(logs[high] - middle)
+    value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
+    return Sign(
+        "spikes",
+        f"the gradient norm spiked {int(high.sum())} times, to {times.max():.2g} times its median",
+        int(step[np.argmax(high)]),
+        value,
+        float(np.exp(max(5 * width, np.log(5.0)))),
+    )
+
+
+def _weights(evidence: Evidence) -> Sign | None:
+    """Importance weights that leave few effective samples, or a second moment that grew."""
+    for signal in evidence.matching(r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"):
+        share = signal.value_T if signal.value_T.max() <= 1.0 + 1e-9 else signal.value_T / signal.value_T.max()
+        low = share < 0.5
+        found = alarm(rare_event_factors(low, 0.2), rate=CRITICAL)
+        if found is not None and found.lasts:
+            value = Interval(float(share[found.onset :].mean()), float(share[found.onset :].min()), float(share[found.onset :].max()))
+            said = f"the importance weights leave {100 * value.value:.0f} % of the samples effective"
+            return Sign("weights", said, int(signal.step_T[found.onset]), value, 0.5)
+    clipped = evidence.quantity("clip_ratio")
+    if clipped is not None and len(clipped) >= _FEWEST:
+        usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
+        found = alarm(rare_event_factors(clipped.value_T > max(3 * usual, 0.2), 0.2), rate=CRITICAL)
+        if found is not None and found.lasts:
+            value = clipped.mean(slice(found.onset, None))
+            said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
+            return Sign("weights", said, int(clipped.step_T[found.onset]), value, max(3 * usual, 0.2))
+    for signal in evidence.matching(r".*(chi2_(token|seq)|ratio_var|second_moment).*"):
+        found = alarm(rare_event_factors(signal.value_T > 1.0, 0.2), rate=CRITICAL)
+        if found is not None and found.lasts:
+            part = signal.value_T[found.onset :]
+            value = Interval(float(part.mean()), float(part.min()), float(part.max()))
+            return Sign(
+                "weights",
+                f"the second moment of the importance weights, {signal.column}, is {value.value:.2g}",
+                int(signal.step_T[found.onset]),
+                value,
+                1.0,
+            )
+    return None

@@ -1,0 +1,143 @@
+r"""Tests that may look after every row: e-processes, and where a change began.
+
+A factor $f_t \ge 0$ with $E[f_t \mid \text{past}] \le 1$ in health is a fair bet against it; the product from row $j$ on is a
+supermartingale, and so is the mixture over all starts
+
+$$E_t = \frac1n\sum_{j \le t}\prod_{s=j}^{t} f_s + \frac{n-t}{n}.$$
+
+By Ville's inequality $P(\exists t: E_t \ge 1/\alpha) \le \alpha$ over the whole run, with rows that depend on each
+other as long as the bound on the conditional mean holds. A null rate or a horizon taken from the same log is outside it.
+It knows no metric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.
+CRITICAL = 0.005
+WARNING = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An e-process that crossed its threshold.
+
+    Args:
+        row: the first row at which it stood above.
+        onset: the row from which the evidence counted, by maximum likelihood.
+        evidence: the largest value.
+        lasts: whether it still stood above at the last row.
+    """
+
+    row: int
+    onset: int
+    evidence: float
+    lasts: bool
+
+
+def change_evidence(log_factor_T: FloatArray) -> FloatArray:
+    r"""Logarithm of the e-process of a change at an unknown row.
+
+    $M_t = (M_{t-1} + 1/n) f_t$, $E_t = M_t + (n-t)/n$.
+
+    Args:
+        log_factor_T: logarithms of the factors; 0 where nothing is bet.
+
+    Returns:
+        $\log E_t$, shape (T,).
+
+    Example:
+        >>> bool(change_evidence(np.full(20, np.log(0.9))).max() <= 0), bool(change_evidence(np.full(20, np.log(3.0)))[-1] > 10)
+        (True, True)
+
+    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024), e-detectors; the horizon n is ours.
+    """
+    n = len(log_factor_T)
+    out = np.empty(n)
+    running = -np.inf
+    for t, log_factor in enumerate(log_factor_T):
+        running = np.logaddexp(running, -np.log(n)) + log_factor
+        waiting = np.log((n - t - 1) / n) if t < n - 1 else -np.inf
+        out[t] = np.logaddexp(running, waiting)
+    return out
+
+
+def alarm(log_factor_T: FloatArray, *, rate: float) -> Alarm | None:
+    """Look for a change at an unknown row.
+
+    Args:
+        log_factor_T: logarithms of the factors.
+        rate: false-alarm rate over the whole run.
+
+    Returns:
+        The alarm with the onset of its last stretch, or None.
+
+    Example:
+        >>> alarm(np.log([0.5] * 10 + [3.0] * 10), rate=0.01).onset
+        10
+    """
+    if not len(log_factor_T):
+        return None
+    log_evidence = change_evidence(log_factor_T)
+    above = np.flatnonzero(log_evidence >= -np.log(rate))
+    if not above.size:
+        return None
+    last = int(above[-1])
+    return Alarm(
+        int(above[0]), start_of(log_factor_T[: last + 1]), float(np.exp(min(log_evidence.max(), 700.0))), last == len(log_evidence) - 1
+    )
+
+
+def start_of(log_factor_T: FloatArray) -> int:
+    """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset.
+
+    Example:
+        >>> start_of(np.array([-1.0, 2.0, -1.0, 1.0, 1.0]))
+        1
+    """
+    backwards = np.cumsum(log_factor_T[::-1])
+    # Of several the last: rows on which nothing was bet are no part of it.
+    return len(log_factor_T) - 1 - int(np.argmax(backwards))
+
+
+def rare_event_factors(event_T: NDArray[np.bool_], usual: float, changed: float = 0.9) -> FloatArray:
+    r"""Log factors against "the event has at most this chance at each row, whatever came before".
+
+    $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance up to $q$.
+
+    Args:
+        event_T: whether it happened.
+        usual: q, the largest chance in health, between 0 and 1.
+        changed: q', the chance that is bet on, above q.
+
+    Returns:
+        Logarithms, shape (T,).
+
+    Example:
+        >>> rare_event_factors(np.array([True, False]), 0.2).round(3).tolist()
+        [1.504, -2.079]
+    """
+    return np.asarray(np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))), dtype=np.float64)
+
+
+def shift_factors(score_T: FloatArray, *, drift: float) -> FloatArray:
+    r"""Log factors against "the standardised rows have mean at most 0", for normal rows: $\delta z - \delta^2/2$.
+
+    Args:
+        score_T: rows over their standard deviation.
+        drift: the mean bet on, in standard deviations.
+
+    Returns:
+        Logarithms, shape (T,).
+
+    Example:
+        >>> shift_factors(np.array([0.0, 2.0]), drift=1.0).tolist()
+        [-0.5, 1.5]
+    """
+    return np.asarray(drift * score_T - drift**2 / 2)

@@ -1,0 +1,290 @@
+r"""A run as the checks see it: metrics by quantity, their noise, and changes between stretches with intervals.
+
+The noise of a stretch's mean comes from the rows themselves, at whatever scale it is largest: the mean of L rows has variance
+$\max_L L\,v_L/m$ over m rows, $v_L$ from second differences of block means, by the median. That covers window means, smoothed exports
+and slow noise alike; a trend drops out, and a jump touches few differences. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import MissingMetricError
+from groupwise.groups import GroupEvidence, group_evidence
+from groupwise.intervals import Interval
+from groupwise.record import RunRecord
+from groupwise.series import MetricSeries, metric_series
+
+FloatArray = NDArray[np.float64]
+# Median of the square of a standard normal, and the variance of a second difference of white noise.
+_MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
+# A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
+_QUANTILE = 1.96
+FEWEST_ROWS = 8
+# Of reward functions: numbers that are computed from others.
+_DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One metric with its noise.
+
+    Args:
+        column: the log's own key.
+        step_T: steps at which it has a value.
+        value_T: the values.
+        deviation: standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m).
+        scatter: standard deviation from one row to the next alone, without slow noise.
+        bounds: range it cannot leave, or None.
+    """
+
+    column: str
+    step_T: NDArray[np.int64]
+    value_T: FloatArray
+    deviation: float
+    scatter: float
+    bounds: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.value_T.size)
+
+    def mean(self, rows: slice) -> Interval:
+        """Return the mean of some rows with its 95 % interval."""
+        part = self.value_T[rows]
+        half = float(_QUANTILE * self.deviation / np.sqrt(max(part.size, 1)))
+        value = float(part.mean()) if part.size else float("nan")
+        low, high = self.bounds if self.bounds is not None else (-np.inf, np.inf)
+        return Interval(value, max(value - half, low), min(value + half, high))
+
+    def change(self, early: slice, late: slice) -> Interval:
+        """Return the later mean minus the earlier with its 95 % interval."""
+        first, last = self.value_T[early], self.value_T[late]
+        if not first.size or not last.size:
+            return Interval(float("nan"), -np.inf, np.inf)
+        value = float(last.mean() - first.mean())
+        half = float(_QUANTILE * self.deviation * np.sqrt(1 / first.size + 1 / last.size))
+        return Interval(value, value - half, value + half)
+
+    def score(self, early: slice, late: slice) -> float:
+        """Return the change over its standard error; 0 where there is none."""
+        found = self.change(early, late)
+        error = (found.high - found.low) / (2 * _QUANTILE)
+        if not np.isfinite(found.value) or found.value == 0:
+            return 0.0
+        return float(found.value / error) if error > 0 else float(np.sign(found.value) * np.inf)
+
+    def at(self, step: float) -> int:
+        """Return the first row at or after a step."""
+        return int(np.searchsorted(self.step_T, step))
+
+
+def signal_of(
+    column: str,
+    step_T: NDArray[np.int64],
+    value_T: FloatArray,
+    *,
+    sampling: float = 0.0,
+    bounds: tuple[float, float] | None = None,
+) -> Signal:
+    """Make a signal of rows, with its noise from the rows themselves.
+
+    Args:
+        column: its name.
+        step_T: steps.
+        value_T: values, all finite.
+        sampling: standard deviation that sampling alone explains; the noise is never below it.
+        bounds: range that the metric cannot leave, where known.
+
+    Returns:
+        The signal.
+    """
+    # Where most rows are one number the median sees no scatter, and the rare others still are no level.
+    rare = 0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE)) if value_T.size >= 3 else 0.0
+    whole, rows = max(long_run_deviation(value_T), sampling), max(_at_scale(value_T, 1), sampling, rare)
+    return Signal(column, step_T, value_T, whole, rows, bounds)
+
+
+def long_run_deviation(value_T: FloatArray) -> float:
+    """Return the standard deviation of one row's noise that explains the scatter of block means at every scale.
+
+    Args:
+        value_T: rows.
+
+    Returns:
+        0 for a constant series or fewer than five rows.
+
+    Example:
+        >>> noise = np.random.default_rng(0).standard_normal(2000)
+        >>> smooth = np.convolve(noise, np.ones(20) / 20, "valid")
+        >>> bool(0.9 < long_run_deviation(noise) < 1.4), bool(0.7 < long_run_deviation(smooth) < 1.6)
+        (True, True)
+    """
+    best, size = 0.0, 1
+    while value_T.size // size >= (10 if size > 1 else 5):
+        best = max(best, _at_scale(value_T, size))
+        size *= 2
+    return best
+
+
+def _at_scale(value_T: FloatArray, size: int) -> float:
+    """Standard deviation of one row's noise from the means of blocks of a size."""
+    if value_T.size // size < 3:
+        return 0.0
+    blocks = value_T[value_T.size % size :].reshape(-1, size).mean(axis=1)
+    second = blocks[2:] - 2 * blocks[1:-1] + blocks[:-2]
+    return float(np.sqrt(size * float(np.median(second**2)) / (_SECOND_DIFFERENCE * _MEDIAN_SQUARE)))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run with its signals, each made once.
+
+    Args:
+        record: the run.
+    """
+
+    record: RunRecord
+
+    @cached_property
+    def reward(self) -> Signal | None:
+        """The training reward; in the absence of a total the share of positive completions."""
+        for name in ("reward", "positive_share"):
+            try:
+                series = metric_series(self.record, name)
+            except MissingMetricError:
+                continue
+            known = self.record.meaning(series.metric)
+            if series.value_T.size and (known is None or not known.unavailable):
+                return _of_series(series, alone=len(self.functions) < 2)
+        return None
+
+    @cached_property
+    def held_out(self) -> Signal | None:
+        """The evaluation reward, or else the accuracy on a validation set."""
+        for meaning in self.record.meanings:
+            if meaning.quantity.startswith("eval/reward") and not meaning.unavailable and "std" not in meaning.quantity:
+                found = self._column(meaning.column)
+                if found is not None and len(found) >= 3:
+                    return found
+        pattern = re.compile(
+            r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
+        )
+        for column in self.record.metrics():
+            if pattern.fullmatch(column) and "std" not in column and (found := self._column(column)) is not None and len(found) >= 3:
+                return found
+        return None
+
+    @cached_property
+    def functions(self) -> Mapping[str, Signal]:
+        """The reward functions by name, where there are two or more, or one that is not the total."""
+        found: dict[str, Signal] = {}
+        for column in self.record.metrics():
+            meaning = self.record.meaning(column)
+            name = ""
+            if meaning is not None and meaning.quantity.startswith("reward/"):
+                name = meaning.quantity.removeprefix("reward/")
+                name = "" if _DERIVED.search(name) else name
+            elif meaning is None:
+                match = re.fullmatch(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?", column)
+                name = match[1] if match and not _DERIVED.search(match[1]) else ""
+            signal = self._column(column) if name else None
+            if signal is not None:
+                found.setdefault(name, signal)
+        return {name: signal for name, signal in found.items() if name not in ("total_reward", "total", "reward")}
+
+    def quantity(self, name: str) -> Signal | None:
+        """Return a canonical quantity as a signal, or None where it is not in the log or carries nothing."""
+        best: Signal | None = None
+        for meaning in self.record.meanings:
+            if meaning.quantity == name and not meaning.unavailable:
+                found = self._column(meaning.column)
+                if found is not None and (best is None or len(found) > len(best)):
+                    best = found
+        return best
+
+    def matching(self, pattern: str) -> list[Signal]:
+        """Return the columns whose whole names match a regular expression, whatever the case."""
+        rule = re.compile(pattern, re.IGNORECASE)
+        found = [self._column(column) for column in self.record.metrics() if rule.fullmatch(column)]
+        return [signal for signal in found if signal is not None]
+
+    @cached_property
+    def groups(self) -> GroupEvidence:
+        """What the groups say: dead shares, expectation, spread."""
+        return group_evidence(self.record)
+
+    @cached_property
+    def group_size(self) -> int | None:
+        """Rollouts of a group, from the settings or the rollouts."""
+        stated = self.record.config.value("group_size")
+        if stated is not None:
+            return int(stated)
+        rollouts = self.record.rollouts
+        if rollouts is None:
+            return None
+        sizes = rollouts.group_by("step", "prompt_id").len()["len"]
+        return int(sizes.median()) if len(sizes) and sizes.median() and int(sizes.median()) > 1 else None  # type: ignore[arg-type]
+
+    def setting(self, name: str) -> Any:
+        """Return a setting of the run, or None."""
+        return self.record.config.value(name)
+
+    def _column(self, column: str) -> Signal | None:
+        """Return a column as a signal; None with fewer than two values."""
+        rows = self.record.steps.filter(pl.col(column).is_not_null() & pl.col(column).is_finite())
+        if len(rows) < 2:
+            return None
+        value = rows[column].to_numpy().astype(float)
+        bounds = (0.0, 1.0) if meaning_is_share(self.record, column) else None
+        return signal_of(column, rows["step"].to_numpy().astype(np.int64), value, bounds=bounds)
+
+
+def meaning_is_share(record: RunRecord, column: str) -> bool:
+    """Return whether a column is a share by what it means."""
+    meaning = record.meaning(column)
+    return meaning is not None and meaning.quantity in ("dead_group_share", "truncated_share", "positive_share")
+
+
+def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
+    """Turn a metric series into a signal; its noise is never below what sampling alone explains.
+
+    Values between 0 and 1 tell the range of a reward only where it is no sum of several reward functions.
+    """
+    sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
+    bounds = series.bounds
+    if (
+        alone
+        and bounds is None
+        and series.value_T.size
+        and series.value_T.min() >= 0
+        and series.value_T.max() <= 1
+        and series.healthy == "up"
+    ):
+        bounds = (0.0, 1.0)
+    return signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
+
+
+def blocks(signal: Signal, size: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return means of neighbouring rows that do not overlap, and the first row of each.
+
+    Args:
+        signal: the metric.
+        size: rows a block; the first rows that fill none are put into the first block.
+
+    Returns:
+        Means and first rows.
+    """
+    count = max(len(signal) // size, 1)
+    edges = np.linspace(0, len(signal), count + 1).astype(int)
+    means = np.array([signal.value_T[a:b].mean() for a, b in pairwise(edges.tolist())])
+    return means, edges[:-1]

@@ -1,0 +1,306 @@
+r"""From what the checks saw to the cause: probabilities, or the two that cannot be told apart and what to log to tell them.
+
+The five causes by the table of the theory page, each cell a probability; what is not logged drops out. $P(c \mid e) \propto \prod_f
+P(e_f \mid c)$ with equal priors. The cells are judgements, stated here, and checked by the confusion matrix of experiments/diagnosis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from groupwise.diagnostics.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
+
+CAUSES = ("verifier_failure", "reward_hacking", "advantage_degeneracy", "policy_concentration", "dynamical_instability")
+# Below this the two most probable causes are named and none is chosen.
+SURE = 0.8
+
+_OTHER = "none of these"
+# P(value | cause), in the order of CAUSES and then of none of them. A value of 0.02 says "hardly ever"; only ratios within a row count.
+FEATURES: Mapping[str, Mapping[str, tuple[float, float, float, float, float, float]]] = {
+    "drop": {
+        "none": (0.10, 0.9, 0.9, 0.9, 0.7, 0.9),
+        "constant at once": (0.70, 0.01, 0.01, 0.01, 0.02, 0.02),
+        "constant throughout": (0.50, 0.05, 0.50, 0.10, 0.02, 0.1),
+        "part at once": (0.40, 0.02, 0.02, 0.02, 0.10, 0.05),
+        "failures logged": (0.50, 0.05, 0.02, 0.02, 0.02, 0.05),
+        "ties broken": (0.20, 0.05, 0.05, 0.01, 0.01, 0.05),
+    },
+    "fall": {
+        "none": (0.15, 0.85, 0.9, 0.85, 0.35, 0.9),
+        "lasting": (0.60, 0.03, 0.02, 0.03, 0.40, 0.02),
+        "recovered": (0.10, 0.03, 0.02, 0.02, 0.20, 0.05),
+        "partial": (0.20, 0.05, 0.05, 0.05, 0.20, 0.1),
+        "function": (0.20, 0.30, 0.03, 0.10, 0.20, 0.05),
+        "answers": (0.02, 0.15, 0.05, 0.60, 0.15, 0.02),
+    },
+    "behaviour": {"unchanged": (0.90, 0.5, 0.7, 0.3, 0.15, 0.5), "changed": (0.10, 0.5, 0.3, 0.7, 0.85, 0.5)},
+    "held_out": {
+        "follows": (0.5, 0.03, 0.8, 0.7, 0.7, 0.8),
+        "flat": (0.2, 0.60, 0.2, 0.3, 0.1, 0.1),
+        "falls": (0.1, 0.50, 0.02, 0.05, 0.15, 0.05),
+    },
+    "components": {"part": (0.05, 0.60, 0.05, 0.10, 0.05, 0.1)},
+    "dead": {
+        "as expected": (0.6, 0.85, 0.05, 0.25, 0.7, 0.8),
+        "explained by the reward": (0.7, 0.15, 0.05, 0.25, 0.5, 0.3),
+        "above expectation": (0.1, 0.03, 0.90, 0.60, 0.05, 0.03),
+        "all wrong": (0.5, 0.02, 0.60, 0.02, 0.05, 0.05),
+    },
+    "dead_onset": {
+        "throughout": (0.1, 0.1, 0.5, 0.2, 0.1, 0.3),
+        "jump": (0.5, 0.1, 0.6, 0.1, 0.3, 0.1),
+        "rising": (0.1, 0.1, 0.2, 0.7, 0.1, 0.1),
+    },
+    "gradient": {
+        "gone": (0.3, 0.05, 0.9, 0.6, 0.1, 0.1),
+        "normal": (0.3, 0.9, 0.1, 0.3, 0.4, 0.8),
+        "spikes": (0.1, 0.05, 0.02, 0.02, 0.6, 0.1),
+    },
+    "entropy": {
+        "normal": (0.9, 0.7, 0.9, 0.05, 0.4, 0.8),
+        "spent at the top": (0.1, 0.2, 0.1, 0.1, 0.05, 0.3),
+        "gone": (0.05, 0.2, 0.05, 0.90, 0.05, 0.1),
+        "rises": (0.05, 0.05, 0.02, 0.02, 0.55, 0.1),
+    },
+    "swings": {
+        "none": (0.8, 0.9, 0.9, 0.9, 0.3, 0.9),
+        "grow": (0.2, 0.1, 0.05, 0.05, 0.5, 0.1),
+        "oscillate": (0.03, 0.03, 0.02, 0.02, 0.6, 0.02),
+    },
+    "trend": {"up": (0.3, 0.8, 0.2, 0.3, 0.3, 0.5), "flat": (0.2, 0.1, 0.8, 0.6, 0.3, 0.5), "down": (0.6, 0.05, 0.1, 0.1, 0.5, 0.2)},
+    "numbers": {"not finite": (0.02, 0.02, 0.02, 0.02, 0.9, 0.02)},
+    "length": {"runaway": (0.1, 0.3, 0.1, 0.2, 0.4, 0.3)},
+}
+# What a check says where its cause holds, and where another does.
+OWN: Mapping[str, tuple[float, float]] = {"critical": (0.7, 0.05), "warning": (0.5, 0.1), "info": (0.3, 0.3), "healthy": (0.2, 0.8)}
+LOG_FOR = {
+    "behaviour": "entropy and completion length",
+    "held_out": "a reward on held-out prompts",
+    "dead": "the share of groups whose rewards are all equal, or the completions with their rewards",
+    "entropy": "the entropy of the policy",
+    "gradient": "the gradient norm",
+    "components": "each reward function by itself",
+}
+# What follows from a cause and is no second one.
+_FOLLOWS: Mapping[str, frozenset[str]] = {
+    "verifier_failure": frozenset({"advantage_degeneracy", "dynamical_instability"}),
+    "policy_concentration": frozenset({"advantage_degeneracy"}),
+    "dynamical_instability": frozenset({"advantage_degeneracy", "policy_concentration"}),
+    "reward_hacking": frozenset(),
+    "advantage_degeneracy": frozenset(),
+}
+
+
+# Columns that several features are read off: together they count as one.
+SOURCES: Mapping[str, str] = {
+    "drop": "reward",
+    "fall": "reward",
+    "swings": "reward",
+    "trend": "reward",
+    "dead": "groups",
+    "dead_onset": "groups",
+}
+# Fewer answers than this, or no usable reward, and nothing is said.
+FEWEST_CHECKS = 3
+DEAD = (
+    "Cannot tell between verifier failure and advantage degeneracy (the task is too hard, or all rollouts of a prompt are the same): log "
+    "the completions with their rewards, and grade some by hand."
+)
+
+
+def enough(outcomes: Sequence[Outcome]) -> bool:
+    """Return whether enough could be looked at to call a run healthy: a usable reward, and three checks.
+
+    Args:
+        outcomes: one a check.
+
+    Returns:
+        False where the check of the verifier could not look, which needs the reward alone.
+    """
+    looked = [outcome for outcome in outcomes if not isinstance(outcome, Unavailable)]
+    return len(looked) >= FEWEST_CHECKS and any(outcome.check == "verifier_failure" for outcome in looked)
+
+
+def conclude(run: str, outcomes: Sequence[Outcome]) -> Diagnosis:
+    """Put outcomes together.
+
+    Args:
+        run: its name.
+        outcomes: one a check.
+
+    Returns:
+        The diagnosis. Healthy where no finding is a warning or worse.
+    """
+    findings = tuple(
+        sorted((o for o in outcomes if isinstance(o, Finding)), key=lambda f: (-SEVERITIES.index(f.severity), f.since_step or 0))
+    )
+    healthy = tuple(o for o in outcomes if isinstance(o, Healthy))
+    missing = tuple(o for o in outcomes if isinstance(o, Unavailable))
+    serious = [finding for finding in findings if finding.severity != "info"]
+    if not serious and not enough(outcomes):
+        return Diagnosis(run, "undetermined", _too_little(outcomes, missing), (), findings, healthy, missing)
+    if not serious:
+        return Diagnosis(run, "healthy", _calm(healthy, missing), (), findings, healthy, missing)
+    facts = facts_of(outcomes)
+    if any(finding.evidence.get("drop") == "constant throughout" for finding in serious):
+        causes = probabilities({"drop": "constant throughout"})
+        findings = (_advised(findings[0], DEAD), *findings[1:])
+        return Diagnosis(run, "undetermined", DEAD, causes, findings, healthy, missing)
+    causes = probabilities(facts, outcomes)
+    own = _independent(serious)
+    if len(own) > 1:
+        named = " and ".join(_words(finding.check) for finding in own)
+        return Diagnosis(run, "several", f"Several things are wrong: {named}.", causes, findings, healthy, missing)
+    if facts.pop("rate", "") == "zero":
+        return Diagnosis(run, "undetermined", "Nothing is learnt: the learning rate is 0.", (), findings, healthy, missing)
+    first, second = causes[0], causes[1]
+    if first.probability >= SURE and _pointed(serious, first.cause):
+        return Diagnosis(
+            run, first.cause, f"Most probably {_words(first.cause)} ({first.probability:.0%}).", causes, findings, healthy, missing
+        )
+    told = _cannot_tell(first, second, facts, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
+    findings = tuple(_advised(finding, told) if finding is findings[0] else finding for finding in findings)
+    return Diagnosis(run, "undetermined", told, causes, findings, healthy, missing)
+
+
+def facts_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Collect the facts of all checks; of one feature the first that is no "normal" or "none" stands.
+
+    Args:
+        outcomes: one a check.
+
+    Returns:
+        Feature -> value.
+    """
+    facts: dict[str, str] = {}
+    order = {"entropy": ("rises", "gone", "spent at the top", "normal"), "gradient": ("spikes", "gone", "normal")}
+    for outcome in outcomes:
+        for feature, value in outcome.evidence.items():
+            if not value:
+                continue
+            rank = order.get(feature, ())
+            if feature not in facts or (value in rank and rank.index(value) < rank.index(facts[feature])):
+                facts[feature] = value
+    return facts
+
+
+def probabilities(facts: Mapping[str, str], outcomes: Sequence[Outcome] = ()) -> tuple[Cause, ...]:
+    """Return the five causes with their probabilities, most probable first.
+
+    Args:
+        facts: feature -> value.
+        outcomes: of the checks; what a cause's own check said counts beside the facts.
+
+    Returns:
+        What they lack to 1 is the probability of none of them.
+
+    Example:
+        >>> probabilities({"drop": "constant at once", "behaviour": "unchanged"})[0].cause
+        'verifier_failure'
+    """
+    names = (*CAUSES, _OTHER)
+    logs = [0.0] * len(names)
+    for cells in _telling_cells(facts):
+        logs = [total + math.log(cell) for total, cell in zip(logs, cells, strict=True)]
+    for outcome in outcomes:
+        if outcome.check in CAUSES and not isinstance(outcome, Unavailable):
+            own, other = OWN["healthy" if isinstance(outcome, Healthy) else outcome.severity]
+            logs = [total + math.log(own if name == outcome.check else other) for name, total in zip(names, logs, strict=True)]
+    top = max(logs)
+    weights = [math.exp(total - top) for total in logs]
+    causes = [Cause(name, weight / sum(weights)) for name, weight in zip(CAUSES, weights, strict=False)]
+    return tuple(sorted(causes, key=lambda cause: -cause.probability))
+
+
+def _telling_cells(facts: Mapping[str, str]) -> list[tuple[float, ...]]:
+    """Of each source the cells of the fact that tells most, so that one column counts once."""
+    chosen: dict[str, tuple[float, ...]] = {}
+    for feature, value in facts.items():
+        cells = FEATURES.get(feature, {}).get(value)
+        source = SOURCES.get(feature, feature)
+        if cells is not None and (source not in chosen or max(cells) / min(cells) > max(chosen[source]) / min(chosen[source])):
+            chosen[source] = cells
+    return list(chosen.values())
+
+
+def telling(first: str, second: str, facts: Mapping[str, str]) -> str | None:
+    """Return the feature not yet known that tells two causes apart best, by the expected log likelihood ratio.
+
+    Args:
+        first: one cause.
+        second: the other.
+        facts: what is known.
+
+    Returns:
+        Its name, or None where everything is known.
+    """
+    one, other = CAUSES.index(first), CAUSES.index(second)
+    best: tuple[float, str] | None = None
+    for feature in LOG_FOR:
+        if feature in facts:
+            continue
+        cells = FEATURES[feature].values()
+        gain = sum((cell[one] - cell[other]) * math.log(cell[one] / cell[other]) for cell in cells)
+        if best is None or gain > best[0]:
+            best = (gain, feature)
+    return None if best is None else best[1]
+
+
+def _independent(serious: Sequence[Finding]) -> list[Finding]:
+    """Critical findings of different causes, without those that follow from another that came no later than a little after."""
+    own = [finding for finding in serious if finding.check in CAUSES and finding.severity == "critical"]
+    return [
+        finding
+        for finding in own
+        if not any(finding.check in _FOLLOWS[other.check] and _before(other, finding) for other in own if other is not finding)
+    ]
+
+
+def _before(cause: Finding, finding: Finding) -> bool:
+    """Whether one came no later than another, or a little after: onsets are known to a tenth."""
+    since = finding.since_step or 0
+    return (cause.since_step or 0) <= since + max(10, since // 10)
+
+
+def _too_little(outcomes: Sequence[Outcome], missing: Sequence[Unavailable]) -> str:
+    """Say that too little could be looked at, and why."""
+    reasons = "; ".join(dict.fromkeys(item.reason for item in missing))
+    return (
+        f"Too little can be looked at: {len(outcomes) - len(missing)} of {len(outcomes)} checks could. {reasons[:1].upper()}{reasons[1:]}."
+    )
+
+
+def _pointed(serious: Sequence[Finding], cause: str) -> bool:
+    """Whether a finding speaks of the cause itself, or of a collapse that it explains."""
+    checks = {finding.check for finding in serious}
+    return cause in checks or bool(checks & {"collapse"})
+
+
+def _cannot_tell(first: Cause, second: Cause, facts: Mapping[str, str], *, pointed: bool) -> str:
+    """Say which two causes remain and what would tell them apart."""
+    if not pointed or first.probability + second.probability < 0.5:
+        return "None of the five causes explains it: what was found stands by itself."
+    feature = telling(first.cause, second.cause, facts)
+    log = f": log {LOG_FOR[feature]}" if feature is not None else ": read the completions from before and after"
+    return (
+        f"Cannot tell between {_words(first.cause)} ({first.probability:.0%}) and {_words(second.cause)} ({second.probability:.0%}){log}."
+    )
+
+
+def _advised(finding: Finding, told: str) -> Finding:
+    """Add to the worst finding's advice what would settle the cause."""
+    from dataclasses import replace
+
+    return replace(finding, advice=f"{finding.advice} {told}")
+
+
+def _calm(healthy: Sequence[Healthy], missing: Sequence[Unavailable]) -> str:
+    """Say that nothing was found, and how much was looked at."""
+    looked = f"{len(healthy)} of {len(healthy) + len(missing)} checks could look" if missing else "all checks could look"
+    return f"No failure found; {looked}."
+
+
+def _words(cause: str) -> str:
+    """A check's name as words."""
+    return cause.replace("_", " ")

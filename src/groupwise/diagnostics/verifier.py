@@ -1,0 +1,297 @@
+"""Verifier failure: the reward becomes a constant at once, or part of it, while the answers go on as before.
+
+It is looked for first, because it looks like dynamics. A constant at the top that a run grew into is success and no failure; a fall
+spread over many rows, with answers that change, is a collapse. It grades no answer itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.data_order import level_of
+from groupwise.diagnostics.dead_signal import constant_reward
+from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, long_run_deviation
+from groupwise.intervals import Interval, wilson
+
+FloatArray = NDArray[np.float64]
+NAME = "verifier_failure"
+# Of a two-sided 95 % interval.
+_QUANTILE = 1.96
+LOG = "the completions with their rewards, and a count of the reward function's exceptions, timeouts and failed parses"
+ADVICE = (
+    "Run the reward function by hand on completions of this step. Usual reasons: a timeout or an exception that returns 0, an answer "
+    "format that the parser no longer finds, a worker or service that is down. Nothing learnt since is worth keeping."
+)
+_FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A stretch of rows that are all one number, to the end of the log.
+
+    Args:
+        row: its first.
+        value: the number.
+        before: mean of the rows before.
+        abrupt: whether the rows just before it still stood where they used to.
+    """
+
+    row: int
+    value: float
+    before: float
+    abrupt: bool
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for a reward that is one number, for a drop at once, for ties broken by nearly nothing, and for logged failures.
+
+    Args:
+        evidence: of the run.
+
+    Returns:
+        Critical where the reward, or one of its functions, became a constant at once and stayed it.
+    """
+    reward = evidence.reward
+    if reward is None:
+        return Unavailable(NAME, "the log has no reward", "the mean reward of every step")
+    if len(reward) < FEWEST_ROWS:
+        return Unavailable(NAME, f"{len(reward)} rows are too few", LOG)
+    dead = constant_reward(evidence, NAME)
+    if dead is not None:
+        return dead
+    for name, signal in [("reward", reward), *evidence.functions.items()]:
+        found = _stuck(name, signal, evidence)
+        if found is not None:
+            return found
+    for search in (_logged_failures, _broken_ties, _drop, _truncation):
+        found = search(evidence)
+        if found is not None:
+            return found
+    if float(np.ptp(reward.value_T)) == 0:
+        return Healthy(
+            NAME, f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.", {"drop": "constant throughout"}
+        )
+    return Healthy(NAME, "The reward varies as rewards do, and did not jump.", {"drop": "none"})
+
+
+def constant_tail(signal: Signal) -> Constant | None:
+    """Find the stretch of equal rows at the end of a log.
+
+    Args:
+        signal: of a reward.
+
+    Returns:
+        The stretch, where something varied before it and it is too long for chance; else None.
+    """
+    value = signal.value_T
+    same = np.isclose(value, value[-1], rtol=0, atol=1e-9 * max(1.0, float(np.abs(value).max())))
+    different = np.flatnonzero(~same)
+    if not different.size:
+        return None
+    row = int(different[-1]) + 1
+    earlier = same[:row]
+    usual = min(0.5, max(0.1, 2 * float((earlier.sum() + 1) / (row + 2))))
+    if row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
+        return None
+    few = max(2, min(5, row // 4))
+    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
+    level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
+    # Rows that are window means mix both states once: the row just before the stretch is left out.
+    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
+    abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
+    # From a level that was one: the last rows of a reward that is dying anyway are no failure of the verifier.
+    top = float(np.convolve(value, np.ones(few) / few, "valid").max())
+    abrupt &= level - float(value[-1]) > 0.3 * (top - float(value[-1]))
+    return Constant(row, float(value[-1]), level, abrupt)
+
+
+def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
+    """Say whether entropy and length went on as before over a step.
+
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
+
+    Args:
+        evidence: of the run.
+        step: where the reward changed.
+
+    Returns:
+        "unchanged", "changed" or "" where neither is logged, and the largest change over the largest earlier one.
+    """
+    ratios = []
+    for name in ("entropy", "completion_length", "truncated_share"):
+        signal = evidence.quantity(name)
+        if signal is None or len(signal) < FEWEST_ROWS:
+            continue
+        few, row = max(3, len(signal) // 12), signal.at(step)
+        if row < few or len(signal) - row < 2:
+            continue
+        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
+        change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
+        error = _QUANTILE * long_run_deviation(value) * np.sqrt(2 / few)
+        usual = max([0.2, float(error), *(abs(move) for move in _moves(value[:row], few))])
+        ratios.append(change / usual)
+    if not ratios:
+        return "", 0.0
+    return ("changed" if max(ratios) > 1.3 else "unchanged"), max(ratios)
+
+
+def _moves(value_T: FloatArray, few: int) -> FloatArray:
+    """Differences between the means of neighbouring stretches, at every row that has both."""
+    if len(value_T) < 2 * few:
+        return np.empty(0)
+    means = np.convolve(value_T, np.ones(few) / few, "valid")
+    return np.asarray(means[few:] - means[:-few])
+
+
+def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
+    """Report a reward or a function that became one number at once, below where it stood."""
+    found = constant_tail(signal)
+    if found is None:
+        return None
+    fell = found.before - found.value
+    step = int(signal.step_T[found.row])
+    behaviour, _ = behaviour_change(evidence, step)
+    if fell <= 0 or not found.abrupt or behaviour == "changed":
+        return None  # what grew into the top has arrived; what changed its answers has collapsed
+    count = len(signal) - found.row
+    change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
+    lost = Interval(
+        found.value - found.before,
+        found.value - found.before + change.low - change.value,
+        found.value - found.before + change.high - change.value,
+    )
+    zero = "exactly 0" if found.value == 0 else f"the constant {found.value:.6g}"
+    unchanged = "; entropy and length went on as before" if behaviour else ""
+    message = f"Since step {step:,} the {name} is {zero} in all {count} rows, from {found.before:.3g} before, at once{unchanged}."
+    known = {"drop": "constant at once", "behaviour": behaviour}
+    reward = evidence.reward
+    felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
+    severity: Severity = "critical" if felt else "warning"
+    return Finding(NAME, severity, step, lost, 0.0, message, ADVICE, known)
+
+
+def _logged_failures(evidence: Evidence) -> Finding | None:
+    """Report a logged rate of exceptions, timeouts or failed parses that rose."""
+    for signal in evidence.matching(_FAILURES):
+        n = len(signal)
+        if n < FEWEST_ROWS or signal.value_T.min() < 0 or signal.value_T.max() > 1:
+            continue
+        few = max(4, n // 5)
+        base = float(np.median(signal.value_T[:few]))
+        high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
+        found = alarm(rare_event_factors(high, 0.2), rate=WARNING)
+        if found is None or not found.lasts:
+            continue
+        step, value = int(signal.step_T[found.onset]), signal.mean(slice(found.onset, n))
+        message = f"Since step {step:,} {signal.column} is {value.value:.2g}, from {base:.2g} at the beginning."
+        severity: Severity = "critical" if value.low > 0.5 else "warning"
+        return Finding(NAME, severity, step, value, base, message, ADVICE, {"drop": "failures logged"})
+    return None
+
+
+def _broken_ties(evidence: Evidence) -> Finding | None:
+    """Report groups that differ by next to nothing: the standard deviation in the denominator makes full-size advantages of it."""
+    rollouts = evidence.record.rollouts
+    if rollouts is None or "reward" not in rollouts.columns:
+        return None
+    known = rollouts.filter(pl.col("reward").is_finite())
+    groups = (
+        known.group_by("step", "prompt_id").agg(pl.col("reward").std().alias("spread"), pl.len().alias("size")).filter(pl.col("size") > 1)
+    )
+    spread = groups["spread"].drop_nulls().to_numpy()
+    span = float(known["reward"].quantile(0.99) or 0.0) - float(known["reward"].quantile(0.01) or 0.0)
+    if spread.size < 20 or span <= 0:
+        return None
+    # A thousandth of the range is no difference that a verifier means; equal rewards leave rounding of 1e-9 of it.
+    hair = (spread > 1e-7 * span) & (spread < 1e-3 * span)
+    share = wilson(int(hair.sum()), int(spread.size))
+    if share.low < 0.05:
+        return None
+    message = (
+        f"In {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range: ties broken by a hair."
+    )
+    advice = "Remove what breaks the ties (a length term, a rounding remainder): the division by the group's spread makes full steps of it."
+    severity: Severity = "critical" if share.low > 0.5 else "warning"
+    return Finding(NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"})
+
+
+def _drop(evidence: Evidence) -> Finding | None:
+    """Report a reward that dropped from one row to the next and stayed down while the answers went on as before."""
+    reward = evidence.reward
+    assert reward is not None
+    found = step_down(level_of(reward)[0])
+    if found is None:
+        return None
+    row, change, spread = found
+    step = int(reward.step_T[row])
+    behaviour, _ = behaviour_change(evidence, step)
+    if behaviour == "changed":
+        return None
+    lost = -change.value / max(float(reward.value_T[max(0, row - 10) : row].mean()), 1e-9)
+    told = "entropy and length went on as before" if behaviour else "no entropy or length is logged to see whether the answers changed"
+    message = (
+        f"At step {step:,} the reward dropped by {-change.value:.3g} from one row to the next ({spread:.0f} standard errors), and {told}."
+    )
+    severity: Severity = "critical" if behaviour == "unchanged" and lost > 0.3 else "warning"
+    value = Interval(change.value, change.low, change.high)
+    return Finding(NAME, severity, step, value, 0.0, message, ADVICE, {"drop": "part at once", "behaviour": behaviour})
+
+
+def step_down(signal: Signal) -> tuple[int, Interval, float] | None:
+    """Find the row at which a metric dropped at once and stayed down.
+
+    Args:
+        signal: the metric.
+
+    Returns:
+        Row, change with interval, and the change in standard errors; None where no drop is beyond chance over all rows.
+    """
+    n, value = len(signal), signal.value_T
+    few = max(5, n // 20)
+    if n < 4 * few or signal.deviation <= 0:
+        return None
+    total = np.concatenate([[0.0], np.cumsum(value)])
+    rows = np.arange(few, n - few + 1)
+    before, after = (total[rows] - total[rows - few]) / few, (total[rows + few] - total[rows]) / few
+    from scipy.special import ndtri
+
+    error = signal.deviation * np.sqrt(2 / few)
+    row = int(rows[int((after - before).argmin())])
+    change = signal.change(slice(row - few, row), slice(row, row + few))
+    limit = -float(ndtri(CRITICAL / n))
+    if change.value > -limit * error:
+        return None
+    # At once: the rows before still stand at the old level (a row that averages a window may mix both), and it stayed down.
+    old, new = float(value[row - few : row].mean()), float(value[row : row + few].mean())
+    middle, high = (old + new) / 2, new + 0.7 * (old - new)
+    sharp = bool(value[row - 1] > high) and bool(value[row - 2] > middle) and bool((value[row + 1 : row + 3] < middle).all())
+    stayed = float((value[row:] < middle).mean()) > 0.9
+    # And it had not been falling: the rows just before stand near the height reached.
+    levels = (total[few : row + 1] - total[: row + 1 - few]) / few
+    flat_before = float(value[row - few : row].mean()) >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
+    return (row, change, -change.value / error) if sharp and stayed and flat_before else None
+
+
+def _truncation(evidence: Evidence) -> Finding | None:
+    """Note answers that are cut off and fail for it, in the rollouts."""
+    rollouts, limit = evidence.record.rollouts, evidence.setting("max_completion_length")
+    if rollouts is None or limit is None or not {"length", "reward"} <= set(rollouts.columns):
+        return None
+    known = rollouts.drop_nulls(["length", "reward"])
+    cut = known.filter(pl.col("length") >= limit)
+    if len(cut) < 50 or len(cut) < 0.2 * len(known):
+        return None
+    lowest = float(known["reward"].min() or 0.0)  # type: ignore[arg-type]
+    failing = wilson(int((cut["reward"] == lowest).sum()), len(cut))
+    if failing.low < 0.95:
+        return None
+    share = wilson(len(cut), len(known))
+    message = f"{100 * share.value:.0f} % of the completions are cut off at {limit} tokens, and nearly all of those earn the lowest reward."
+    advice = "Raise max_completion_length or leave cut-off completions out of the loss: being cut off is graded as being wrong."
+    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"})

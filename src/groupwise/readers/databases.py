@@ -1,0 +1,250 @@
+"""SQLite databases of trackers: trackio's, with TRL's completions in it, and MLflow's. Opened read-only.
+
+A database of several runs is one log a run: the user says which. Its statements are ours; nothing in the file is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.completions import with_logged_completions
+from groupwise.readers.configs import flatten, settings_in, with_missing
+from groupwise.readers.rows import RowStore, clean_key, counted
+from groupwise.readers.source import peek, shown
+from groupwise.record import RunRecord
+from groupwise.tables import rollouts_table
+
+_MAGIC = b"SQLite format 3\0"
+_LONGEST = 120.0
+_MOST_RUNS = 1000
+Entry = tuple[float, float, str, float]
+
+
+def sniff_database(path: Path) -> float:
+    """Return the confidence that the file is a database of trackio or MLflow."""
+    if not peek(path).head.startswith(_MAGIC):
+        return 0.0
+    try:
+        with _opened(path) as database:
+            return 0.97 if _kind(database) else 0.0
+    except UnreadableRunError:
+        return 0.35  # the reader says what is wrong with it
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading only; whatever SQLite finds wrong becomes one sentence."""
+    # Without a journal beside it the file is taken as it is, so that nothing is written even where the folder could be.
+    mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as database:
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.execute("PRAGMA query_only = ON")
+            database.text_factory = _text
+            deadline = time.monotonic() + _LONGEST
+            database.set_progress_handler(lambda: time.monotonic() > deadline, 1_000_000)
+            yield database
+    except (sqlite3.Error, OverflowError, ValueError) as error:
+        if isinstance(error, UnreadableRunError):
+            raise
+        reason = "".join(letter if letter.isprintable() else " " for letter in str(error))[:80]
+        raise UnreadableRunError(f"expected a sound SQLite database, got {shown(path)} ({reason}): copy it again, with its -wal") from None
+
+
+def _text(content: bytes) -> str:
+    """Return a text of the database; bytes that are none become U+FFFD."""
+    return content.decode("utf-8", "replace")
+
+
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns of a table, none where it is not there."""
+    return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
+
+
+def _kind(database: sqlite3.Connection) -> str:
+    """Return whose database it is, by the columns of its table of metrics."""
+    columns = _columns(database, "metrics")
+    if {"metrics", "step", "run_name"} <= columns:
+        return "trackio"
+    return "mlflow" if {"key", "value", "step", "run_uuid", "timestamp"} <= columns else ""
+
+
+def read_database(path: Path, request: Request) -> RunRecord:
+    """Read one run of a database.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: the database is damaged, or holds several runs and none was chosen.
+    """
+    with _opened(path) as database:
+        kind = _kind(database)
+        if not kind:
+            raise UnreadableRunError(
+                f"expected a database of trackio or MLflow, got {shown(path)} with other tables: export the run as CSV"
+            )
+        return _read_trackio(path, database, request) if kind == "trackio" else _read_mlflow(path, database, request)
+
+
+def _chosen(path: Path, runs: Mapping[str, str], request: Request) -> str:
+    """Return the name of the run to read; raise where there is none, or where none was chosen of several."""
+    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
+    if name in runs:
+        return name
+    listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
+    if not runs:
+        raise UnreadableRunError(f"expected a run in {shown(path)}, got none: nothing has been logged to it yet")
+    got = f"no {name[:60]!r} among the {len(runs)} of {shown(path)}" if name else f"{shown(path)}, which holds {len(runs)}"
+    raise UnreadableRunError(f"expected one run, got {got}: add one of #{listed} to the path")
+
+
+def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
+    """Read a run that trackio keeps: rows of metrics, completions in tables, the trainer's arguments."""
+    names = [str(row[0]) for row in database.execute("SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,))]
+    run = _chosen(path, {clean_key(name): name for name in names}, request)
+    original = next(name for name in names if clean_key(name) == run)
+    store, tables, damaged = RowStore(), [], 0
+    order = "id" if "id" in _columns(database, "metrics") else "rowid"
+    for step, content in database.execute(f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}", (original,)):  # noqa: S608
+        row = _object(content)
+        if row is None:
+            damaged += 1
+            continue
+        tables += [value["_value"] for value in row.values() if _is_table(value)]
+        plain = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
+        if plain and not all(key.startswith("profiling/") for key in plain):
+            store.add({**plain, "step": step})
+    notes = []
+    if damaged:
+        notes.append(f"{counted(damaged, 'row is no whole JSON object and was', 'rows are not whole JSON objects and were')} left out")
+    config = with_missing(request.config, settings_in(_trackio_config(database, original)), "trackio's table of settings")
+    record = assemble(Log(store, path, "database", path.stat().st_size, config, tuple(notes), name=run), request)
+    return with_logged_completions(record, _completions(tables), f"{path}#completions")
+
+
+def _object(content: Any) -> dict[str, Any] | None:
+    """Return the JSON object in a cell, or None."""
+    try:
+        found = json.loads(content, parse_int=float) if isinstance(content, str | bytes) else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_table(value: Any) -> bool:
+    """Return whether a value is one of trackio's tables of completions."""
+    return isinstance(value, Mapping) and value.get("_type") == "trackio.table" and isinstance(value.get("_value"), list)
+
+
+def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
+    """Return the arguments that trackio kept of a run, flattened."""
+    if not {"run_name", "config"} <= _columns(database, "configs"):
+        return {}
+    found: dict[str, Any] = {}
+    for (content,) in database.execute("SELECT config FROM configs WHERE run_name = ? ORDER BY rowid", (run,)):
+        found |= dict(flatten(_object(content) or {}))
+    return found
+
+
+def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
+    """Return the completions of all tables, one a row, in the order in which they were logged."""
+    rows = [row for table in tables for row in table if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)]
+    kept = []
+    for row in rows:
+        numbers = {
+            str(key): float(value)
+            for key, value in row.items()
+            if isinstance(value, bool | int | float) and key not in ("step", "prompt", "completion")
+        }
+        step = row["step"]
+        if isinstance(step, int | float) and step == step and abs(step) < 2**53:
+            kept.append({"step": int(step), "prompt_id": 0, "prompt": row["prompt"], "completion": row["completion"], **numbers})
+    table = rollouts_table(kept)
+    return None if table is None else table.drop("prompt_id")
+
+
+def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
+    """Read a run that MLflow keeps: one row a number."""
+    named: dict[str, str] = {}
+    titles = (
+        dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if _columns(database, "runs") >= {"run_uuid", "name"} else {}
+    )
+    for (identity,) in database.execute("SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,)):
+        title = clean_key(titles.get(identity) or identity)
+        named[title if title not in named else clean_key(identity)] = identity
+    by_identity = {identity: name for name, identity in named.items()}
+    run = by_identity.get(request.chosen) or _chosen(path, named, request)
+    query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
+    entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (named[run],)))
+    store = RowStore()
+    for row in rows_of(entries):
+        store.add(row)
+    parameters: dict[str, Any] = {}
+    if _columns(database, "params") >= {"key", "value", "run_uuid"}:
+        parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (named[run],)).fetchall())
+    config = with_missing(request.config, mlflow_settings(parameters), "MLflow's parameters")
+    return assemble(Log(store, path, "database", path.stat().st_size, config, name=run), request)
+
+
+def mlflow_settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the settings in MLflow's parameters, which are all texts; "a/b" and "a.b" are paths.
+
+    Example:
+        >>> mlflow_settings({"actor_rollout_ref.rollout.n": "8", "seed": "3"})
+        {'group_size': 8, 'seed': 3}
+    """
+    return settings_in({str(key).replace(".", "/"): _plain(value) for key, value in parameters.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as a number or a truth value where it is one."""
+    if not isinstance(value, str):
+        return value
+    if value in ("True", "False"):
+        return value == "True"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return None if value == "None" else value
+
+
+def rows_of(entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
+    """Yield one row for the numbers of one step that follow one another.
+
+    Args:
+        entries: time in ms, step, key and value of each number, in order.
+
+    Yields:
+        Rows with "step" and "_timestamp" in seconds.
+
+    Example:
+        >>> list(rows_of(iter([(1000, 1, "reward", 0.5), (1000, 1, "loss", 0.1), (2000, 2, "reward", 0.6)])))[0]
+        {'step': 1, '_timestamp': 1.0, 'reward': 0.5, 'loss': 0.1}
+    """
+    row: dict[str, Any] = {}
+    for stamp, step, key, value in entries:
+        if row and (step != row["step"] or key in row):
+            yield row
+            row = {}
+        if not row:
+            row = {"step": step, "_timestamp": stamp / 1000.0 if isinstance(stamp, int | float) else None}
+        row[key] = value
+    if row:
+        yield row

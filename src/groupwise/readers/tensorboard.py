@@ -1,0 +1,202 @@
+"""TensorBoard event files: every scalar, and the settings that Transformers and others write beside them as text.
+
+The records are read by `wire.py`, checksums included; graphs, images and histograms are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.configs import flatten, parse_yaml, settings_in, with_missing
+from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.source import peek, shown
+from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
+from groupwise.record import RunRecord
+
+_MOST_FILES = 10_000
+_STAMP = re.compile(r"tfevents\.(\d{6,12})")
+_LONGEST_TEXT = 1 << 22
+Scalar = tuple[float, int, str, float | str]
+
+
+def sniff_events(path: Path) -> float:
+    """Return the confidence that the file is one of TensorBoard's event files: its first record has the right checksum."""
+    return 0.97 if is_tfrecord(peek(path).head) else 0.0
+
+
+def sniff_events_folder(path: Path) -> float:
+    """Return the confidence that the folder holds event files of one run."""
+    return 0.7 if path.is_dir() and event_files(path) else 0.0
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the event files right inside a folder, oldest first."""
+    found = []
+    for path, _ in zip(folder.iterdir(), range(_MOST_FILES), strict=False):
+        try:
+            if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
+                found.append(path)
+        except GroupwiseError:
+            continue
+    return sorted(found, key=_started)
+
+
+def _started(path: Path) -> tuple[float, str]:
+    """Return the time at which an event file was begun, from its name."""
+    match = _STAMP.search(path.name)
+    return (float(match[1]) if match else math.inf), path.name
+
+
+def read_events(path: Path, request: Request) -> RunRecord:
+    """Read the scalars of one event file.
+
+    Args:
+        path: of the file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: it holds no scalar.
+    """
+    return _read([path], path, request)
+
+
+def read_events_folder(path: Path, request: Request) -> RunRecord:
+    """Read the event files of one folder as one run that was begun as often as there are files.
+
+    Args:
+        path: of the folder.
+        request: what the user asked for.
+
+    Returns:
+        The record; of steps that come again what the later file says counts.
+
+    Raises:
+        UnreadableRunError: none of them holds a scalar.
+    """
+    return _read(event_files(path), path, request)
+
+
+def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
+    """Read event files, one after the other."""
+    store, size = RowStore(), 0
+    notes: list[str] = []
+    texts: dict[str, str] = {}
+    for file in files:
+        size += file.stat().st_size
+        before = store.count
+        with file.open("rb") as opened:
+            records = TfRecords(opened)
+            for row in _rows(_scalars(records), texts):
+                store.add(row)
+        if records.damaged:
+            are = counted(records.damaged, "record has a wrong checksum and was", "records have a wrong checksum and were")
+            notes.append(f"{are} left out of {shown(file)}")
+        if not records.complete:
+            notes.append(f"the file {shown(file)} is cut off or damaged: the whole records before are used")
+        if len(files) > 1 and store.count == before:
+            notes.append(f"the file {shown(file)} holds no scalar")
+    if not store.count:
+        raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
+    config = with_missing(request.config, _settings(texts), "the text of the event file")
+    return assemble(Log(store, path, "tensorboard", size, config, tuple(notes)), request)
+
+
+def _scalars(records: TfRecords) -> Iterator[Scalar]:
+    """Yield wall time, step, tag and number or text of each value; a record that is no event counts as damaged."""
+    for record in records:
+        try:
+            yield from list(_event(record))
+        except ValueError:
+            records.damaged += 1
+
+
+def _event(record: bytes) -> Iterator[Scalar]:
+    """Yield the values of one event."""
+    wall, step, summaries = math.nan, 0, []
+    for number, kind, value in fields(record):
+        if number == 1 and kind == 1 and isinstance(value, bytes):
+            wall = struct.unpack("<d", value)[0]
+        elif number == 2 and isinstance(value, int):
+            step = signed(value)
+        elif number == 5 and isinstance(value, bytes):
+            summaries.append(value)
+    for summary in summaries:
+        for number, kind, value in fields(summary):
+            if number == 1 and kind == 2 and isinstance(value, bytes):
+                tag, found = _value(value)
+                if tag and found is not None:
+                    yield wall, step, tag, found
+
+
+def _value(message: bytes) -> tuple[str, float | str | None]:
+    """Return the tag of one summary value and its number or text, None where it is neither."""
+    tag, found = "", None
+    for number, kind, value in fields(message):
+        if number == 1 and isinstance(value, bytes):
+            tag = text(value)
+        elif number == 2 and kind == 5 and isinstance(value, bytes):
+            found = struct.unpack("<f", value)[0]
+        elif number == 8 and isinstance(value, bytes):
+            found = _tensor(value)
+    return tag, found
+
+
+def _tensor(message: bytes) -> float | str | None:
+    """Return the one number or text of a tensor, None for any other."""
+    kind_of_value = 0
+    for number, kind, value in fields(message):
+        if number == 1 and isinstance(value, int):
+            kind_of_value = value
+        elif number == 4 and isinstance(value, bytes):
+            size = {1: ("<f", 4), 2: ("<d", 8)}.get(kind_of_value)
+            return float(struct.unpack(size[0], value)[0]) if size and len(value) == size[1] else None
+        elif number in (5, 6) and isinstance(value, bytes):
+            width = 4 if number == 5 else 8
+            if len(value) == width:
+                return float(struct.unpack("<f" if number == 5 else "<d", value)[0])
+        elif number == 8 and kind == 2 and isinstance(value, bytes):
+            return text(value) if len(value) < _LONGEST_TEXT else None
+    return None
+
+
+def _rows(scalars: Iterator[Scalar], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield one row for the scalars of one step that follow one another; texts are put aside."""
+    row: dict[str, Any] = {}
+    at = 0
+    for wall, step, tag, value in scalars:
+        if isinstance(value, str):
+            texts[tag] = value
+            continue
+        if row and (step != at or tag in row):
+            yield row
+            row = {}
+        if not row:
+            at, row = step, {"step": float(step), "_timestamp": wall}
+        row[tag] = value
+    if row:
+        yield row
+
+
+def _settings(texts: dict[str, str]) -> dict[str, Any]:
+    """Return the settings that texts hold: JSON, or lines of names and values."""
+    flat: dict[str, Any] = {}
+    for tag, value in texts.items():
+        if tag.startswith("model_config"):
+            continue
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            found = parse_yaml(re.sub(r"(?m)^\s*[|*\-]?\s*", "", value))
+        flat |= dict(flatten(found)) if isinstance(found, dict) else {}
+    return settings_in(flat)

@@ -1,0 +1,154 @@
+"""W&B's own files: the `.wandb` file of an offline run, and the columns of a chart that was exported as CSV.
+
+The records are read by `wire.py`, checksums included. Nothing is sent anywhere, and the wandb package is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.configs import flatten, settings_in, with_missing
+from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.source import peek, shown
+from groupwise.readers.wire import BlockRecords, fields, text
+from groupwise.record import RunRecord
+
+MAGIC = b":W&B"
+_LARGEST = 1 << 30
+STEP_KEYS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "rollout/step", "train/step")
+_RANGE = re.compile(r"(.+)__(MIN|MAX)")
+
+
+def sniff_wandb(path: Path) -> float:
+    """Return the confidence that the file is the record of a W&B run."""
+    return 0.97 if peek(path).head.startswith(MAGIC) else 0.0
+
+
+def read_wandb(path: Path, request: Request) -> RunRecord:
+    """Read the history and the settings of a W&B run that was written on this disk.
+
+    Args:
+        path: of the `.wandb` file.
+        request: what the user asked for.
+
+    Returns:
+        The record.
+
+    Raises:
+        UnreadableRunError: nothing was logged, or the file is too large or damaged.
+    """
+    seen = peek(path)
+    if seen.size > _LARGEST:
+        raise UnreadableRunError(f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: export it as CSV")
+    records = BlockRecords(path.read_bytes())
+    rows: list[dict[str, Any]] = []
+    config: dict[str, Any] = {}
+    damaged = 0
+    for record in records:
+        try:
+            _take(record, rows, config)
+        except ValueError:
+            damaged += 1
+    notes = []
+    if damaged + records.damaged:
+        are = counted(damaged + records.damaged, "record is damaged and was", "records are damaged and were")
+        notes.append(f"{are} left out")
+    if not rows:
+        raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
+    key = next((key for key in STEP_KEYS if any(key in row for row in rows)), "")
+    if key:
+        _carry_back(rows, key)
+        notes.append(f"the step of a row is its {key}, or that of the row after it")
+    store = RowStore()
+    for row in rows:
+        store.add({name: value for name, value in row.items() if not key or name != "_step"})
+    settings = settings_in(dict(flatten({name: value for name, value in config.items() if name != "_wandb"})))
+    found = with_missing(request.config, settings, "the W&B file")
+    return assemble(Log(store, path, "wandb", seen.size, found, tuple(notes)), request)
+
+
+def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
+    """Add what one record holds to the rows or to the settings."""
+    for number, kind, value in fields(record):
+        if kind != 2 or not isinstance(value, bytes):
+            continue
+        if number == 2:
+            row = dict(_items(value, 1))
+            if row:
+                rows.append(row)
+        elif number == 5:
+            config |= dict(_items(value, 1))
+        elif number == 17:
+            for inner, inner_kind, message in fields(value):
+                if inner == 4 and inner_kind == 2 and isinstance(message, bytes):
+                    config |= dict(_items(message, 1))
+
+
+def _items(message: bytes, wanted: int) -> Iterator[tuple[str, Any]]:
+    """Yield key and value of each item of a history or of settings; media and tables are passed over."""
+    for number, kind, item in fields(message):
+        if number != wanted or kind != 2 or not isinstance(item, bytes):
+            continue
+        names: list[str] = []
+        value: Any = None
+        for inner, _, part in fields(item):
+            if inner in (1, 2):
+                names.append(text(part))
+            elif inner == 16:
+                value = _json(text(part))
+        if names and value is not None and not (isinstance(value, dict) and "_type" in value):
+            yield "/".join(names), value
+
+
+def _json(content: str) -> Any:
+    """Return a JSON value, integers as floats, None where it is none."""
+    try:
+        return json.loads(content, parse_int=float)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _carry_back(rows: list[dict[str, Any]], key: str) -> None:
+    """Give each row that lacks the step that of the next row that has it: what is timed within a step is logged before it."""
+    ahead = math.nan
+    for row in reversed(rows):
+        value = row.get(key)
+        if isinstance(value, float):
+            ahead = value
+        elif math.isfinite(ahead):
+            row[key] = ahead
+
+
+def exported_runs(names: Sequence[str]) -> dict[str, dict[int, str]]:
+    """Return the runs of a table that W&B exported from a chart: run -> {column number: key}; empty for any other table.
+
+    The columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
+    averaged, nothing is kept.
+
+    Args:
+        names: of the columns.
+
+    Returns:
+        The runs in the order of their columns; a column of no run, such as the step, belongs to all.
+
+    Example:
+        >>> exported_runs(["Step", "a - train/reward", "a - train/reward__MIN", "a - train/reward__MAX", "b - train/reward"])
+        {'a': {0: 'Step', 1: 'train/reward'}, 'b': {0: 'Step', 4: 'train/reward'}}
+    """
+    split = {number: name.rpartition(" - ") for number, name in enumerate(names) if " - " in name}
+    bounds = {number for number, name in enumerate(names) if _RANGE.fullmatch(name)}
+    if not bounds or len(split) < 2:
+        return {}
+    shared = {number: name for number, name in enumerate(names) if number not in split}
+    runs: dict[str, dict[int, str]] = {}
+    for number, (run, _, key) in split.items():
+        if number not in bounds:
+            runs.setdefault(run, dict(shared))[number] = key
+    return runs

@@ -1,0 +1,270 @@
+"""The wire format of Protocol Buffers, and the records that TensorBoard and W&B write them in: read with checksums, nothing else.
+
+Only lengths, numbers and byte strings are taken apart; no schema is loaded and no code is run. It knows no metric.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_RECORD = 1 << 26
+_BLOCK = 1 << 15
+_MASK_DELTA = 0xA282EAD8
+_SLOW_BYTES = 1 << 16
+
+Field = tuple[int, int, int | bytes]
+
+
+def fields(data: bytes) -> Iterator[Field]:
+    r"""Yield number, wire type and value of each field of a message.
+
+    Args:
+        data: one whole message.
+
+    Yields:
+        (field, 0, integer), (field, 1, 8 bytes), (field, 2, bytes) or (field, 5, 4 bytes).
+
+    Raises:
+        ValueError: it is no message.
+
+    Example:
+        >>> list(fields(b"\x08\x96\x01\x12\x02hi"))
+        [(1, 0, 150), (2, 2, b'hi')]
+    """
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = _varint(data, position)
+        number, kind = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("a field has the number 0")
+        if kind == 0:
+            value, position = _varint(data, position)
+            yield number, kind, value
+            continue
+        if kind == 2:
+            length, position = _varint(data, position)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a field has the wire type {kind}")
+        if position + length > end:
+            raise ValueError("a field ends after the message")
+        yield number, kind, data[position : position + length]
+        position += length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the variable-length integer at a position, and where it ends."""
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise ValueError("a number is cut off")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+
+
+def signed(value: int) -> int:
+    """Return a 64-bit integer of the wire with its sign.
+
+    Example:
+        >>> signed(2**64 - 1)
+        -1
+    """
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def text(value: int | bytes) -> str:
+    """Return the text of a field; bytes that are none become U+FFFD."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+@cache
+def _table() -> NDArray[np.uint32]:
+    """Return the table of the Castagnoli checksum."""
+    values = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        values = np.where(values & 1, np.uint32(0x82F63B78) ^ (values >> np.uint32(1)), values >> np.uint32(1))
+    return values
+
+
+@cache
+def _plain_table() -> tuple[int, ...]:
+    """Return the same table as Python numbers, faster one by one."""
+    return tuple(int(value) for value in _table())
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the masked CRC-32C of TensorBoard's records.
+
+    Example:
+        >>> hex(masked_crc(b"123456789"))
+        '0xc78ab0e5'
+    """
+    table, crc = _plain_table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return _masked(crc ^ 0xFFFFFFFF)
+
+
+def _masked(crc: int) -> int:
+    """Return a checksum as it is stored: turned by 15 bits and shifted by a constant."""
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def _checked(payloads: Sequence[bytes], crcs: Sequence[int]) -> list[bool]:
+    """Return which payloads have the checksum that is stored; those of one length are taken together, byte by byte."""
+    good = [True] * len(payloads)
+    by_length: dict[int, list[int]] = {}
+    for index, payload in enumerate(payloads):
+        by_length.setdefault(len(payload), []).append(index)
+    table = _table()
+    for length, indices in by_length.items():
+        if length * 8 > _SLOW_BYTES * len(indices):
+            continue  # a large record on its own is a graph or an image, not a number
+        if len(indices) < 4:
+            for index in indices:
+                good[index] = masked_crc(payloads[index]) == crcs[index]
+            continue
+        block = np.frombuffer(b"".join(payloads[index] for index in indices), dtype=np.uint8).reshape(len(indices), length)
+        crc = np.full(len(indices), 0xFFFFFFFF, dtype=np.uint32)
+        for column in np.ascontiguousarray(block.T):
+            crc = table[(crc ^ column) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+        for index, value in zip(indices, (crc ^ np.uint32(0xFFFFFFFF)).tolist(), strict=True):
+            good[index] = _masked(value) == crcs[index]
+    return good
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Return whether bytes start with the length of a record and its checksum."""
+    if len(head) < 12:
+        return False
+    return int.from_bytes(head[:8], "little") <= LARGEST_RECORD and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
+
+
+class TfRecords:
+    """The records of an event file, one batch at a time; those whose checksum is wrong are left out and counted.
+
+    Args:
+        file: open at its start.
+
+    Attributes:
+        damaged: records left out so far.
+        complete: whether the file ended after a whole record.
+
+    Example:
+        >>> import io
+        >>> body = struct.pack("<Q", 2)
+        >>> whole = body + struct.pack("<I", masked_crc(body)) + b"hi" + struct.pack("<I", masked_crc(b"hi"))
+        >>> list(TfRecords(io.BytesIO(whole)))
+        [b'hi']
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Stand before the first record."""
+        self._file = file
+        self.damaged, self.complete = 0, True
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the payloads that are whole."""
+        while True:
+            payloads, crcs, more = self._batch()
+            for payload, good in zip(payloads, _checked(payloads, crcs), strict=True):
+                if good:
+                    yield payload
+                else:
+                    self.damaged += 1
+            if not more:
+                return
+
+    def _batch(self) -> tuple[list[bytes], list[int], bool]:
+        """Return some thousand payloads with their checksums, and whether more may come."""
+        payloads: list[bytes] = []
+        crcs: list[int] = []
+        size = 0
+        while len(payloads) < 20_000 and size < LARGEST_RECORD:
+            head = self._file.read(12)
+            if len(head) < 12 or not is_tfrecord(head):
+                self.complete &= not head
+                return payloads, crcs, False
+            length = int.from_bytes(head[:8], "little")
+            body = self._file.read(length + 4)
+            if len(body) < length + 4:
+                self.complete = False
+                return payloads, crcs, False
+            payloads.append(body[:length])
+            crcs.append(int.from_bytes(body[length:], "little"))
+            size += length
+        return payloads, crcs, True
+
+
+class BlockRecords:
+    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is wrong are left out and counted.
+
+    Args:
+        data: the whole file, its seven bytes of header included.
+
+    Attributes:
+        damaged: pieces left out so far.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        """Stand behind the header."""
+        self._data = data
+        self.damaged = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield whole records, joined from their pieces."""
+        parts: list[bytes] = []
+        for kind, piece in self._pieces():
+            if kind == 1:
+                parts = []
+                yield piece
+            elif kind == 2:
+                parts = [piece]
+            elif kind in (3, 4) and parts:
+                parts.append(piece)
+                if kind == 4:
+                    yield b"".join(parts)
+                    parts = []
+            elif kind == 0:
+                parts = []
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield type and bytes of each piece; type 0 stands for a damaged one."""
+        data, position = self._data, 7
+        while position + 7 <= len(data):
+            left = _BLOCK - position % _BLOCK
+            if left < 7:
+                position += left
+                continue
+            found = self._piece(position)
+            if found is not None:
+                yield found
+                position += 7 + len(found[1])
+                continue
+            if any(data[position : position + 7]):
+                self.damaged += 1
+                yield 0, b""
+            # A wrong length would lead astray: it is believed only where a sound piece follows it, else the next block starts anew.
+            after = position + 7 + int.from_bytes(data[position + 4 : position + 6], "little")
+            position = after if after - position + 7 <= left and self._piece(after) is not None else position + left
+
+    def _piece(self, position: int) -> tuple[int, bytes] | None:
+        """Return type and bytes of the piece at a position, None where it is not sound."""
+        if position + 7 > len(self._data):
+            return None
+        crc, length, kind = struct.unpack_from("<IHB", self._data, position)
+        piece = self._data[position + 7 : position + 7 + length]
+        fits = length + 7 <= _BLOCK - position % _BLOCK and len(piece) == length and 1 <= kind <= 4
+        return (kind, piece) if fits and zlib.crc32(piece, zlib.crc32(bytes([kind]))) == crc else None

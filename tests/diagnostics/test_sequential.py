@@ -1,0 +1,42 @@
+"""The e-process keeps its false-alarm rate over the whole run, and places an onset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.sequential import alarm, change_evidence, rare_event_factors, shift_factors, start_of
+
+
+def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:
+    factors = np.exp(rare_event_factors(np.array([True, False]), 0.2))
+    assert 0.2 * factors[0] + 0.8 * factors[1] == pytest.approx(1.0)
+    normal = np.random.default_rng(0).standard_normal(200_000)
+    # A mean of 200,000 log-normal factors of variance e - 1: four standard errors are 0.012.
+    assert np.exp(shift_factors(normal, drift=1.0)).mean() == pytest.approx(1.0, abs=0.012)
+
+
+def test_the_process_starts_at_one_and_is_the_mixture_over_starts() -> None:
+    factors = np.log(np.array([2.0, 0.5, 3.0]))
+    # Starts at rows 1, 2 and 3, each with weight 1/3.
+    expected = [(2 + 2) / 3, (2 * 0.5 + 0.5 + 1) / 3, (2 * 0.5 * 3 + 0.5 * 3 + 3) / 3]
+    np.testing.assert_allclose(np.exp(change_evidence(factors)), expected, atol=1e-12)
+
+
+def test_false_alarms_over_whole_runs_stay_below_the_rate() -> None:
+    rng = np.random.default_rng(1)
+    alarms = sum(alarm(rare_event_factors(rng.random(100) < 0.2, 0.2), rate=0.05) is not None for _ in range(2000))
+    assert alarms / 2000 <= 0.05
+
+
+def test_an_onset_is_the_first_row_that_counts() -> None:
+    event = np.array([False] * 30 + [True] * 10)
+    found = alarm(rare_event_factors(event, 0.2), rate=0.005)
+    assert found is not None
+    assert (found.onset, found.lasts) == (30, True)
+    assert found.row < 40
+    assert start_of(np.array([0.0, 0.0, 1.0])) == 2
+
+
+def test_nothing_is_no_alarm() -> None:
+    assert alarm(np.empty(0), rate=0.01) is None

@@ -1,0 +1,227 @@
+"""Trackers' own formats: TensorBoard, W&B, trackio, MLflow, slime's pickles and ART's tables, against writers made by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.readers.writers import (
+    REWARDS,
+    art_trajectories,
+    crc32c,
+    event_file,
+    field,
+    hf_row,
+    masked,
+    mlflow_database,
+    slime_dump,
+    slime_samples,
+    trackio_database,
+    wandb_file,
+)
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers import open_run
+from groupwise.readers.wandb_run import exported_runs
+from groupwise.readers.wire import fields, masked_crc
+
+ROWS = [hf_row(step) | {"step": float(step)} for step in range(1, 9)]
+ARGUMENTS = {"num_generations": 8, "beta": 0.04, "adam_beta2": 0.99}
+
+
+def test_the_checksum_is_the_published_one() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    for data in (b"", b"a", bytes(range(256)) * 3):
+        assert struct.pack("<I", masked_crc(data)) == masked(data)
+
+
+@pytest.mark.parametrize("data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11])
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        list(fields(data))
+
+
+def test_fields_come_back() -> None:
+    message = field(1, 300) + field(2, "text") + field(3, 0.5) + field(4, 0.5, single=True)
+    assert list(fields(message)) == [(1, 0, 300), (2, 2, b"text"), (3, 1, struct.pack("<d", 0.5)), (4, 5, struct.pack("<f", 0.5))]
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_event_files(tmp_path: Path, tensor: bool) -> None:
+    texts = {"args/text_summary": json.dumps(ARGUMENTS), "model_config/text_summary": json.dumps({"temperature": 9.0})}
+    path = event_file(tmp_path / "events.out.tfevents.1.host", ROWS, texts=texts, tensor=tensor)
+    record = open_run(path)
+    assert record.sources[0].reader == "tensorboard"
+    assert record.steps["step"].to_list() == list(range(1, 9))
+    assert record.steps[record.column("reward")].to_list() == pytest.approx(REWARDS, abs=1e-6)
+    assert (record.config.value("group_size"), record.config.value("framework"), record.config.value("temperature")) == (8, "trl", None)
+    assert record.steps["seconds"][-1] == pytest.approx(7.0)
+    assert record.column("reward/correct") == "train/rewards/correct/mean"
+
+
+def test_a_record_with_a_wrong_checksum_is_left_out_and_said(tmp_path: Path) -> None:
+    path = event_file(tmp_path / "events.out.tfevents.1.host", ROWS)
+    content = bytearray(path.read_bytes())
+    place = content.index(struct.pack("<f", REWARDS[6]))
+    content[place] ^= 1
+    path.write_bytes(content)
+    record = open_run(path)
+    assert record.notes[0].startswith("1 record has a wrong checksum and was left out")
+    assert record.steps[record.column("reward")].null_count() == 1
+    path.write_bytes(content[: len(content) - 5])
+    assert any("cut off" in note for note in open_run(path).notes)
+
+
+def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
+    event_file(tmp_path / "events.out.tfevents.100.host.1.0", ROWS[:5])
+    later = [row | {"train/loss": 9.0} for row in ROWS[3:]]
+    event_file(tmp_path / "events.out.tfevents.200.host.2.0", later)
+    event_file(tmp_path / "events.out.tfevents.300.host.3.0", [])
+    record = open_run(tmp_path)
+    assert len(record.steps) == 8
+    assert record.steps["train/loss"].to_list() == pytest.approx([0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6)
+    assert any("restarted" in note for note in record.notes)
+    assert any("holds no scalar" in note for note in record.notes)
+
+
+def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match="expected scalars"):
+        open_run(event_file(tmp_path / "events.out.tfevents.1.host", []))
+
+
+def history() -> list[dict[str, Any]]:
+    """Rows of a TRL run in W&B: what is timed comes before the step is known."""
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 9):
+        rows.append({"_step": 2 * step - 2, "profiling/Time taken: x": 0.1})
+        rows.append({"_step": 2 * step - 1, "train/global_step": step, **hf_row(step), "table": {"_type": "table-file", "size": 7}})
+    return rows
+
+
+def test_offline_runs_of_wandb(tmp_path: Path) -> None:
+    long = {"prompt": "x" * 70_000}  # a record over three blocks
+    path = wandb_file(tmp_path / "offline-run-1" / "run-abc.wandb", history(), ARGUMENTS | long)
+    for place in (path, path.parent):
+        record = open_run(place)
+        assert record.steps["step"].to_list() == list(range(1, 9))
+        assert record.steps[record.column("reward")].to_list() == REWARDS
+        assert (record.config.value("group_size"), record.config.value("kl_weight")) == (8, 0.04)
+        assert not [name for name in record.metrics() if "table" in name]
+
+
+def test_a_damaged_record_costs_its_row_and_is_said(tmp_path: Path) -> None:
+    path = wandb_file(tmp_path / "run-abc.wandb", history(), ARGUMENTS)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"train/reward_std") + 2] ^= 1
+    path.write_bytes(content)
+    record = open_run(path)
+    assert record.steps[record.column("reward")].drop_nulls().to_list() == REWARDS[1:]
+    assert "1 record is damaged and was left out" in record.notes
+    path.write_bytes(b":W&B" + content[4:40])
+    with pytest.raises(UnreadableRunError):
+        open_run(path)
+
+
+def test_bounds_of_an_exported_chart_are_not_metrics() -> None:
+    names = ["Step", "run - 1 - train/reward", "run - 1 - train/reward__MIN", "run - 1 - train/reward__MAX"]
+    assert exported_runs(names) == {"run - 1": {0: "Step", 1: "train/reward"}}
+    assert exported_runs(["step", "a - b"]) == {}
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_trackio(tmp_path: Path, as_bytes: bool) -> None:
+    record = open_run(trackio_database(tmp_path / "project.db", as_bytes=as_bytes))
+    assert record.steps["step"].to_list() == list(range(1, 9))
+    assert record.steps[record.column("reward")].to_list() == REWARDS
+    assert (record.config.value("group_size"), record.config.value("beta1"), record.config.value("kl_weight")) == (4, 0.9, 0.04)
+    assert record.rollouts is not None
+    assert len(record.rollouts) == 64
+    assert record.rollouts.group_by("step", "prompt_id").len()["len"].unique().to_list() == [4]
+    assert record.rollouts["reward/correct"].max() == 1.0
+
+
+def test_a_database_of_several_runs_asks_which(tmp_path: Path) -> None:
+    for write, runs in ((trackio_database, ("a", "b")), (mlflow_database, ("c", "d"))):
+        path = write(tmp_path / f"{runs[0]}.db", runs)
+        with pytest.raises(UnreadableRunError, match=f"add one of #{runs[0]}, {runs[1]}"):
+            open_run(path)
+        assert len(open_run(f"{path}#{runs[1]}").steps) == 8
+        with pytest.raises(UnreadableRunError, match="no 'zzz' among"):
+            open_run(f"{path}#zzz")
+
+
+def test_mlflow_database(tmp_path: Path) -> None:
+    path = mlflow_database(tmp_path / "mlflow.db")
+    before = sorted(tmp_path.iterdir())
+    record = open_run(path)
+    assert sorted(tmp_path.iterdir()) == before, "a reader writes nothing"
+    assert record.steps[record.column("reward")].to_list() == REWARDS
+    assert record.column("eval/reward") == "val-core/gsm8k/acc/mean_at_1"
+    assert (record.config.value("group_size"), record.config.value("framework")) == (8, "verl")
+
+
+@pytest.mark.parametrize("cut", [100, 5000])
+def test_a_cut_database_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
+    path = mlflow_database(tmp_path / "mlflow.db")
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
+        open_run(path)
+
+
+def test_slimes_dumps(tmp_path: Path) -> None:
+    for rollout in (3, 4):
+        slime_dump(tmp_path / f"rollout_{rollout}.pt", slime_samples(rollout))
+    record = open_run(tmp_path / "rollout_3.pt")
+    assert record.rollouts is not None
+    assert (record.steps["step"].to_list(), record.steps["reward"].to_list(), len(record.rollouts)) == ([3], [0.5], 8)
+    assert record.rollouts["length"].to_list() == [3.0] * 8
+    assert open_run(tmp_path).steps["step"].to_list() == [3, 4]
+    assert open_run(tmp_path).config.value("group_size") == 4
+
+
+class Harmful:
+    """What a pickle can do to who opens it."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (os.system, ("touch harmed",))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pickle.dumps({"rollout_id": 1, "samples": [Harmful()]}, protocol=2),
+        b"cbuiltins\neval\n(S'1'\ntR.",
+        b"ctorch\nload\n(S'samples'\ntR.",
+        pickle.dumps({"samples": 3}),
+        b"\x80\x02]samples",
+    ],
+)
+def test_a_pickle_that_could_do_something_is_refused(tmp_path: Path, payload: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = slime_dump(tmp_path / "1.pt", payload)
+    with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
+        open_run(path)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_tensors_in_slimes_dumps_are_passed_over(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    samples = slime_samples(5)
+    for sample in samples["samples"]:
+        sample["rollout_log_probs"] = torch.zeros(3)
+    torch.save(samples, tmp_path / "5.pt")
+    assert open_run(tmp_path / "5.pt").steps["reward"].to_list() == [0.5]
+
+
+def test_arts_trajectories(tmp_path: Path) -> None:
+    for step in (1, 2):
+        art_trajectories(tmp_path / "train" / f"{step:04d}.parquet")
+    record = open_run(tmp_path / "train")
+    assert record.rollouts is not None
+    assert (record.steps["step"].to_list(), record.config.value("group_size")) == ([1, 2], 4)
+    assert record.rollouts["completion"].to_list()[0] == "4"

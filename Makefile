@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PYTEST ?=
+PYTEST ?= -n 2
 # Small matrices gain nothing from threads that wait for each other, and lose a factor of ten where something else runs.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
@@ -40,7 +40,7 @@ demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, wit
 	@$(BIN)/python -m groupwise report "$$($(BIN)/python -m groupwise.examples)" -o groupwise-report.html --force
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
 
-test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included (PYTEST="-n 2": on two cores)
+test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one)
 	@$(BIN)/python -m pytest $(PYTEST)
 
 slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
@@ -63,7 +63,7 @@ docs: reference  ## the documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "The documentation is in $(CURDIR)/build/site/index.html"
 
-EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statistic/oracle \
+EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statistic/adaptive_group_size u_statistic/oracle \
 	predictable_grpo/deep_truth predictable_grpo/deep_threshold predictable_grpo/deep_inertia \
 	predictable_grpo/deep_larger predictable_grpo/deep_factors predictable_grpo/deep_dynamics
 

@@ -17,7 +17,7 @@ import pytest
 import groupwise
 
 PACKAGE = Path(groupwise.__file__).parent
-HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "wandb", "tensorboard"}
+HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "wandb", "tensorboard", "starlette", "uvicorn"}
 SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
 
 # The trainer's modules that are made of torch; whoever needs one of them imports it in a function.
@@ -69,6 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "comparison",
     },
     "trainer": FOUNDATION | RECORD | {"estimators", "language_models"},  # the loop uses the library's advantages and writes a record
+    # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
+    "integrations": FOUNDATION | RECORD | {"readers", "estimators", "diagnostics"},
 }
 
 

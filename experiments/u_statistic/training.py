@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,33 +57,35 @@ def settings_of(algorithm: str, rollouts: int, group_size: int, seed: int, steps
     )
 
 
-def run(settings: TrainSettings, *, watch: Watch | None = None, ingredients: Ingredients | None = None) -> list[dict[str, Any]]:
-    """Train from the common start; rows of step, accuracies, and processor seconds spent in training."""
+def run(
+    settings: TrainSettings, *, watch: Watch | None = None, ingredients: Ingredients | None = None, kept: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Train from the common start; rows of step, accuracies, processor seconds spent in training, and columns kept of the record."""
     task, policy = world_task(), start(START)
     trained = task.train[: settings.prompt_pool or CHECKED]
     rows: list[dict[str, Any]] = []
     spent = 0.0
     began = time.process_time()
 
-    def measure(step: int, norm: float) -> None:
+    def measure(step: int, logged: Mapping[str, Any]) -> None:
         nonlocal spent, began
         spent += time.process_time() - began
         held_out = float(exact_values(policy, task.held_out).mean())
         # The accuracy on the training problems is asked for at the end only.
         train_accuracy = float(exact_values(policy, trained).mean()) if step > settings.steps - 3 * EVERY else ""
         row = {"step": step, "held_out": held_out, "train": train_accuracy}
-        row |= {"gradient_norm": norm, "seconds": spent}
+        row |= {"gradient_norm": float(logged.get("gradient_norm") or 0), "seconds": spent} | {name: logged.get(name, "") for name in kept}
         rows.append(row | ((watch(step, policy) or {}) if watch is not None else {}))
         began = time.process_time()
 
-    measure(0, 0.0)
+    measure(0, {})
     with tempfile.TemporaryDirectory() as home:
         train(
             policy,
             task,
             settings,
             output=Path(home) / "run",
-            on_step=lambda step, row: measure(step, float(row["gradient_norm"] or 0)) if step % EVERY == 0 else None,
+            on_step=lambda step, row: measure(step, row) if step % EVERY == 0 else None,
             ingredients=ingredients,
         )
     return rows

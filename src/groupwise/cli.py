@@ -78,6 +78,30 @@ def report(
 
 
 @app.command()
+def watch(
+    runs: given.Runs,
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", metavar="N", help="To serve at; 0 for any that is free, 8750 or the next where not given.", show_default=False
+        ),
+    ] = None,
+    metric: given.Metric = "reward",
+    level: given.BandLevel = 0.9,
+    settings: given.Set = None,
+    config: given.Config = None,
+    column: given.Column = None,
+) -> None:
+    """Follow runs that are being written, on a page that this machine serves to itself."""
+    from groupwise.commands import watch as command
+    from groupwise.commands.options import Opening
+
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    command.run(runs, opening, port=port, metric=metric, level=level)
+
+
+@app.command()
 def diagnose(
     run: given.Run,
     *,
@@ -256,31 +280,14 @@ def plan(
     ] = None,
     budget_unit: Annotated[str, typer.Option("--budget-unit", metavar="UNIT", help="rollouts, tokens or seconds.")] = "rollouts",
     prompt_cost: Annotated[float, typer.Option("--prompt-cost", metavar="C", help="Of one prompt, in the unit of the budget.")] = 0.0,
-    rollout_cost: Annotated[
-        float | None,
-        typer.Option(
-            "--rollout-cost", metavar="C", help="Of one rollout; 1 for rollouts, else from the run where it tells.", show_default=False
-        ),
-    ] = None,
-    prompt_pool: Annotated[
-        int | None,
-        typer.Option("--prompt-pool", metavar="P", help="Different prompts there are, where few.", show_default=False),
-    ] = None,
+    rollout_cost: given.RolloutCost = None,
+    prompt_pool: given.PromptPool = None,
     group_size: given.GroupSize = None,
     objective: Annotated[str, typer.Option("--objective", metavar="NAME", help="gradient or final-gap.")] = "gradient",
-    curvature: Annotated[
-        str | None,
-        typer.Option("--curvature", metavar="K|FILE", help="At the optimum: one for all, or an .npz.", show_default=False),
-    ] = None,
-    step_constant: Annotated[
-        float | None, typer.Option("--step-constant", metavar="B", help="Of steps B/i; 1/curvature where not given.", show_default=False)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", metavar="E", help="Of constant steps, instead.", show_default=False)
-    ] = None,
-    updates: Annotated[
-        float | None, typer.Option("--updates", metavar="N", help="After which the gap is wanted.", show_default=False)
-    ] = None,
+    curvature: given.Curvature = None,
+    step_constant: given.StepConstant = None,
+    learning_rate: given.ConstantStep = None,
+    updates: given.UpdatesOfGap = None,
     level: given.Level = None,
     settings: given.Set = None,
     config: given.Config = None,

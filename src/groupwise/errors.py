@@ -12,6 +12,10 @@ class UnreadableRunError(GroupwiseError):
     """No reader can make a run of this path."""
 
 
+class NothingYetError(UnreadableRunError):
+    """There is no run at this path yet; one that is about to be written may still come."""
+
+
 class MissingMetricError(GroupwiseError):
     """The metric asked for is not in the log; the message lists those that are."""
 

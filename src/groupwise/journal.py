@@ -1,17 +1,21 @@
 """A file of checksummed lines that survives a kill at any byte: only whole entries are ever read back.
 
-One entry is one line, `CRC32 LENGTH JSON`. It knows nothing of steps or runs: `record.py` says what an entry holds.
+One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. It knows nothing of steps or runs: `record.py` says what
+an entry holds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
+from weakref import WeakSet
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 
@@ -59,13 +63,14 @@ def decode_entry(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> tuple[list[Any], int]:
     """Return the whole entries from the start of a journal, and the bytes that they take.
 
     Reading stops at the first line that is torn or damaged: what follows it was never confirmed.
 
     Args:
         path: the journal; a missing file has no entries.
+        keep: what to keep of an entry, so that a long journal need not fit into memory; nothing where it returns None.
 
     Returns:
         Entries in order, and the length of the sound part in bytes.
@@ -77,7 +82,7 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
         >>> read_journal(Path("/nowhere/journal.jsonl"))
         ([], 0)
     """
-    entries: list[dict[str, Any]] = []
+    entries: list[Any] = []
     sound = 0
     try:
         with path.open("rb") as file:
@@ -85,7 +90,9 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
                 entry = decode_entry(line)
                 if entry is None:
                     break
-                entries.append(entry)
+                kept = entry if keep is None else keep(entry)
+                if kept is not None:
+                    entries.append(kept)
                 sound += len(line)
     except FileNotFoundError:
         return [], 0
@@ -109,15 +116,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Journal:
-    """An open journal; opening cuts off a torn tail, and every append is on the disk when it returns.
+    """An open journal; opening cuts off a torn tail, and every append is on the disk when it returns, or has left no trace.
 
     Args:
         path: the file; made where missing, its folder must exist.
+        keep: what to keep in memory of the entries that are there, as for `read_journal`.
 
     `entries` are those that were there when it was opened.
 
     Raises:
-        GroupwiseError: the file cannot be written.
+        GroupwiseError: the file cannot be written, or somebody is writing it already.
 
     Example:
         >>> import tempfile
@@ -127,28 +135,62 @@ class Journal:
         23
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open `path`, read what is whole, and cut off the rest."""
+    def __init__(self, path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> None:
+        """Open `path`, hold it against other writers, read what is whole, and cut off the rest."""
         self.path = path
-        self.entries, sound = read_journal(path)
         try:
             new = not path.exists()
             self._file = path.open("x+b" if new else "r+b", buffering=0)
-            self._file.truncate(sound)
-            self._file.seek(sound)
         except OSError as error:
-            raise GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write") from None
+            raise _unwritable(path, error) from None
+        _OPEN.add(self)
+        try:
+            _hold(self._file, path)
+            self.entries, self._end = read_journal(path, keep=keep)
+            self._file.truncate(self._end)
+            self._file.seek(self._end)
+        except OSError as error:
+            self._file.close()
+            raise _unwritable(path, error) from None
+        except BaseException:
+            self._file.close()
+            raise
         if new:
             # A file's own fsync does not keep its name: that is in the folder, and a new folder's name in the one above.
             for folder in (path.parent, path.parent.parent):
                 _sync_folder(folder)
 
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry and wait until it is on the disk."""
+    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Write one entry and wait until it is on the disk.
+
+        Args:
+            entry: plain data for JSON.
+            sync: whether to wait for the disk; without, the entry survives the end of the process but not that of the machine.
+
+        Raises:
+            GroupwiseError: it could not be written, as on a full disk; the journal is as it was before.
+        """
         line = encode_entry(entry)
         view = memoryview(line)
-        while view:
-            view = view[self._file.write(view) or 0 :]
+        try:
+            while view:
+                view = view[self._file.write(view) or 0 :]
+            if sync:
+                self.sync()
+        except BaseException as error:
+            # Half a line would hide all that comes after it from the reader.
+            with suppress(OSError, ValueError):
+                self._file.truncate(self._end)
+                self._file.seek(self._end)
+            if isinstance(error, OSError):
+                raise GroupwiseError(
+                    f"expected to write {self.path}, got {error.strerror}: make room or repair the disk; what was there before stays"
+                ) from None
+            raise
+        self._end += len(line)
+
+    def sync(self) -> None:
+        """Wait until all that was appended is on the disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -162,3 +204,37 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close the file."""
         self.close()
+
+
+_OPEN: WeakSet[Journal] = WeakSet()
+
+
+def _close_in_child() -> None:
+    """Let go of the journals of the parent: a worker that outlives it would keep the resumed run from writing."""
+    for journal in list(_OPEN):
+        journal.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _hold(file: BinaryIO, path: Path) -> None:
+    """Keep other writers out until the file is closed, or the process ends in any way."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise GroupwiseError(
+            f"expected to be the only writer of {path}, got one that is writing it now: give this run a folder of its own, or end the other"
+        ) from None
+    except OSError:
+        return  # a file system without locks: nothing to hold
+
+
+def _unwritable(path: Path, error: OSError) -> GroupwiseError:
+    """Return what to say of a file that cannot be written."""
+    return GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write")

@@ -27,10 +27,10 @@ from groupwise.journal import Journal, read_journal
 from groupwise.run_config import RunConfig, Setting
 from groupwise.tables import (
     BASE_COLUMNS,
-    TEXT_COLUMNS,
-    WHOLE_COLUMNS,
     check_rollouts,
     check_steps,
+    plain_number,
+    plain_rollout,
     read_parquet,
     rollouts_table,
     rows_that_stand,
@@ -53,7 +53,7 @@ __all__ = [
 
 FORMAT = "groupwise-record"
 VERSION = 1
-COMPANIONS = ("checkpoints", "groupwise-components.json")  # may lie beside a journal, and are never touched
+COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # may lie beside a journal, and are never touched
 _JSON, _STEPS, _ROLLOUTS, _JOURNAL = "record.json", "steps.parquet", "rollouts.parquet", "journal.jsonl"
 
 
@@ -265,7 +265,7 @@ class RunRecord:
             raise UnreadableRunError(f"expected a saved record in {home}, got neither {_JSON} nor {_JOURNAL}: give the folder of a record")
         record = cls(home.name, steps_table([], {}))
         if (home / _JSON).is_file():
-            record = _load_saved(home)
+            record = load_saved(home)
         if (home / _JOURNAL).is_file():
             record = _with_journal(record, home / _JOURNAL)
         try:
@@ -301,36 +301,56 @@ class RecordWriter:
 
     def __init__(self, folder: str | Path, *, name: str = "", config: RunConfig | None = None, meanings: Sequence[Meaning] = ()) -> None:
         """Open or continue the journal in `folder`."""
-        home = Path(folder)
-        _check_target(home, force=True, beside=COMPANIONS)
+        _check_target(home := Path(folder), force=True, beside=COMPANIONS)
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
-        self._journal = Journal(home / _JOURNAL)
-        about = _about(name or home.name, config or RunConfig(), meanings)
-        headers = [entry for entry in self._journal.entries if "about" in entry]
-        if not headers or headers[-1]["about"] != about:
-            self._journal.append({"about": about})
+        self._journal = Journal(home / _JOURNAL, keep=lambda entry: entry.get("about"))
+        self._name, self._about = name or home.name, self._journal.entries[-1] if self._journal.entries else None
+        try:
+            self.describe(config or RunConfig(), meanings)
+        except BaseException:
+            self._journal.close()  # nobody has this writer, so nobody else would let go of the folder
+            raise
 
-    def append(self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def describe(self, config: RunConfig, meanings: Sequence[Meaning] = (), notes: Sequence[str] = ()) -> None:
+        """Say anew what holds for the whole record, where it is not what was said last.
+
+        Args:
+            config: the settings.
+            meanings: of the columns.
+            notes: sentences on the run.
+        """
+        about = _about(self._name, config, meanings) | ({"notes": list(notes)} if notes else {})
+        if about != self._about:
+            self._journal.append({"about": about})
+            self._about = about
+
+    def append(self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | None = None, *, sync: bool = True) -> None:
         """Write one step and its rollouts; both are on the disk, or neither.
 
         Args:
             step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers or None.
             rollouts: one mapping a completion, with "prompt_id" and any of the columns of `RunRecord.rollouts`.
+            sync: whether to wait for the disk; without, `sync` does it.
 
         Raises:
             InvalidArgumentError: a value is not a number, or the step is missing.
+            GroupwiseError: it could not be written; the record is as it was.
         """
         step = step_row.get("step")
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
             raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
-        row = {str(key): _plain(key, value) for key, value in step_row.items() if key != "step"} | {"step": int(step)}
+        row = {str(key): plain_number(key, value) for key, value in step_row.items() if key != "step"} | {"step": int(step)}
         entry: dict[str, Any] = {"row": row}
         if rollouts is not None:
-            entry["rollouts"] = [_plain_rollout(rollout) for rollout in rollouts]
-        self._journal.append(entry)
+            entry["rollouts"] = [plain_rollout(rollout) for rollout in rollouts]
+        self._journal.append(entry, sync=sync)
+
+    def sync(self) -> None:
+        """Wait until all that was appended is on the disk."""
+        self._journal.sync()
 
     def close(self) -> None:
         """Close the journal; `RunRecord.load` reads it at any time, also before."""
@@ -355,23 +375,6 @@ def _spelling(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", re.sub(r"\s*/\s*", "/", name.strip().lower()))
 
 
-def _plain(key: Any, value: Any) -> float | None:
-    """Return one value of a step row as a float or None."""
-    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex)):
-        return None if value is None else float(value)
-    raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
-
-
-def _plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one rollout as plain data."""
-    prompt = rollout.get("prompt_id")
-    if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
-        raise InvalidArgumentError(f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts of the step")
-    texts = {name: None if rollout[name] is None else str(rollout[name]) for name in TEXT_COLUMNS if name in rollout}
-    others = {str(key): _plain(key, value) for key, value in rollout.items() if key not in (*TEXT_COLUMNS, *WHOLE_COLUMNS)}
-    return {"prompt_id": int(prompt)} | texts | others
-
-
 def _about(name: str, config: RunConfig, meanings: Iterable[Meaning]) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
     return {
@@ -383,7 +386,7 @@ def _about(name: str, config: RunConfig, meanings: Iterable[Meaning]) -> dict[st
     }
 
 
-def _parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
+def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
     """Return name, settings, meanings, sources and notes from plain data that anybody may have edited."""
     try:
         if about["format"] != FORMAT or about["version"] != VERSION:
@@ -402,13 +405,13 @@ def _parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning,
         raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
 
 
-def _load_saved(home: Path) -> RunRecord:
+def load_saved(home: Path) -> RunRecord:
     """Read the Parquet and JSON of a saved record."""
     try:
         about = json.loads((home / _JSON).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableRunError(f"expected JSON in {home / _JSON}, got {str(error)[:80]}: save the record again") from None
-    name, config, meanings, sources, notes = _parse_about(about, home)
+    name, config, meanings, sources, notes = parse_about(about, home)
     sums = about.get("checksums")
     tables = {path: _sound_table(home / path, sums) for path in (_STEPS, _ROLLOUTS) if isinstance(sums, dict) and path in sums}
     if _STEPS not in tables:
@@ -433,8 +436,9 @@ def _with_journal(record: RunRecord, path: Path) -> RunRecord:
     rows = [entry for entry in entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
     headers = [entry["about"] for entry in entries if "about" in entry]
     if headers:
-        name, config, meanings, _, _ = _parse_about(headers[-1], path.parent)
-        record = dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings)
+        name, config, meanings, _, notes = parse_about(headers[-1], path.parent)
+        notes = tuple(dict.fromkeys((*record.notes, *notes)))
+        record = dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
     standing = [entry for entry, stands in zip(rows, rows_that_stand(_steps_of(rows)), strict=True) if stands]
     if standing:
         first = int(standing[0]["row"]["step"])

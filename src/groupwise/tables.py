@@ -19,6 +19,7 @@ from groupwise.errors import InvalidArgumentError, UnreadableRunError
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
+_NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
 
 
 def steps_table(
@@ -124,6 +125,28 @@ def _float_series(name: str, values: Any, length: int) -> pl.Series:
     if values is None:
         return pl.Series(name, [None] * length, dtype=pl.Float64)
     return pl.Series(name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64).fill_nan(None)
+
+
+def plain_number(key: Any, value: Any) -> float | None:
+    """Return one value of a row as a float or None."""
+    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex)):
+        return None if value is None else float(value)
+    raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
+
+
+def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one rollout as plain data."""
+    prompt = rollout.get("prompt_id")
+    if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
+        raise InvalidArgumentError(f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts of the step")
+    plain: dict[str, Any] = {"prompt_id": int(prompt)}
+    for name in TEXT_COLUMNS:
+        if name in rollout:
+            plain[name] = None if rollout[name] is None else str(rollout[name])
+    for key, value in rollout.items():
+        if key not in _NAMED:  # a float is the usual case, of which a step has thousands
+            plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
+    return plain
 
 
 def check_steps(steps: pl.DataFrame) -> None:

@@ -228,12 +228,17 @@ def test_exposure_does_not_depend_on_the_group_size() -> None:
 
 
 def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task: Task) -> None:
+    def draw(number: int) -> np.ndarray:
+        found: np.ndarray = run._drawn_problems(number, 8)
+        run.drawn += 8
+        return found
+
     run: Any = _Run(make_policy(), small_task, settings(prompt_order="epochs", prompt_pool=20), None)
-    drawn = np.concatenate([run._drawn_problems(number) for number in range(1, 16)])  # 15 batches of 8: 6 passes over 20
+    drawn = np.concatenate([draw(number) for number in range(1, 16)])  # 15 batches of 8: 6 passes over 20
     assert [sorted(drawn[start : start + 20].tolist()) for start in range(0, 120, 20)] == [list(range(20))] * 6
     assert drawn[:20].tolist() != drawn[20:40].tolist()
     run = _Run(make_policy(), small_task, settings(prompt_pool=20), None)
-    free = np.concatenate([run._drawn_problems(number) for number in range(1, 16)])
+    free = np.concatenate([draw(number) for number in range(1, 16)])
     counts = np.bincount(free, minlength=20)
     assert (counts.min(), counts.max()) != (6, 6)
     assert free.max() < 20

@@ -169,3 +169,20 @@ SeedDeviation = Annotated[
     typer.Option("--seed-deviation", metavar="S", help="Spread of seeds, where it is known beforehand.", show_default=False),
 ]
 Figure = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A figure of two groups, as .svg.", show_default=False)]
+RolloutCost = Annotated[
+    float | None,
+    typer.Option(
+        "--rollout-cost", metavar="C", help="Of one rollout; 1 for rollouts, else from the run where it tells.", show_default=False
+    ),
+]
+PromptPool = Annotated[
+    int | None, typer.Option("--prompt-pool", metavar="P", help="Different prompts there are, where few.", show_default=False)
+]
+Curvature = Annotated[
+    str | None, typer.Option("--curvature", metavar="K|FILE", help="At the optimum: one for all, or an .npz.", show_default=False)
+]
+StepConstant = Annotated[
+    float | None, typer.Option("--step-constant", metavar="B", help="Of steps B/i; 1/curvature where not given.", show_default=False)
+]
+ConstantStep = Annotated[float | None, typer.Option("--learning-rate", metavar="E", help="Of constant steps, instead.", show_default=False)]
+UpdatesOfGap = Annotated[float | None, typer.Option("--updates", metavar="N", help="After which the gap is wanted.", show_default=False)]

@@ -149,8 +149,9 @@ def _judge(papers: Sequence[Paper], wish: Wish, stack: ExitStack) -> SameMathema
     """Return math-verify where it is needed and installed."""
     from importlib.util import find_spec
 
-    from groupwise.trainer.math_judge import MathVerify
+    from groupwise.trainer.math_judge import MathVerify, check_limit
 
+    check_limit(wish.time_limit)
     if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or find_spec("math_verify") is None:
         return None
     return stack.enter_context(MathVerify(limit=wish.time_limit))

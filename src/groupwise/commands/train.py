@@ -21,6 +21,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from groupwise.record import RunRecord
+    from groupwise.trainer.settings import AdaptiveSettings
     from groupwise.trainer.tasks import Task
 
 INTERRUPTED = 130
@@ -264,6 +265,8 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     said = f"reward {reward:.3f} over the last {len(last)} steps" if isinstance(reward, float) else "no reward"
     said += "" if held_out is None else f", {held_out:.3f} on held-out problems"
     console.print(f"{done} of {steps} steps in {seconds:.0f} s: {said}", markup=False, highlight=False)
+    for line in _decisions(output):
+        console.print(line, markup=False, highlight=False)
     if idle is not None:
         console.print(
             f"From step {idle} to the end no two rollouts of a group differed in reward: nothing was learned there.",
@@ -277,19 +280,50 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     return 0
 
 
+def _decisions(output: Path) -> list[str]:
+    """Return what was decided of the group size, the last few times that it was to change and the last word."""
+    import json
+
+    from groupwise.trainer.run_folder import DECISIONS
+
+    path = output / DECISIONS
+    if not path.is_file():
+        return []
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    wanted = [entry for entry in entries if entry["group_size"] != entry.get("present", entry["group_size"])][-5:]
+    told = [*wanted, *(entries[-1:] if entries[-1:] != wanted[-1:] else [])]
+    return [
+        f"Group size{', advised,' if entry.get('mode') == 'advise' else ''} after step {entry['step']}: {entry['reason']}" for entry in told
+    ]
+
+
 def _typed(given: Mapping[str, Any]) -> int:
     """Sort what was typed into what it is for, and run."""
     from dataclasses import fields
 
     from groupwise.trainer.settings import TrainSettings
 
-    settings = {field.name: given[field.name] for field in fields(TrainSettings)}
+    settings = {field.name: given[field.name] for field in fields(TrainSettings) if field.name in given}
     lag_kind = given["lag_kind"] or ("none" if given["refresh_interval"] == 1 else "refresh")
-    settings |= {"clip": given["clip"] or None, "lag_kind": lag_kind}
+    settings |= {"clip": given["clip"] or None, "lag_kind": lag_kind, "adaptive": _adaptive(given)}
     start = Start(*(given[name] for name in ("size", "checkpoint", "model", "warm_up", "cache", "device", "start_seed")))
     knobs = {name: given[name] for name in ("level", "problems", "format_reward", "proxy_bonus")} | {"seed": given["start_seed"]}
     how = {name: given[name] for name in ("output", "resume", "force", "threads", "as_json")}
     return run(given["task"], start, knobs, settings, **how)
+
+
+def _adaptive(given: Mapping[str, Any]) -> AdaptiveSettings | None:
+    """Return how the group size follows what is measured, or None where it stays."""
+    from groupwise.estimators.group_size_controller import ControllerRule
+    from groupwise.trainer.settings import AdaptiveSettings
+
+    if given["adaptive_group_size"] == "off":
+        return None
+    low, dash, high = given["adaptive_bounds"].partition("-")
+    if not (dash and low.isdecimal() and (high.isdecimal() or not high)):
+        raise InvalidArgumentError(f"--adaptive-bounds expects LOW-HIGH, as 2-64, or LOW-; got {given['adaptive_bounds'][:60]!r}")
+    rule = ControllerRule(given["adaptive_threshold"], lowest=int(low), highest=int(high) if high else None)
+    return AdaptiveSettings(given["adaptive_group_size"], given["adaptive_every"], rule=rule)
 
 
 def train(
@@ -306,6 +340,10 @@ def train(
     warm_up: Annotated[float | None, _option("--warm-up", "P", "Teach until right with this probability; 0.2 for a new policy.")] = None,
     cache: Annotated[Path | None, _option("--cache", "FOLDER", "Of warm-ups; the user's cache where not given.")] = None,
     group_size: Annotated[int, _option("--group-size", "G", "Rollouts of a prompt.", "-G")] = 8,
+    adaptive_group_size: Annotated[str, _option("--adaptive-group-size", "MODE", "off, advise, or act on measured components.")] = "off",
+    adaptive_every: Annotated[int, _option("--adaptive-every", "T", "Steps between measurements.")] = 25,
+    adaptive_bounds: Annotated[str, _option("--adaptive-bounds", "LOW-HIGH", "Group sizes to choose from; the largest is N.")] = "2-",
+    adaptive_threshold: Annotated[float, _option("--adaptive-threshold", "E", "Share of error that a change must surely gain.")] = 0.05,
     rollouts_per_step: Annotated[int, _option("--rollouts-per-step", "N", "Of one update; N/G prompts.", "-N")] = 512,
     steps: Annotated[int, _option("--steps", "T", "Optimiser updates.")] = 600,
     advantage: Annotated[str, _option("--advantage", "NAME", "Of docs/advantages.md, or trl/grpo.")] = "leave_one_out",
@@ -319,9 +357,7 @@ def train(
     beta2: Annotated[float, _option("--beta2", "B", "Of Adam.")] = 0.999,
     epsilon: Annotated[float, _option("--epsilon", "E", "Of Adam.")] = 1e-8,
     weight_decay: Annotated[float, _option("--weight-decay", "W", "Of the parameters.")] = 0.0,
-    gradient_clip: Annotated[
-        float | None, _option("--gradient-clip", "C", "Largest norm of the gradient; not clipped where not given.")
-    ] = None,
+    gradient_clip: Annotated[float | None, _option("--gradient-clip", "C", "Largest norm of the gradient; any if not given.")] = None,
     importance_ratio: Annotated[str, _option("--importance-ratio", "KIND", "none, token, sequence or sequence_mean.")] = "token",
     clip: Annotated[float, _option("--clip", "EPS", "Of the ratio; 0 leaves it alone.")] = 0.2,
     clip_high: Annotated[float | None, _option("--clip-high", "EPS", "Above; as below where not given.")] = None,
@@ -349,6 +385,4 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")] = False,
 ) -> None:
     """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
-    code = _typed(dict(locals()))
-    if code:
-        raise typer.Exit(code)
+    raise typer.Exit(_typed(dict(locals())))

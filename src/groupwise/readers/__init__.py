@@ -7,39 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Request
+from groupwise.readers.cells import CsvFeed, read_csv, sniff_csv
 from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
-from groupwise.readers.console import read_console, sniff_console
+from groupwise.readers.console import ConsoleFeed, read_console, sniff_console
 from groupwise.readers.databases import read_database, sniff_database
 from groupwise.readers.events import read_event_stream, sniff_event_stream
+from groupwise.readers.feeds import Feed
+from groupwise.readers.journals import JournalFeed
 from groupwise.readers.mlflow_files import read_mlflow, sniff_mlflow
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.printed import read_printed, sniff_printed
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
-from groupwise.readers.tables import (
-    read_csv,
-    read_json,
-    read_jsonl,
-    read_parquet_table,
-    sniff_csv,
-    sniff_json,
-    sniff_jsonl,
-    sniff_parquet,
-)
+from groupwise.readers.tables import JsonlFeed, read_json, read_jsonl, read_parquet_table, sniff_json, sniff_jsonl, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.verl import read_verl, sniff_verl
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record import RunConfig, RunRecord, is_record
 
-__all__ = ["READERS", "Reader", "Request", "open_run"]
+__all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "request_of", "said"]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE = 0.3
@@ -60,6 +55,7 @@ class Reader:
         read: path, request -> record.
         folder: whether it reads a folder rather than a file.
         binary: whether it reads files that are no text.
+        feed: makes what reads a log that grows line by line, or None where the format is only read whole.
     """
 
     name: str
@@ -68,6 +64,7 @@ class Reader:
     read: Callable[[Path, Request], RunRecord]
     folder: bool = False
     binary: bool = False
+    feed: Callable[[], Feed] | None = None
 
 
 def _sniff_record(path: Path) -> float:
@@ -79,12 +76,19 @@ def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
     record = RunRecord.load(path)
     if not len(record.steps):
-        raise UnreadableRunError(f"expected a record with steps, got none in {shown(path)}: nothing has been appended yet")
+        raise NothingYetError(f"expected a record with steps, got none in {shown(path)}: nothing has been appended yet")
     return dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
 
 
 READERS: tuple[Reader, ...] = (
-    Reader("groupwise", "a record saved by groupwise, or the journal of one being written", _sniff_record, _read_record, folder=True),
+    Reader(
+        "groupwise",
+        "a record saved by groupwise, or the journal of one being written",
+        _sniff_record,
+        _read_record,
+        folder=True,
+        feed=JournalFeed,
+    ),
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
     Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
@@ -102,9 +106,9 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table, binary=True),
     Reader("events", "JSON lines of events with their numbers inside, of an asynchronous trainer", sniff_event_stream, read_event_stream),
-    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl),
-    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv),
-    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console),
+    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl, feed=JsonlFeed),
+    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv, feed=CsvFeed),
+    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console, feed=ConsoleFeed),
     Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, read_printed),
     Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
 )
@@ -140,19 +144,80 @@ def open_run(
         ...     open_run(Path(home, "run.csv")).metrics()
         ('reward',)
     """
+    place, request = request_of(path, columns=columns, settings=settings, config=config)
+    with said(place):
+        found = locate(place, request)
+        return found.reader.read(found.path, found.request)
+
+
+def request_of(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> tuple[Path, Request]:
+    """Return the path of a log and what is asked of it, checked.
+
+    Args:
+        path: as `open_run` takes it.
+        columns: as `open_run` takes them.
+        settings: as `open_run` takes them.
+        config: as `open_run` takes it.
+
+    Returns:
+        The path without the name of a run behind it, and the request.
+
+    Raises:
+        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
+    """
     _check_names(columns or {})
     place, chosen = _split(path)
-    given = _given(settings, config)
-    request = Request(columns or {}, given, chosen)
+    return place, Request(columns or {}, _given(settings, config), chosen)
+
+
+@contextmanager
+def said(place: Path) -> Iterator[None]:
+    """Say in one sentence what the system or the depth of a log does not allow."""
     try:
-        if place.is_dir():
-            return _open_folder(place, request)
-        return _open_file(place, request)
+        yield
     except RecursionError:
         raise UnreadableRunError(f"expected a log, got {shown(place)}, which is nested too deeply: flatten it") from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableRunError(f"expected a log that can be read, got {reason} for {shown(place)}: check the path") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A log that was found.
+
+    Args:
+        path: of the file or folder that its reader reads.
+        reader: of its format.
+        request: what was asked for, with the settings that lie around the log.
+    """
+
+    path: Path
+    reader: Reader
+    request: Request
+
+
+def locate(place: Path, request: Request) -> Located:
+    """Find the log at a path and the reader of its format.
+
+    Args:
+        place: a file or a folder.
+        request: what the user asked for.
+
+    Returns:
+        The log; nothing but its first bytes is read.
+
+    Raises:
+        NothingYetError: there is nothing yet.
+        UnreadableRunError: what is there is no log, or several.
+    """
+    return _in_folder(place, request) if place.is_dir() else _in_file(place, request)
 
 
 def _check_names(columns: Mapping[str, str]) -> None:
@@ -199,8 +264,8 @@ def _best(path: Path) -> tuple[float, Reader | None]:
     return max(ranked, key=lambda entry: entry[0], default=(0.0, None))
 
 
-def _open_file(path: Path, request: Request) -> RunRecord:
-    """Read a file with the reader that its content chooses."""
+def _in_file(path: Path, request: Request) -> Located:
+    """Find a file with the reader that its content chooses."""
     seen = peek(path)
     confidence, reader = _best(path)
     if seen.binary and (reader is None or not reader.binary or confidence < _LEAST_CONFIDENCE):
@@ -212,14 +277,14 @@ def _open_file(path: Path, request: Request) -> RunRecord:
         raise UnreadableRunError(f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run as CSV")
     if path.suffix.lower() in (".yaml", ".yml") and confidence < 0.6:
         raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
-    return reader.read(path, request if reader.name == "trl" else _around(request, recover(path)))
+    return Located(path, reader, request if reader.name == "trl" else _around(request, recover(path)))
 
 
-def _open_folder(path: Path, request: Request) -> RunRecord:
-    """Read a folder: a record, a TRL run, one run folder inside it, or the one log inside it."""
+def _in_folder(path: Path, request: Request) -> Located:
+    """Find the log of a folder: a record, a TRL run, one run folder inside it, or the one log inside it."""
     confidence, reader = _best(path)
     if reader is not None and confidence >= _LEAST_CONFIDENCE:
-        return reader.read(path, request)
+        return Located(path, reader, request)
     try:
         inside = sorted(path.iterdir())[:_MOST_FILES]
     except OSError as error:
@@ -231,13 +296,13 @@ def _open_folder(path: Path, request: Request) -> RunRecord:
     dumps = [folder for folder, (sure, kind) in folders.items() if sure >= _LEAST_CONFIDENCE and _is_dump(kind)]
     found = runs or logs or dumps
     if not found:
-        raise UnreadableRunError(f"expected a run folder, got {shown(path)}, which holds no log: give one with a trainer_state.json")
+        raise NothingYetError(f"expected a run folder, got {shown(path)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
         some = ", ".join(file.name for file in found[:4]) + (", ..." if len(found) > 4 else "")
         raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(found)} ({some}): give the path of one")
     if found[0].is_dir():
-        return _open_folder(found[0], request)
-    return _open_file(logs[0], _around(request, recover(logs[0], path)))
+        return _in_folder(found[0], request)
+    return _in_file(logs[0], _around(request, recover(logs[0], path)))
 
 
 def _is_dump(reader: Reader | None) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.errors import InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.merge import Merged, merge_rows
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted
 from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of, plain
@@ -104,7 +104,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     """
     store = log.store
     if store.count == 0 or not store.names():
-        raise UnreadableRunError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
+        raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, notes = _steps(log, chosen)
     hidden = {step_key} if step_key else set()

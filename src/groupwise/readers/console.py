@@ -8,17 +8,18 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from groupwise.errors import UnreadableRunError
+from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Array, Log, Request, assemble
 from groupwise.readers.configs import with_found
+from groupwise.readers.feeds import Origin, read_fed
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import open_text, peek, shown
+from groupwise.readers.source import peek, shown
 from groupwise.readers.tables import keep_row
 from groupwise.record import RunRecord
 from groupwise.run_config import RunConfig
@@ -44,21 +45,6 @@ def sniff_console(path: Path) -> float:
     if _ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
     return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
-
-
-def _rows(path: Path, encoding: str) -> Iterator[tuple[dict[Any, Any] | None, int, int, str]]:
-    """Yield each printed row, or None for a line of no row, with the last bar's position and length, and the line."""
-    done = total = 0
-    with open_text(path, encoding) as file:
-        while line := file.readline(_LONGEST_LINE):
-            position = 0
-            for match in _ROW.finditer(line):
-                done, total = _last_bar(line[position : match.start()], done, total)
-                position = match.end()
-                yield _numbered(_parse(match[0]), line[: match.start()]), done, total, ""
-            done, total = _last_bar(line[position:], done, total)
-            if not position:
-                yield None, done, total, line
 
 
 def _last_bar(text: str, done: int, total: int) -> tuple[int, int]:
@@ -113,31 +99,70 @@ def read_console(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     if seen.binary:
         raise UnreadableRunError(f"expected a text log, got {shown(path)}, {seen.binary}")
-    store = RowStore()
-    bars: list[tuple[int, int]] = []
-    damaged = summaries = 0
-    stated: dict[str, Any] = {}
-    for row, done, total, line in _rows(path, seen.encoding):
-        if line:
-            damaged += _BROKEN.search(line) is not None
-            _read_statement(line, stated)
-        elif row is None:
-            damaged += 1
+    return read_fed(ConsoleFeed(), path, seen, request)
+
+
+class ConsoleFeed:
+    """A trainer's printed output, line by line."""
+
+    def __init__(self) -> None:
+        """Start before the first line."""
+        self._store = RowStore()
+        self._bars: list[tuple[int, int]] = []
+        self._done = self._total = self._damaged = self._summaries = 0
+        self._stated: dict[str, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._store.count
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines; the remainder of one that is too long counts as the next."""
+        for whole in lines:
+            for start in range(0, len(whole), _LONGEST_LINE):
+                self._line(whole[start : start + _LONGEST_LINE])
+
+    def _line(self, line: str) -> None:
+        """Read the rows and the bars of a line, or what the trainer says of itself."""
+        position = 0
+        for match in _ROW.finditer(line):
+            self._done, self._total = _last_bar(line[position : match.start()], self._done, self._total)
+            position = match.end()
+            self._row(_numbered(_parse(match[0]), line[: match.start()]))
+        self._done, self._total = _last_bar(line[position:], self._done, self._total)
+        if not position:
+            self._damaged += _BROKEN.search(line) is not None
+            _read_statement(line, self._stated)
+
+    def _row(self, row: dict[Any, Any] | None) -> None:
+        """Keep a row of the training with the bar before it."""
+        if row is None:
+            self._damaged += 1
         elif not keep_row(row):
-            summaries += 1
+            self._summaries += 1
         elif {"loss", "reward", "policy_loss"} & set(row) or any(str(key).startswith("eval_") for key in row):
-            store.add(row)
-            bars.append((done, total))
-    if not store.count:
-        raise UnreadableRunError(
-            f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: give the log of the training itself"
-        )
-    notes = [f"{counted(damaged, 'printed row is damaged and was', 'printed rows are damaged and were')} left out"] if damaged else []
-    if summaries:
-        notes.append("the summary row at the end is left out" if summaries == 1 else f"{summaries} summary rows left out")
-    step, found = _steps_of(store, bars, stated)
-    notes += found
-    return assemble(Log(store, path, "trl_console", seen.size, _config(request.config, stated), tuple(notes), step=step), request)
+            self._store.add(row)
+            self._bars.append((self._done, self._total))
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        store, path, stated = self._store, origin.path, self._stated
+        if not store.count:
+            raise NothingYetError(
+                f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: "
+                "give the log of the training itself"
+            )
+        damaged = counted(self._damaged, "printed row is damaged and was", "printed rows are damaged and were")
+        notes = [f"{damaged} left out"] if self._damaged else []
+        if self._summaries:
+            notes.append("the summary row at the end is left out" if self._summaries == 1 else f"{self._summaries} summary rows left out")
+        step, found = _steps_of(store, self._bars, stated)
+        config = _config(request.config, stated)
+        return assemble(Log(store, path, "trl_console", origin.size, config, (*notes, *found), step=step), request)
 
 
 def _read_statement(line: str, stated: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from groupwise.errors import UnreadableRunError
+from groupwise.errors import NothingYetError, UnreadableRunError
 
 HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
@@ -82,11 +82,12 @@ def peek(path: Path) -> Peek:
     except (OSError, ValueError) as error:
         if isinstance(error, UnreadableRunError):
             raise
-        raise UnreadableRunError(_why_not(path, error)) from None
+        kind = NothingYetError if isinstance(error, FileNotFoundError) else UnreadableRunError
+        raise kind(_why_not(path, error)) from None
     encoding = _encoding(head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
     if not text:
-        raise UnreadableRunError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
+        raise NothingYetError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
     return Peek(status.st_size, head, encoding, text, _binary(path, head, text, encoding))
 
 

@@ -1,14 +1,12 @@
-"""Generic logs: CSV, JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
+"""Generic logs: JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
 
 The columns' meaning is judged by their names; a framework's own log has its own reader.
 """
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,141 +15,16 @@ import polars as pl
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
+from groupwise.readers.feeds import Origin, encoding_notes, read_fed
+from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
-from groupwise.readers.wandb_run import exported_runs
 from groupwise.record import RunRecord
 from groupwise.run_config import RunConfig
 from groupwise.tables import read_parquet
 
-_BATCH = 4096
-_LONGEST_CELL = 1 << 20
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_WRAPPED = {"step", "data"}
 _STATE_KEYS = ("log_history", "global_step", "max_steps")
-
-
-def sniff_csv(path: Path) -> float:
-    """Return the confidence that the file is a table of comma-, semicolon- or tab-separated cells."""
-    seen = peek(path)
-    if seen.binary or seen.text[:1] in "[{":
-        return 0.0
-    lines = [line for line in seen.text.splitlines()[:20] if line.strip()]
-    delimiter = _delimiter(lines[0])
-    if not delimiter:
-        return 0.6 if path.suffix.lower() in (".csv", ".tsv") and len(lines) > 1 else 0.0
-    names = lines[0].split(delimiter)
-    rows = [line.split(delimiter) for line in lines[1:]]
-    cells = [parse_number(cell.strip().strip('"')) for row in rows for cell in row[: len(names)]]
-    wide = sum(len(row) >= len(names) for row in rows[:-1] or rows) * 2 >= len(rows[:-1] or rows)
-    if path.suffix.lower() in (".csv", ".tsv"):
-        return 0.8
-    return 0.8 if wide and cells and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200 else 0.1
-
-
-def _delimiter(line: str) -> str:
-    """Return the separator of a header line, "" for none."""
-    counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
-    best = max(counts, key=lambda mark: counts[mark])
-    return best if counts[best] else ""
-
-
-def read_csv(path: Path, request: Request) -> RunRecord:
-    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no rows, or no numbers in them.
-    """
-    seen = peek(path)
-    store, notes = RowStore(), list(_encoding_notes(seen))
-    delimiter = _delimiter(seen.text.splitlines()[0]) or ","
-    broken = 0
-    with open_text(path, seen.encoding) as file:
-        rows = _csv_rows(file, delimiter)
-        header = [name.lstrip("\ufeff") for name in next(rows, [])]
-        chosen, request = _exported(path, header, request)
-        if chosen is not None:
-            header = list(chosen.values())
-            rows = ([row[at] if at < len(row) else "" for at in chosen] for row in rows)
-            notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
-        names = _unique(header, notes)
-        batch: list[list[str]] = []
-        for row in rows:
-            if not any(row):
-                continue
-            broken += len(row) != len(names)
-            if not _repeats_header(row, names):
-                batch.append(_decimal_points(row) if delimiter == ";" else row)
-            if len(batch) >= _BATCH:
-                store.add_cells(names, batch)
-                batch = []
-        if batch:
-            store.add_cells(names, batch)
-    if broken:
-        has = counted(broken, "row has", "rows have")
-        notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
-    return assemble(Log(store, path, "csv", seen.size, request.config, tuple(notes)), request)
-
-
-def _exported(path: Path, header: list[str], request: Request) -> tuple[dict[int, str] | None, Request]:
-    """Return the columns of the run to read of a table that W&B exported, None for any other; raise where several are in it."""
-    runs = exported_runs(header)
-    if not runs:
-        return None, request
-    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
-    if name not in runs:
-        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
-        raise UnreadableRunError(
-            f"expected one run, got {shown(path)}, which holds {len(runs)}: add one of #{clean_key(listed)} to the path"
-        )
-    return runs[name], replace(request, chosen="")
-
-
-def _csv_rows(file: TextIO, delimiter: str) -> Iterator[list[str]]:
-    """Yield the rows of a CSV file; a row that breaks the format ends the table."""
-    csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader((line.replace("\0", "") for line in file), delimiter=delimiter, skipinitialspace=True)
-    try:
-        yield from (row for row in rows if row)
-    except csv.Error:
-        return
-
-
-def _unique(names: list[str], notes: list[str]) -> list[str]:
-    """Return the header with a number behind a name that comes again."""
-    unique: list[str] = []
-    for name in names:
-        base, number = clean_key(name), 2
-        final = base
-        while final in unique:
-            final, number = f"{base} ({number})", number + 1
-        unique.append(final)
-    again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
-    if again:
-        notes.append(f"{counted(len(again), 'column')} of a name that comes more than once: the later ones carry a number")
-    return unique
-
-
-def _repeats_header(row: list[str], names: list[str]) -> bool:
-    """Return whether a row is the header again, as in files that were appended to."""
-    return len(row) == len(names) and row[0].strip() == names[0] and [cell.strip() for cell in row] == names
-
-
-def _decimal_points(row: list[str]) -> list[str]:
-    """Return cells whose decimal commas are points."""
-    return [cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row]
-
-
-def _encoding_notes(seen: Peek) -> Iterator[str]:
-    """Yield the note on an encoding that was guessed."""
-    if seen.encoding == "latin-1":
-        yield "the file is not UTF-8 and was read as Latin-1"
 
 
 def sniff_jsonl(path: Path) -> float:
@@ -186,31 +59,59 @@ def read_jsonl(path: Path, request: Request) -> RunRecord:
     Raises:
         UnreadableRunError: no rows, or no numbers in them.
     """
-    seen = peek(path)
-    store, reader = RowStore(), JsonReader()
-    damaged = skipped = 0
-    with open_text(path, seen.encoding) as file:
-        for line in file:
+    return read_fed(JsonlFeed(), path, peek(path), request)
+
+
+class JsonlFeed:
+    """One JSON object a line."""
+
+    def __init__(self) -> None:
+        """Start with no rows."""
+        self._store, self._reader = RowStore(), JsonReader()
+        self._damaged = self._skipped = 0
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._store.count
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines."""
+        loads = self._reader.loads
+        for line in lines:
             text = line.strip().lstrip("\ufeff")
             if not text:
                 continue
             try:
-                row = reader.loads(text)
+                row = loads(text)
             except ValueError:
-                damaged += 1
+                self._damaged += 1
                 continue
             if not isinstance(row, dict):
-                damaged += 1
+                self._damaged += 1
             elif not keep_row(row):
-                skipped += 1
+                self._skipped += 1
+            elif set(row) == _WRAPPED and isinstance(row["data"], dict):
+                self._store.add(row["data"] | {"step": row["step"]})
             else:
-                store.add(row["data"] | {"step": row["step"]} if set(row) == {"step", "data"} and isinstance(row["data"], dict) else row)
-    notes = list(_encoding_notes(seen)) + _json_notes(reader, skipped)
-    if damaged:
-        notes.append(f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out")
-    if damaged > store.count:
-        raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
-    return assemble(Log(store, path, "jsonl", seen.size, request.config, tuple(notes)), request)
+                self._store.add(row)
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        notes = list(encoding_notes(origin.encoding)) + _json_notes(self._reader, self._skipped)
+        damaged = self._damaged
+        if damaged:
+            notes.append(
+                f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out"
+            )
+        if damaged > self._store.count:
+            raise UnreadableRunError(
+                f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
+            )
+        return assemble(Log(self._store, origin.path, "jsonl", origin.size, request.config, tuple(notes)), request)
 
 
 def keep_row(row: Mapping[str, Any]) -> bool:
@@ -277,7 +178,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         whole = stream.complete
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}))
-    notes = list(_encoding_notes(seen)) + _json_notes(reader, skipped)
+    notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
     if not whole:
         if not store.count:
             raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
@@ -318,7 +219,7 @@ def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, An
     config = request.config
     missing = {key: value for key, value in beside.items() if key in RunConfig.__slots__ and not getattr(config, key).known}
     config = config.with_settings(missing, f"{path.name}, beside the rows")
-    notes = (*_encoding_notes(seen), *_json_notes(JsonReader(), len(rows) - len(kept)))
+    notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
     return assemble(Log(store, path, "json", seen.size, config, notes, name=name), request)
 
 

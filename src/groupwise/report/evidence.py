@@ -331,8 +331,8 @@ def _with_means(name: str, x: FloatArray, y: FloatArray, points: int) -> tuple[L
     return (raw,) if np.isfinite(y).sum() <= FEW_ROWS else (raw, _averaged(x, y)[0])
 
 
-def _spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
-    """Choose an axis that a few spikes do not crush, and say what lies beyond it."""
+def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
+    """Choose an axis that a few spikes do not crush, or None where all fits, and say what lies beyond it."""
     known = y[np.isfinite(y)]
     low, high = np.quantile(known, [0.01, 0.99])
     reach = 3 * (high - low)
@@ -358,13 +358,13 @@ def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[C
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     charts, missing = [], []
     for behaviour in BEHAVIOURS:
-        meaning = _meaning_of(record, behaviour.quantity)
+        meaning = meaning_of(record, behaviour.quantity)
         if meaning is None:
             missing.append(f"{behaviour.title}: {behaviour.advice}.")
             continue
         value = record.steps[meaning.column].fill_null(float("nan")).to_numpy().astype(float)
         lines = _with_means(behaviour.title.lower(), step, value, points)
-        y_range, beyond = _spikes(value)
+        y_range, beyond = beyond_spikes(value)
         doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
         charts.append(
             Chart(
@@ -382,7 +382,7 @@ def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[C
     return charts, missing
 
 
-def _meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
+def meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
     """Return the fullest usable column of a quantity."""
     found = [m for m in record.meanings if m.quantity == quantity and not m.unavailable and record.steps[m.column].count() >= 2]
     return max(found, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None)

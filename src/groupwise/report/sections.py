@@ -110,14 +110,14 @@ def _opening(summary: Summary, *, several: bool) -> Markup:
     name = tag("p", join((isolated(summary.name), text(f" · {span}{cut} · "), tone(summary))), class_="run-name")
     heading = tag("h2" if several else "h1", text(summary.verdict.headline), class_="headline")
     support = tag("p", text(" ".join(summary.verdict.sentences)), class_="lede")
-    return tag("header", join((name, heading, support, _facts(summary))))
+    return tag("header", join((name, heading, support, _listed(facts_of(summary)))))
 
 
-def _facts(summary: Summary) -> Markup:
-    """Return the numbers that answer most questions."""
+def facts_of(summary: Summary) -> list[tuple[str, str, str]]:
+    """Return the numbers that answer most questions: name, value, and what is to be added."""
     fit, outlook = summary.fitted.fit, summary.fitted.outlook
     if fit is None or outlook is None:
-        return _NOTHING
+        return []
     if fit.status == "non_stationary":
         return _facts_of_change(summary)
     facts = [("Now", summary.fitted.now, f"fitted mean at step {summary.last_step:,}")]
@@ -139,21 +139,23 @@ def _facts(summary: Summary) -> Markup:
             )
         )
     facts.append(("Law", law_name(fit.law), f"R² {number(fit.r_squared, digits=2)}" + _explainable(fit)))
-    return _listed(facts)
+    return facts
 
 
-def _facts_of_change(summary: Summary) -> Markup:
+def _facts_of_change(summary: Summary) -> list[tuple[str, str, str]]:
     """Return the numbers of a run that no law describes."""
     found = before_and_after(summary.fitted)
     if found is None:
-        return _NOTHING
+        return []
     before, after, since = found
     first = ("Before", before, f"mean up to step {since:,.0f}")
-    return _listed([first, ("After", after, f"mean from there to step {summary.last_step:,}")])
+    return [first, ("After", after, f"mean from there to step {summary.last_step:,}")]
 
 
 def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return facts as a list: name, value, and what is to be added."""
+    """Return facts as a list."""
+    if not facts:
+        return _NOTHING
     items = join(
         tag("div", join((tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))))) for name, value, more in facts
     )

@@ -5,7 +5,8 @@ Rollouts whose verifier gave nothing (NaN) get advantage 0 and leave their group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -234,10 +235,16 @@ class Credit:
             "completion_mask": torch.cat([torch.zeros_like(real), mask_NL], 1),
         }
         model: Any = getattr(self._actor, "model", self._actor)
-        # With its trainable tensors being views of one vector, gradients that other code leaves behind would go astray.
-        kept = [(parameter, parameter.grad) for parameter in model.parameters()]
-        try:
+        with gradients_kept(model):
             return np.asarray(np.diag(score_gram(model, batch).gram_NN), dtype=np.float64)
-        finally:
-            for parameter, gradient in kept:
-                parameter.grad = gradient
+
+
+@contextmanager
+def gradients_kept(model: Any) -> Iterator[None]:
+    """Put the gradients of a model back afterwards: they are views of one vector, and those that other code leaves behind are not."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from groupwise.record import RecordWriter, RunRecord
 from groupwise.trainer import idle
+from groupwise.trainer.adaptive import AdaptiveGroupSize
 from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
 from groupwise.trainer.optimizers import FlatParameters, Optimizer
 from groupwise.trainer.policy import Sampled
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from groupwise.trainer.tasks import Task
 
 __all__ = ["Batch", "Loss", "TrainingStoppedError", "batches_needed", "policy_loss", "token_weights", "train"]
-_PROMPTS, _TOKENS, _EVALUATION, _EPOCH = 1, 2, 3, 4  # streams of random numbers
+_PROMPTS, _TOKENS, _EVALUATION, _EPOCH, _PROBE = 1, 2, 3, 4, 5  # streams of random numbers
+_COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
 Row = Mapping[str, float | None]
 
 
@@ -216,7 +218,7 @@ def train(
     Warns:
         IdleWarning: for ten steps no two rollouts of a group differed in reward.
     """
-    run = _Run(actor, task, settings, ingredients)
+    run = _Run(actor, task, settings, ingredients, folder=Path(output))
     folder = RunFolder(Path(output), settings, task, actor)
     saved = folder.open(resume=resume, force=force)
     if saved is not None:
@@ -249,7 +251,9 @@ def train(
 class _Run:
     """A run between two steps: parameters, optimiser, batches that wait, and counters."""
 
-    def __init__(self, actor: Actor, task: Task, settings: TrainSettings, ingredients: Ingredients | None) -> None:
+    def __init__(
+        self, actor: Actor, task: Task, settings: TrainSettings, ingredients: Ingredients | None, *, folder: Path | None = None
+    ) -> None:
         self.actor, self.task, self.settings = actor, task, settings
         module: Any = actor
         self.flat = FlatParameters(module)
@@ -257,7 +261,8 @@ class _Run:
         self.credit = Credit(advantage_of(settings.advantage), actor, task, value=settings.advantage_value, ingredients=ingredients)
         self.reference_D = self.flat.value_D.clone() if settings.kl_weight else None
         self.pool = len(task.train) if settings.prompt_pool is None else min(settings.prompt_pool, len(task.train))
-        self.step, self.batches, self.tokens = 0, 0, 0
+        self.adaptive = None if settings.adaptive is None else AdaptiveGroupSize(settings, actor, task, pool=self.pool, folder=folder)
+        self.step, self.batches, self.drawn, self.tokens = 0, 0, 0, 0
         self.idle, self.learned = 0, False  # steps in a row without a signal, and whether there ever was one
         self.whole = True  # whether nothing is half done
         self.waiting: list[Batch] = []
@@ -267,9 +272,12 @@ class _Run:
     def advance(self) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
         """Sample what is due, take one step, and return its row and rollouts."""
         settings, number = self.settings, self.step + 1
+        # The group size may change for the batches sampled from here on; one that waits keeps its own.
+        if self.adaptive is not None:
+            self.adaptive.look(self.step, self._generator(_PROBE, self.step))
         while self.batches < batches_needed(self.step, settings.lag_kind, settings.refresh_interval):
             self.waiting.append(self._sampled_batch(self.batches + 1))
-            self.batches += 1
+            self.batches, self.drawn = self.batches + 1, self.drawn + len(self.waiting[-1].judged.problems)
         batch = self.waiting[0]
         signal = idle.has_signal(batch.judged)
         if not signal and not self.learned and self.idle + 1 == idle.PATIENCE:
@@ -281,7 +289,10 @@ class _Run:
         self._update(row["gradient_norm"], number, learning_rate)
         self._last_batch = self.waiting.pop(0)
         self.step, self.learned, self.idle = number, self.learned or signal, 0 if signal else self.idle + 1
-        self.tokens += int(batch.judged.sampled.mask_NL.sum()) + settings.group_size * int(self.actor.real(batch.prompt_PL).sum())
+        size = len(batch.judged.reward_N) // len(batch.judged.problems)
+        self.tokens += int(batch.judged.sampled.mask_NL.sum()) + size * int(self.actor.real(batch.prompt_PL).sum())
+        if self.adaptive is not None:
+            row |= {"group_size": size, **self.adaptive.columns()}
         if self.task.held_out and settings.evaluate_every and (number % settings.evaluate_every == 0 or number == settings.steps):
             row |= self._evaluated(number)
         row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
@@ -296,10 +307,11 @@ class _Run:
 
     def _sampled_batch(self, number: int) -> Batch:
         """Draw prompts and completions with the present policy, judge them, and give every rollout its advantage."""
-        problem_P = self._drawn_problems(number)
+        size = self.settings.group_size if self.adaptive is None else self.adaptive.group_size
+        problem_P = self._drawn_problems(number, self.settings.rollouts_per_step // size)
         problems = [self.task.train[place] for place in problem_P]
         prompt_PL = self.actor.prompt_tokens(self.task, problems)
-        sampled = self._sample(prompt_PL, self.settings.group_size, self._generator(_TOKENS, number))
+        sampled = self._sample(prompt_PL, size, self._generator(_TOKENS, number))
         judged = self._judged(problems, problem_P, sampled, number)
         reference_NL = self._under_reference(prompt_PL, sampled)
         earned_N = judged.reward_N
@@ -309,12 +321,11 @@ class _Run:
         advantage_N = torch.from_numpy(self.credit.advantages(replace(judged, reward_N=earned_N)))
         return Batch(judged, prompt_PL, advantage_N.to(prompt_PL.device, self.flat.value_D.dtype), reference_NL, self.step)
 
-    def _drawn_problems(self, number: int) -> NDArray[np.int64]:
+    def _drawn_problems(self, number: int, count: int) -> NDArray[np.int64]:
         """Return the numbers of a batch's problems."""
-        count, seed = self.settings.prompts_per_step, self.settings.seed
+        seed, first = self.settings.seed, self.drawn
         if self.settings.prompt_order == "independent":
             return np.random.default_rng([seed, _PROMPTS, number]).integers(self.pool, size=count)
-        first = (number - 1) * count
         epochs = range(first // self.pool, (first + count - 1) // self.pool + 1)
         order = np.concatenate([np.random.default_rng([seed, _EPOCH, epoch]).permutation(self.pool) for epoch in epochs])
         return order[first - epochs[0] * self.pool :][:count]
@@ -332,11 +343,12 @@ class _Run:
         """Return log-probabilities under the policy at the start, whose parameters stand in for the present ones meanwhile."""
         if self.reference_D is None:
             return None
-        present_D = self.flat.value_D.clone()
+        present_D, size = self.flat.value_D.clone(), len(sampled.completion_NL) // len(prompt_PL)
         self.flat.value_D.copy_(self.reference_D)
         try:
             parts = [
-                self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows]) for groups, rows in self._parts(len(prompt_PL))
+                self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows])
+                for groups, rows in self._parts(len(prompt_PL), size)
             ]
         finally:
             self.flat.value_D.copy_(present_D)
@@ -348,7 +360,7 @@ class _Run:
         weight_NL = token_weights(sampled.mask_NL, settings.aggregation)
         self.flat.gradient_D.zero_()
         loss, clipped, kl = 0.0, 0.0, 0.0
-        for groups, rows in self._parts(len(batch.prompt_PL)):
+        for groups, rows in self._parts(len(batch.prompt_PL), len(sampled.completion_NL) // len(batch.prompt_PL)):
             new_NL = self._log_probabilities(batch.prompt_PL[groups], sampled.completion_NL[rows])
             # Without lag the ratio is 1 by definition: rounding of the sampler's own pass must not enter.
             old_NL = new_NL.detach() if batch.update == self.step else sampled.log_probability_NL[rows]
@@ -397,10 +409,9 @@ class _Run:
         """Return the context of every pass through the policy."""
         return torch.autocast(self.flat.value_D.device.type, dtype=torch.bfloat16, enabled=self.settings.precision == "bfloat16")
 
-    def _parts(self, groups: int) -> Iterator[tuple[slice, slice]]:
-        """Yield groups and their rollouts, as many as one pass takes."""
-        size = self.settings.group_size
-        many = groups if self.settings.micro_batch is None else self.settings.micro_batch // size
+    def _parts(self, groups: int, size: int) -> Iterator[tuple[slice, slice]]:
+        """Yield groups and their rollouts, as many as one pass takes; at least one group."""
+        many = groups if self.settings.micro_batch is None else max(1, self.settings.micro_batch // size)
         for start in range(0, groups, many):
             yield slice(start, start + many), slice(start * size, (start + many) * size)
 
@@ -418,7 +429,9 @@ class _Run:
             tensors |= {f"batch{place}.{name}": tensor for name, tensor in batch_tensors(batch).items()}
         for place, (problem_P, reward_PG, _) in enumerate(self.credit.history):
             tensors |= {f"memory{place}.problem": torch.from_numpy(problem_P), f"memory{place}.reward": torch.from_numpy(reward_PG)}
-        about = {"step": self.step, "batches": self.batches, "tokens": self.tokens, "idle": self.idle, "learned": self.learned}
+        about: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS} | {"learned": self.learned}
+        if self.adaptive is not None:
+            about["adaptive"] = self.adaptive.state()
         waiting = [{"update": batch.update, "number": batch.judged.number, "rewards": list(batch.judged.part_N)} for batch in self.waiting]
         memory = [number for _, _, number in self.credit.history]
         seconds = self.seconds + time.perf_counter() - self._started
@@ -432,8 +445,11 @@ class _Run:
                 vector.copy_(tensors[f"optimizer.{name}"])
             if self.reference_D is not None:
                 self.reference_D.copy_(tensors["reference"])
-        self.step, self.batches, self.tokens, self.idle = (int(about[name]) for name in ("step", "batches", "tokens", "idle"))
+        for name in _COUNTERS:
+            setattr(self, name, int(about[name]))
         self.learned = bool(about["learned"])
+        if self.adaptive is not None:
+            self.adaptive.restore(about["adaptive"])
         self.seconds = float(about["seconds"])
         memory = [
             (tensors[f"memory{place}.problem"].numpy(), tensors[f"memory{place}.reward"].numpy(), number)

@@ -23,6 +23,24 @@ _WORKER = Path(__file__).with_name("math_worker.py")
 _START_LIMIT = 120.0
 
 
+def check_limit(limit: float) -> None:
+    """Refuse a time limit that is none.
+
+    Args:
+        limit: in seconds.
+
+    Raises:
+        InvalidArgumentError: it is not positive.
+
+    Example:
+        >>> check_limit(0.0)
+        Traceback (most recent call last):
+        groupwise.errors.InvalidArgumentError: expected a time limit in seconds above 0, got 0.0
+    """
+    if not (limit > 0 and math.isfinite(limit)):
+        raise InvalidArgumentError(f"expected a time limit in seconds above 0, got {limit}")
+
+
 class MathVerify:
     """Whether two answers mean the same, by math-verify; a context manager that holds its process.
 
@@ -35,8 +53,7 @@ class MathVerify:
     """
 
     def __init__(self, *, limit: float = 5.0) -> None:
-        if not (limit > 0 and math.isfinite(limit)):
-            raise InvalidArgumentError(f"expected a time limit in seconds above 0, got {limit}")
+        check_limit(limit)
         if find_spec("math_verify") is None:
             raise GroupwiseError("expected math-verify to be installed: pip install 'groupwise[math]'")
         self.limit = limit

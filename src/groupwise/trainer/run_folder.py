@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from groupwise.trainer.settings import TrainSettings
     from groupwise.trainer.tasks import Task
 
-CHECKPOINTS = COMPANIONS[0]
+CHECKPOINTS, _, DECISIONS = COMPANIONS
 _RECORD = ("journal.jsonl", "record.json", "steps.parquet", "rollouts.parquet")
 _FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may change when a run goes on
 
@@ -279,7 +279,7 @@ class RunFolder:
         try:
             if CHECKPOINTS in inside:
                 shutil.rmtree(self.home / CHECKPOINTS)
-            for name in (COMPANIONS[1], *_RECORD):
+            for name in (*COMPANIONS[1:], *_RECORD):
                 (self.home / name).unlink(missing_ok=True)
         except OSError as error:
             raise GroupwiseError(

@@ -29,6 +29,15 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("loss", "loss", "the policy loss: near 0 on-policy by construction, it says nothing about learning"),
     Meaning("learning_rate", "learning_rate", "learning rate of this update"),
     Meaning("lag", "staleness", "updates between the sampling of the rollouts and this one"),
+    Meaning(
+        "group_size", "group_size", "rollouts of a prompt in this update, where the group size is adaptive; their number stays as it is"
+    ),
+    Meaning("planned_group_size", "", "group size of least predicted error by the components measured so far"),
+    Meaning("planned_excess", "", "predicted error of the group size in use at the last measurement over that of the planned one, minus 1"),
+    Meaning("running_vp", "", "variance of the gradient between prompts, by the measurements so far, older ones counting less"),
+    Meaning("running_t", "", "first-order variance within prompts, likewise"),
+    Meaning("running_r", "", "second-order part within prompts, likewise"),
+    Meaning("probe_seconds", "", "seconds spent so far on measuring components, out of `seconds`"),
     Meaning("missing_share", "", "share of rollouts that the verifier gave no reward"),
     Meaning("eval/reward", "eval/reward", "mean reward on held-out problems after this update, the same problems each time"),
 )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.group_size_controller import ControllerRule
 
 if TYPE_CHECKING:
     from groupwise.run_config import RunConfig
@@ -24,6 +25,7 @@ KlPlace = Literal["loss", "reward"]
 KlEstimator = Literal["k2", "k3"]
 OrderName = Literal["independent", "epochs"]
 PrecisionName = Literal["float32", "bfloat16"]
+AdaptiveName = Literal["advise", "act"]
 
 _MOST_LAG = 10_000
 _CHOICES: dict[str, Any] = {
@@ -65,6 +67,43 @@ _WHOLES: tuple[tuple[str, int], ...] = (
     ("rollouts_every", 0),
     ("checkpoints_kept", 1),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveSettings:
+    """How the group size follows the components that are measured while a run goes on; the rollouts of a step stay as many.
+
+    Args:
+        mode: advise (say what would be done, and change nothing) or act.
+        every: steps between measurements, the first before step 1.
+        prompts: of one measurement, at least 3; drawn for it alone, with random numbers of their own.
+        rollouts: of each, at least 4.
+        rule: threshold, fading and bounds.
+
+    Raises:
+        InvalidArgumentError: something is outside its domain.
+
+    Example:
+        >>> AdaptiveSettings("act", every=10).rule.threshold
+        0.05
+    """
+
+    mode: AdaptiveName = "advise"
+    every: int = 25
+    prompts: int = 16
+    rollouts: int = 8
+    rule: ControllerRule = field(default_factory=ControllerRule)
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside its domain."""
+        if self.mode not in get_args(AdaptiveName):
+            raise InvalidArgumentError(f"expected the adaptive group size to be off, advise or act; got {str(self.mode)[:60]!r}")
+        for name, least in (("every", 1), ("prompts", 3), ("rollouts", 4)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidArgumentError(
+                    f"expected {name} of the adaptive group size to be a whole number of at least {least}; got {value}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +152,7 @@ class TrainSettings:
         checkpoint_every: steps between checkpoints; `--resume` goes back to the last one.
         checkpoints_kept: how many of the latest to keep beside the first; all where None.
         rollouts_every: steps between those whose rollouts are recorded; 1 records all, 0 none.
+        adaptive: group sizes that follow measured components, from `group_size` on; None keeps it.
 
     Raises:
         InvalidArgumentError: something is outside its domain.
@@ -156,6 +196,7 @@ class TrainSettings:
     checkpoint_every: int = 50
     checkpoints_kept: int | None = None
     rollouts_every: int = 5
+    adaptive: AdaptiveSettings | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
@@ -197,6 +238,12 @@ class TrainSettings:
             raise InvalidArgumentError(
                 f"expected group_size to divide rollouts_per_step, got {self.group_size} and {self.rollouts_per_step}: take {near}"
                 " rollouts a step"
+            )
+        if self.adaptive is not None and self.group_size not in self.adaptive.rule.sizes(self.rollouts_per_step):
+            rule = self.adaptive.rule
+            raise InvalidArgumentError(
+                f"expected group_size within the bounds of the adaptive one, {rule.lowest} and {rule.highest or self.rollouts_per_step};"
+                f" got {self.group_size}: widen them, or begin with another"
             )
         if self.micro_batch is not None and self.micro_batch % self.group_size:
             raise InvalidArgumentError(f"expected micro_batch to hold whole groups of {self.group_size}; got {self.micro_batch}")
@@ -259,9 +306,10 @@ class TrainSettings:
         from groupwise.run_config import RunConfig
 
         adam = self.optimizer != "sgd"
+        acts = self.adaptive is not None and self.adaptive.mode == "act"  # then the column group_size tells
         found: dict[str, Any] = {
-            "group_size": self.group_size,
-            "prompts_per_step": self.prompts_per_step,
+            "group_size": None if acts else self.group_size,
+            "prompts_per_step": None if acts else self.prompts_per_step,
             "learning_rate": self.learning_rate,
             "learning_rate_schedule": self.schedule,
             "optimizer": self.optimizer,

@@ -1,0 +1,185 @@
+"""One generation of rollouts as a trainer hands it over, and what of it goes into the record: a row, and a row a completion.
+
+The columns are ours and keep one meaning whatever the trainer logs under its own keys. It knows no trainer and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.record import Meaning
+from groupwise.tables import BASE_COLUMNS
+
+MEANINGS: tuple[Meaning, ...] = (
+    Meaning("group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"),
+    Meaning("prompts", "", "prompts of this step"),
+    Meaning("reward_std_within_group", "reward_std_within_group", "standard deviation of rewards within a group, ddof 1, mean over groups"),
+    Meaning("dead_group_share", "dead_group_share", "share of groups whose rewards are all equal: they teach nothing"),
+    Meaning("missing_share", "", "share of rollouts that no reward function gave a reward"),
+    Meaning("lag", "staleness", "optimiser updates between the sampling of the rollouts and their use in this step"),
+    Meaning("gradient/vp", "", "Vp: variance of the gradient between prompts, in squared reward units per squared parameter"),
+    Meaning("gradient/t", "", "T: first-order variance within a group; falls as 1/(B G)"),
+    Meaning("gradient/r", "", "R: second-order variance within a group; falls as 1/(B G (G - 1))"),
+    Meaning("gradient/norm2", "", "squared length of the gradient of the mean reward"),
+    Meaning("gradient/group_size", "", "best group size for a fixed number of rollouts, 1 + sqrt(R/Vp)"),
+    Meaning("gradient/group_size_low", "", "lower end of its 95 % interval"),
+    Meaning("gradient/group_size_high", "", "upper end of its 95 % interval, empty where there is none"),
+    Meaning("gradient/noise", "", "variance of the batch's gradient at this B and G: Vp/B + T/(BG) + R/(BG(G-1))"),
+    Meaning("gradient/noise_temperature", "", "learning rate times the variance of the batch's gradient, over 2: over stiffness and "
+            "damping, the variance of the reward's swings"),
+    Meaning("gradient/prompts", "", "prompts that these estimates rest on"),
+    Meaning("planned_group_size", "", "group size of least predicted error by the latest probes, at this number of rollouts a step"),
+    Meaning("planned_excess", "", "error of the group size in use over that of the one advised or best, minus 1"),
+    Meaning("groupwise/record_seconds", "", "seconds that recording took in this step"),
+    Meaning("groupwise/probe_seconds", "", "seconds that the score sketches took in this step"),
+    Meaning("groupwise/check_seconds", "", "seconds that checks took since the row before, at its end"),
+)  # fmt: skip
+RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
+
+
+def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
+    """Return a trainer's metrics with names of their own: one named like a column of ours becomes `log/<name>`.
+
+    Args:
+        metrics: name -> value.
+        *also: names that are taken besides.
+
+    Returns:
+        The metrics.
+
+    Example:
+        >>> apart({"step": 7.0, "entropy": 1.0})
+        {'log/step': 7.0, 'entropy': 1.0}
+    """
+    return {f"log/{name}" if name in RESERVED or name in also else str(name): value for name, value in metrics.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The rollouts of one generation, gathered over all processes.
+
+    Args:
+        reward_N: total reward of each; NaN where none was given.
+        prompt_N: label of its group, whole numbers from 0 in the order of the rollouts.
+        part_N: reward function -> its own values, before their weights; NaN where it gave none.
+        advantage_N: of each, or None.
+        length_N: tokens of each completion, or None.
+        prompts: texts, or None.
+        completions: texts, or None.
+
+    Example:
+        >>> Generation(np.array([0.0, 1.0]), np.array([0, 0])).row()["reward"]
+        0.5
+    """
+
+    reward_N: Float
+    prompt_N: np.ndarray[Any, np.dtype[np.int64]]
+    part_N: Mapping[str, Float] = field(default_factory=dict)
+    advantage_N: Float | None = None
+    length_N: Float | None = None
+    prompts: Sequence[str] | None = None
+    completions: Sequence[str] | None = None
+
+    def row(self) -> dict[str, float | None]:
+        """Return what the rollouts of a step tell."""
+        found = np.isfinite(self.reward_N)
+        _, size_P = np.unique(self.prompt_N, return_counts=True)
+        row: dict[str, float | None] = {
+            "reward": float(self.reward_N[found].mean()) if found.any() else None,
+            "group_size": float(np.median(size_P)) if len(size_P) else None,
+            "prompts": float(len(size_P)),
+            **{f"rewards/{name}/mean": _mean(value_N) for name, value_N in self.part_N.items()},
+        }
+        row |= _spread(self.reward_N[found], self.prompt_N[found])
+        if not found.all():
+            row["missing_share"] = float(1 - found.mean())
+        if self.length_N is not None:
+            row["completions/mean_length"] = _mean(self.length_N)
+        return row
+
+    def rollouts(self) -> list[dict[str, Any]]:
+        """Return a row a completion, as `RecordWriter.append` takes it."""
+        columns: dict[str, Sequence[Any]] = {"prompt_id": self.prompt_N.tolist()}
+        if self.prompts is not None:
+            columns["prompt"] = self.prompts
+        if self.completions is not None:
+            columns["completion"] = self.completions
+        numbers = {"reward": self.reward_N, **{f"reward/{name}": value_N for name, value_N in self.part_N.items()}}
+        if self.advantage_N is not None:
+            numbers["advantage"] = self.advantage_N
+        if self.length_N is not None:
+            numbers["length"] = self.length_N
+        columns |= {name: _plain(value_N) for name, value_N in numbers.items()}
+        names = list(columns)
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def joined(generations: Sequence[Generation]) -> Generation:
+    """Return several generations of one step as one, their groups apart."""
+    if len(generations) == 1:
+        return generations[0]
+    offsets = np.cumsum([0, *(int(one.prompt_N.max(initial=-1)) + 1 for one in generations[:-1])])
+    names = dict.fromkeys(name for one in generations for name in one.part_N)
+
+    def column(name: str) -> Float | None:
+        values = [getattr(one, name) for one in generations]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    def texts(name: str) -> list[str] | None:
+        values = [getattr(one, name) for one in generations]
+        return None if any(value is None for value in values) else [text for some in values for text in some]
+
+    return Generation(
+        np.concatenate([one.reward_N for one in generations]),
+        np.concatenate([one.prompt_N + offset for one, offset in zip(generations, offsets, strict=True)]),
+        {name: np.concatenate([one.part_N.get(name, np.full(len(one.reward_N), np.nan)) for one in generations]) for name in names},
+        column("advantage_N"),
+        column("length_N"),
+        texts("prompts"),
+        texts("completions"),
+    )
+
+
+def text_of(value: Any) -> str:
+    """Return a prompt or completion as one text: a conversation as the contents of its messages."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "\n".join(text_of(item) for item in value)
+    if isinstance(value, Mapping):
+        text = text_of(value.get("content", value.get("text")))
+        return f"{value['role']}: {text}" if "role" in value else text
+    return "" if value is None else str(value)
+
+
+def _spread(reward_N: Float, prompt_N: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, float | None]:
+    """Return the spread within groups of at least two, and the share of groups without any."""
+    order = np.argsort(prompt_N, kind="stable")
+    _, start_P, size_P = np.unique(prompt_N[order], return_index=True, return_counts=True)
+    if not len(start_P) or not (size_P > 1).any():
+        return {}
+    value_N = reward_N[order]
+    mean_P = np.add.reduceat(value_N, start_P) / size_P
+    square_P = np.add.reduceat((value_N - np.repeat(mean_P, size_P)) ** 2, start_P)
+    several = size_P > 1
+    high_P, low_P = np.maximum.reduceat(value_N, start_P), np.minimum.reduceat(value_N, start_P)
+    return {
+        "reward_std_within_group": float(np.sqrt(square_P[several] / (size_P[several] - 1)).mean()),
+        "dead_group_share": float((high_P == low_P)[several].mean()),
+    }
+
+
+def _mean(value_N: Float) -> float | None:
+    """Return the mean of what is there."""
+    found = value_N[np.isfinite(value_N)]
+    return float(found.mean()) if len(found) else None
+
+
+def _plain(value_N: Float) -> list[float | None]:
+    """Return numbers, None for NaN."""
+    return [None if value != value else value for value in value_N.tolist()]

@@ -1,0 +1,198 @@
+r"""Score sketches of a few groups while a run trains, and from the latest of them Vp, T, R, the best G and the noise temperature.
+
+The scores are taken of the tokens that were sampled, under the parameters that sampled them, before the update; the training is not
+touched: no random number is drawn and no gradient left behind. It advises a group size and changes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.component_results import Components
+from groupwise.estimators.group_size_controller import Decision, decide, running_components
+from groupwise.estimators.score_sums import ScoreSums, score_sums
+
+if TYPE_CHECKING:
+    import torch
+
+WIDTH = 512
+_AGGREGATION = {"grpo": "sequence_mean", "sapo": "sequence_mean", "bnpo": "batch_token_mean", "dapo": "batch_token_mean"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """What is probed, how often, and how closely.
+
+    Args:
+        every: steps between two probes.
+        groups: of a probe; all where None.
+        width: numbers in a sketch.
+        window: latest probes that an estimate rests on.
+        parameters: patterns of parameter names; those that are trained if None.
+        micro_batch: rollouts of one pass; the trainer's own if None.
+    """
+
+    every: int = 10
+    groups: int | None = 8
+    width: int = WIDTH
+    window: int = 8
+    parameters: tuple[str, ...] | None = None
+    micro_batch: int | None = None
+
+
+class Probe:
+    """Sums over the latest probes.
+
+    Args:
+        settings: what is probed.
+
+    Example:
+        >>> probe = Probe(ProbeSettings(window=2))
+        >>> rng = np.random.default_rng(1)
+        >>> for _ in range(3):
+        ...     probe.add(rng.normal(size=(64, 3)), rng.normal(size=64), np.repeat(np.arange(8), 8))
+        >>> probe.components.prompts
+        16
+    """
+
+    def __init__(self, settings: ProbeSettings) -> None:
+        self.settings = settings
+        self.components: Components | None = None
+        self.decision: Decision | None = None
+        self._told = True
+        self._latest: deque[ScoreSums] = deque(maxlen=settings.window)
+
+    def add(self, score_NK: Float, reward_N: Float, prompt_N: NDArray[np.int64]) -> None:
+        """Take in one probe and estimate anew; a probe without a usable group changes nothing.
+
+        Args:
+            score_NK: sketches.
+            reward_N: rewards; a group with a missing one is left out.
+            prompt_N: labels of their groups.
+        """
+        missing = np.unique(prompt_N[~np.isfinite(reward_N)])
+        kept = ~np.isin(prompt_N, missing)
+        try:
+            self._latest.append(score_sums(score_NK[kept], reward_N[kept], prompt_N[kept]))
+            total = self._latest[0]
+            for sums in list(self._latest)[1:]:
+                total = total + sums
+            self.components, self._told = total.components(), False
+        except (InsufficientDataError, InvalidArgumentError):
+            return
+
+    def row(self, *, prompts: float, group_size: float, learning_rate: float | None) -> dict[str, float | None]:
+        r"""Return the columns of a step.
+
+        Args:
+            prompts: B of the step.
+            group_size: G.
+            learning_rate: of its update, for the noise temperature.
+
+        Returns:
+            Name -> value; empty where there is no new estimate since the last row. What is not finite is None.
+        """
+        found = self.components
+        if found is None or self._told:
+            return {}
+        self._told = True
+        self.decision = _advice(found, round(prompts), round(group_size))
+        vp, t, r, best = found.vp.value, found.t.value, found.r.value, found.group_size
+        rollouts = prompts * group_size
+        noise = vp / prompts + t / rollouts + (r / (rollouts * (group_size - 1)) if group_size > 1 else math.inf)
+        row = {
+            "gradient/vp": vp,
+            "gradient/t": t,
+            "gradient/r": r,
+            "gradient/norm2": found.gradient_norm2.value,
+            "gradient/group_size": best.value,
+            "gradient/group_size_low": best.low,
+            "gradient/group_size_high": best.high,
+            "gradient/noise": noise,
+            "gradient/noise_temperature": math.nan if learning_rate is None else learning_rate * noise / 2,
+            "gradient/prompts": float(found.prompts),
+        }
+        if self.decision is not None:
+            row |= {"planned_group_size": float(self.decision.best), "planned_excess": self.decision.excess.value}
+        return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+
+def _advice(found: Components, prompts: int, group_size: int) -> Decision | None:
+    """Return what the controller would do at this number of rollouts a step, or None where it cannot tell."""
+    try:
+        return decide(running_components(found), group_size, prompts * group_size)
+    except GroupwiseError:
+        return None
+
+
+def chosen_groups(prompts: int, groups: int | None) -> NDArray[np.int64]:
+    """Return which of a step's groups are probed: evenly spaced, so that every process has its share."""
+    count = prompts if groups is None else min(groups, prompts)
+    return np.unique(np.linspace(0, prompts - 1, count).round().astype(np.int64))
+
+
+def aggregation_of(loss: str | None) -> Any:
+    """Return how the trainer's loss weighs the tokens of a completion, for the scores."""
+    return _AGGREGATION.get(str(loss), "sum")
+
+
+def sketched(
+    model: torch.nn.Module,
+    output: Mapping[str, Any],
+    row_n: NDArray[np.int64],
+    settings: ProbeSettings,
+    *,
+    aggregation: Any,
+    temperature: float,
+    micro_batch: int,
+) -> Float:
+    """Return the sketches of some rollouts of a generation.
+
+    Args:
+        model: that sampled them.
+        output: prompt_ids, prompt_mask, completion_ids and completion_mask of the generation, (N, L), and tool_mask where there is one.
+        row_n: which of the N.
+        settings: of the probe.
+        aggregation: how tokens are weighed; "batch_token_mean" is left to the caller, who knows the whole batch: it counts as "sum".
+        temperature: of the sampling.
+        micro_batch: rollouts of one pass, where the settings say nothing.
+
+    Returns:
+        (n, K).
+
+    Raises:
+        InvalidArgumentError: scores that cannot be taken.
+    """
+    import torch
+
+    from groupwise.estimators.scores import score_sketch
+
+    index = torch.as_tensor(row_n, device=output["completion_ids"].device)
+    prompt, asked = output["prompt_ids"][index], output["prompt_mask"][index]
+    completion, mask = output["completion_ids"][index], output["completion_mask"][index]
+    scored = mask * output["tool_mask"][index] if "tool_mask" in output else mask
+    batch = {
+        "input_ids": torch.cat([prompt, completion], dim=1),
+        "attention_mask": torch.cat([asked, mask], dim=1),
+        "completion_mask": torch.cat([torch.zeros_like(asked), scored], dim=1),
+    }
+    with torch.enable_grad():
+        found = score_sketch(
+            model,
+            batch,
+            width=settings.width,
+            aggregation="sum" if aggregation == "batch_token_mean" else aggregation,
+            temperature=temperature,
+            parameters=settings.parameters,
+            micro_batch=min(settings.micro_batch or micro_batch, len(row_n)),
+        )
+    return found.sketch_NK.astype(np.float64)

@@ -1,0 +1,379 @@
+"""The record of a run that is training: each finished step is appended, and nothing that goes wrong here stops the training.
+
+A full disk is said once and what could not be written waits; a second writer is refused; a new run never overwrites an older one. It knows
+no trainer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.journal import Journal
+from groupwise.record import Meaning, RecordWriter, RunConfig, RunRecord, is_record, rollouts_table, rows_that_stand, steps_table
+from groupwise.tables import BASE_COLUMNS, plain_number
+
+FOLDER = "groupwise"
+_JOURNAL = "journal.jsonl"
+_WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
+RECENT = 64
+_MOST_SIBLINGS = 20
+
+Say = Callable[[str], None]
+Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
+Rollouts = Sequence[Mapping[str, Any]]
+
+
+def to_terminal(sentence: str) -> None:
+    """Print a sentence where the progress bar does not take it for its own."""
+    print(f"groupwise: {sentence}", file=sys.stderr, flush=True)
+
+
+def guarded(say: Say) -> Say:
+    """Return what says a sentence and never raises: a terminal that is gone costs the sentence, not the training."""
+
+    def said(sentence: str) -> None:
+        with contextlib.suppress(Exception):
+            say(sentence)
+
+    return said
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error as the beginning of a sentence: its own where it is one of ours, else with its kind."""
+    return str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {str(error)[:300]}"
+
+
+class Recorder:
+    """Append the steps of a run that trains; every failure after `open` is a sentence, not an exception.
+
+    Args:
+        folder: of the record.
+        name: of the run.
+        config: the settings.
+        meanings_of: columns and settings -> what the columns mean.
+        recent: latest steps whose rollouts `snapshot` has; they stay in memory.
+        say: what to do with a sentence.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     recorder = Recorder(Path(home) / "run", say=print)
+        ...     recorder.open()
+        ...     recorder.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "reward": 0.5}])
+        ...     recorder.close()
+        ...     RunRecord.load(Path(home) / "run").steps["reward"].to_list()
+        [0.5]
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str = "",
+        config: RunConfig | None = None,
+        meanings_of: Meanings | None = None,
+        recent: int = RECENT,
+        say: Say = to_terminal,
+    ) -> None:
+        self.folder, self.config, self.notes = folder, config or RunConfig(), list[str]()
+        self.rows: list[dict[str, Any]] = []
+        self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
+        self._meanings: tuple[Meaning, ...] = ()
+        self._columns: set[str] = set()
+        self._recent: deque[tuple[int, Rollouts]] = deque(maxlen=recent)
+        self._waiting: deque[tuple[Mapping[str, Any], Rollouts | None]] = deque()
+        self._confirmed: list[int] = []
+        self._failing = self._dropped = False
+        self._writer: RecordWriter | None = None
+        self._syncer: _Syncer | None = None
+
+    def open(self, after: int = 0) -> None:
+        """Open the record, or go on with it.
+
+        Args:
+            after: the last step that is done: 0 for a run that begins. What a record has beyond it is replaced as it is done again; a
+                record of another run is moved aside, never overwritten.
+
+        Raises:
+            GroupwiseError: somebody is writing this record, or the folder cannot be written.
+        """
+        older = list(self._older(after)) if is_record(self.folder) else []
+        standing = [row for row, stands in zip(older, rows_that_stand(_steps(older)), strict=True) if stands]
+        self.rows = [row for row in standing if row["step"] <= after]
+        self._confirmed = [row["step"] for row in self.rows]
+        self._writer = RecordWriter(self.folder, name=self._name, config=self.config)
+        self._syncer = _Syncer(self._writer)
+        self._syncer.start()
+        if standing and standing[-1]["step"] > after:
+            self.note(f"resumed after step {after}: steps {after + 1} to {standing[-1]['step']} are replaced as they are done again")
+        elif standing and standing[-1]["step"] < after:
+            self.note(f"resumed after step {after}: steps {standing[-1]['step'] + 1} to {after} were not recorded")
+        self._columns = {name for row in self.rows for name in row}
+
+    def _older(self, after: int) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the record that is there, without rollouts; one of another run is moved aside."""
+        path = self.folder / _JOURNAL
+        if not path.exists():
+            self._move_aside()
+            return
+        with Journal(path, keep=lambda entry: entry.get("row")) as journal:  # held while it is looked at: nobody writes it now
+            rows = [row for row in journal.entries if isinstance(row, dict) and "step" in row]
+            if rows and after <= 0:
+                self._move_aside()
+                return
+        yield from rows
+
+    def _move_aside(self) -> None:
+        """Give the folder of another run a new name."""
+        number = 1
+        while (aside := self.folder.with_name(f"{self.folder.name}.before-{number}")).exists():
+            number += 1
+        try:
+            self.folder.rename(aside)
+        except OSError as error:
+            raise GroupwiseError(
+                f"expected to move the older record in {self.folder} aside, got {error.strerror}: move it, or choose another folder"
+            ) from None
+        self._say(f"{self.folder} held the record of an earlier run: it is in {aside} now")
+
+    def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
+        """Write one step; one that comes again replaces what was there from it on.
+
+        Args:
+            row: as `RecordWriter.append` takes it.
+            rollouts: one mapping a completion.
+        """
+        try:
+            if isinstance(row.get("step"), bool) or not isinstance(row.get("step"), int):
+                raise InvalidArgumentError(f"expected a whole number for step, got {str(row.get('step'))[:40]!r}: give the step of the row")
+            row = {name: value if name == "step" else plain_number(name, value) for name, value in row.items()}
+        except InvalidArgumentError as error:
+            self._say(f"a step is not recorded: {error}")
+            return
+        self._changes(row)
+        while self.rows and self.rows[-1]["step"] >= row["step"]:
+            self.rows.pop()
+        self.rows.append(dict(row))
+        while self._recent and self._recent[-1][0] >= row["step"]:
+            self._recent.pop()
+        if rollouts:
+            self._recent.append((row["step"], rollouts))
+        if self._writer is None:
+            return
+        self._waiting.append((row, rollouts))
+        self._write()
+        if self._columns < (columns := self._columns | set(row)):
+            self._columns = columns
+            self._describe()
+
+    def _changes(self, row: Mapping[str, Any]) -> None:
+        """Note a group size other than before: what was planned and fitted for the old one no longer holds."""
+        before = next((old["group_size"] for old in reversed(self.rows) if old.get("group_size") and old["step"] < row["step"]), None)
+        size = row.get("group_size")
+        if before and size and size != before:
+            sentence = f"the group size changed from {before:g} to {size:g} at step {row['step']}"
+            if sentence not in self.notes:
+                self.config = self.config.with_settings({"group_size": int(size)}, f"the rollouts, from step {row['step']} on")
+                self.note(sentence)
+
+    def _write(self) -> None:
+        """Write all that waits; a failure is said once, and it goes on waiting."""
+        assert self._writer is not None
+        while self._waiting:
+            try:
+                self._writer.append(*self._waiting[0], sync=False)
+            except InvalidArgumentError as error:
+                self._say(f"a step is not recorded: {error}")
+            except (GroupwiseError, OSError, ValueError) as error:
+                self._trouble(str(error))
+                return
+            else:
+                self._confirm(self._waiting[0][0]["step"])
+            self._waiting.popleft()
+        if self._failing:
+            self._failing = False
+            self._say(f"the record in {self.folder} can be written again: the steps that waited are in it")
+        if self._syncer is not None:
+            self._syncer.wake.set()
+            if self._syncer.problem:
+                self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
+                self._syncer.problem = ""
+
+    def _confirm(self, step: int) -> None:
+        """Count a step as written; one that came again replaces those from it on."""
+        while self._confirmed and self._confirmed[-1] >= step:
+            self._confirmed.pop()
+        self._confirmed.append(step)
+
+    @property
+    def written(self) -> int:
+        """How many steps of `rows` are in the record, and not only in memory."""
+        return len(self._confirmed)
+
+    def _trouble(self, reason: str) -> None:
+        """Say once that steps wait, and keep within bounds what does."""
+        if not self._failing:
+            self._failing = True
+            self._say(f"{reason}; training goes on, and the steps wait in memory")
+        if len(self._waiting) > _WAITING_WITH_ROLLOUTS:
+            index = len(self._waiting) - _WAITING_WITH_ROLLOUTS - 1
+            self._waiting[index] = (self._waiting[index][0], None)
+            if not self._dropped:
+                self._dropped = True
+                self.notes.append("the disk was full for long: rollouts of some steps are missing")
+        while len(self._waiting) > _WAITING:
+            self._waiting.popleft()
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence with the record, and say it."""
+        self.notes.append(sentence)
+        self._say(sentence)
+        self._describe()
+
+    def _describe(self) -> None:
+        """Write settings, meanings and notes as they are now."""
+        if self._meanings_of is not None and self.rows:
+            self._meanings = self._meanings_of(self._arrays(), self.config)
+        if self._writer is None:
+            return
+        try:
+            self._writer.describe(self.config, self._meanings, self.notes)
+        except (GroupwiseError, OSError, ValueError) as error:
+            self._trouble(str(error))
+
+    def _arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return the logged columns of the steps so far, NaN where a step has none."""
+        names = dict.fromkeys(name for row in self.rows for name in row if name not in BASE_COLUMNS)
+        return {name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64) for name in names}
+
+    def snapshot(self) -> RunRecord:
+        """Return the steps so far, and the rollouts of the latest, as a record.
+
+        Returns:
+            The record; every step of this run is in it, whatever the disk did.
+        """
+        base = {
+            name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64)
+            for name in BASE_COLUMNS[1:]
+        }
+        step = [row["step"] for row in self.rows]
+        updates = np.where(np.isnan(base["optimizer_updates"]), np.array(step, dtype=np.float64), base["optimizer_updates"])
+        steps = steps_table(
+            step,
+            self._arrays(),
+            optimizer_updates=updates,
+            window=np.nan_to_num(base["window"], nan=1.0),
+            tokens=base["tokens"],
+            seconds=base["seconds"],
+        )
+        rollouts = rollouts_table([{"step": number, **one} for number, some in self._recent for one in some])
+        meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
+        return RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes))
+
+    def close(self) -> None:
+        """Write what waits, describe the whole, and let go of the record."""
+        if self._writer is None:
+            return
+        self._write()
+        self._describe()
+        if self._waiting:
+            self._say(f"{len(self._waiting)} steps could not be written to {self.folder}{self._rescued()}")
+            self._waiting.clear()
+        if self._syncer is not None:
+            self._syncer.finish()
+        self._writer.close()
+        self._writer = self._syncer = None
+
+    def _rescued(self) -> str:
+        """Write what waits to a temporary folder, and return what became of it."""
+        saved = 0
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="groupwise-")) / self.folder.name
+            with RecordWriter(folder, name=self._name, config=self.config) as writer:
+                for row, rollouts in self._waiting:
+                    writer.append(row, rollouts)
+                    saved += 1
+                writer.describe(self.config, self._meanings, self.notes)
+        except (GroupwiseError, OSError, ValueError):
+            pass
+        if not saved:
+            return " and are lost"
+        return f": {'they' if saved == len(self._waiting) else f'the first {saved} of them'} are in {folder}"
+
+
+def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say) -> Recorder | None:
+    """Open a record, beside it where somebody else is writing it, or none where nothing can be written.
+
+    Args:
+        make: folder -> recorder, not open yet.
+        folder: of the record.
+        after: the last step that is done.
+        say: what to do with a sentence.
+
+    Returns:
+        The open recorder, or None.
+    """
+    problem = ""
+    for number in range(1, _MOST_SIBLINGS):
+        beside = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        recorder = make(beside)
+        try:
+            recorder.open(after)
+        except (GroupwiseError, OSError) as error:
+            problem = problem or reason_of(error)
+            if "only writer" not in str(error):
+                break
+        else:
+            if problem:
+                say(f"{problem}; training goes on, recorded in {beside}")
+            return recorder
+    say(f"{problem}; training goes on without a record")
+    return None
+
+
+class _Syncer(threading.Thread):
+    """Wait for the disk beside the training: a step takes milliseconds there that the training need not spend."""
+
+    def __init__(self, writer: RecordWriter) -> None:
+        super().__init__(name="groupwise-sync", daemon=True)
+        self.wake, self._ended, self.problem, self._writer = threading.Event(), threading.Event(), "", writer
+
+    def run(self) -> None:
+        """Sync after appends, at most once a second."""
+        while not self._ended.is_set():
+            self.wake.wait()
+            self.wake.clear()
+            self._sync()
+            self._ended.wait(1.0)
+
+    def finish(self) -> None:
+        """Sync a last time and end."""
+        self._ended.set()
+        self.wake.set()
+        self.join()
+        self._sync()
+
+    def _sync(self) -> None:
+        """Sync once; a failure is kept to be said by the training's own thread."""
+        try:
+            self._writer.sync()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        except ValueError:
+            self.problem = "the record was closed"
+
+
+def _steps(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
+    """Return the steps of rows."""
+    return np.array([int(row["step"]) for row in rows], dtype=np.int64)

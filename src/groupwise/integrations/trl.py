@@ -1,0 +1,474 @@
+"""`GroupwiseCallback`: one line that records a TRL run as it trains, `trainer.add_callback(GroupwiseCallback(trainer))`.
+
+Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; on demand the variance components are
+estimated live, and the checks are run and told. The trainer is not modified; a failure here is said once, and the training goes on.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.component_results import Components
+from groupwise.integrations.alerts import SEVERITIES, Alerts, Checks, Severity, found_by, severity, standard_checks
+from groupwise.integrations.groups import Generation, apart, joined
+from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched
+from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Say, guarded, opened, reason_of, to_terminal
+from groupwise.integrations.trl_trainer import (
+    EXPECTED,
+    StepMetrics,
+    Watch,
+    check_trainer,
+    config_of,
+    gathered,
+    meanings,
+    processes,
+    sketch_trouble,
+    updates_a_generation,
+)
+
+_SHARE, _CHECK_SHARE, _CHECK_EVERY = 0.10, 0.02, 50
+
+
+class GroupwiseCallback:
+    """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains.
+
+    Args:
+        trainer: made already; the callback is then added to it.
+        record: folder of the record; "groupwise" in the trainer's output folder if None.
+        texts: whether prompts and completions are recorded, besides rewards, advantages and lengths.
+        sketch_every: steps between two probes of the variance components; 0 for none.
+        sketch: what is probed; its `every` gives way to `sketch_every`.
+        checks: the steps so far -> findings (`check`, `severity`, `message`); "standard" for `groupwise.diagnostics`; None for none.
+        check_every: steps between two runs of the checks; 50 if None, and more where they would take over 2 % of the time.
+        stop_on: the severity from which training is stopped, after the step in which it is found; None for never.
+        say: what to do with a sentence.
+
+    Raises:
+        InvalidArgumentError: a trainer of another kind, or an argument outside its domain.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        *,
+        record: str | Path | None = None,
+        texts: bool = True,
+        sketch_every: int = 0,
+        sketch: ProbeSettings | None = None,
+        checks: Checks | Literal["standard"] | None = "standard",
+        check_every: int | None = None,
+        stop_on: Severity | None = None,
+        say: Say = to_terminal,
+    ) -> None:
+        check_trainer(trainer)
+        every = _CHECK_EVERY if check_every is None else check_every
+        for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", every, 1)):
+            if not isinstance(value, int) or value < least:
+                raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
+        if checks is not None and checks != "standard" and not callable(checks):
+            raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
+        self.stop_on = None if stop_on is None else severity(stop_on)
+        self.trainer, self.folder = trainer, Path(record) if record is not None else Path(trainer.args.output_dir) / FOLDER
+        self.sketch_every, self.probe = sketch_every, Probe(sketch or ProbeSettings())
+        self.recorder: Recorder | None = None
+        self.record_seconds = self.probe_seconds = self.check_seconds = 0.0
+        self.notices: list[str] = []
+        self._texts, self._checks, self._say_ = texts, checks, guarded(say)
+        self._check_every, self._spaced, self._last_check = every, check_every is None, 0.0
+        self._alerts, self._wants_checks = Alerts(self._say), checks is not None  # the latter is the same on every process
+        self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
+        self._generations: list[Generation] = []
+        self._held: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
+        self._last: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
+        self._active, self._main = False, True
+        self._started = self._first_seconds = 0.0
+        self._sampled_at = self._steps_seen = 0
+        self._learning_rate: float | None = None
+        self._in_step = dict.fromkeys(("record", "probe", "check"), 0.0)
+        self._clock = time.perf_counter
+        self._failures: set[str] = set()
+        self._advised: int | None = None
+        self._sampled = 0
+
+    @property
+    def components(self) -> Components | None:
+        """The variance components as the latest probes have them; None before the first."""
+        return self.probe.components
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Pass over the events that nothing is done at, also those of later versions."""
+        if name.startswith("on_"):
+            return _nothing
+        raise AttributeError(name)
+
+    def _say(self, sentence: str) -> None:
+        """Say a sentence, from one process only, and keep it."""
+        if self._main:
+            self.notices.append(sentence)
+            self._say_(sentence)
+
+    @contextmanager
+    def _safely(self) -> Iterator[None]:
+        """Let no failure inside end the training: each is said once.
+
+        What all processes do together stands outside, or where no failure of one keeps it from the others.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            reason = reason_of(error)
+            if reason not in self._failures:
+                self._failures.add(reason)
+                self._say(f"recording failed: {reason}; training goes on")
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        """Add the time inside to the cost of recording, probing or checking."""
+        begun, collecting = self._clock(), gc.isenabled()
+        # A step makes thousands of short-lived objects: collecting garbage among a trainer's millions takes longer than recording.
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()
+            self._in_step[what] += self._clock() - begun
+
+    # What the trainer calls
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer's signature
+        """Open the record and say what is wrong with the settings.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            **_: what else the trainer gives.
+        """
+        self._main = bool(getattr(state, "is_world_process_zero", True))
+        handler = getattr(self.trainer, "callback_handler", None)
+        others = [one for one in getattr(handler, "callbacks", [self]) if isinstance(one, GroupwiseCallback)]
+        if others and others[0] is not self:
+            same = "was made for another trainer" if self not in others else "is the second of this trainer"
+            self._say(f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer that it is added to")
+            return
+        with self._safely():
+            self._let_go()  # of a training that raised: its record is still open, and this is its only writer
+        self._active, self._started = True, time.perf_counter()
+        self.record_seconds = self.probe_seconds = self.check_seconds = self._last_check = self._first_seconds = 0.0
+        self._generations, self._held, self._last, self._steps_seen, self._sampled = [], None, None, 0, 0
+        with self._safely():
+            self._metrics.of_step()  # what a training that raised left behind is of no step
+            self._misconfigurations()
+        if self._main:
+            with self._safely():
+                self.recorder = self._opened(int(state.global_step))
+                rows = self.recorder.rows if self.recorder else []
+                self._first_seconds = float(rows[-1].get("seconds") or 0.0) if rows else 0.0
+        self._watch.begin()
+
+    def _let_go(self) -> None:
+        """Put the trainer back, write what is held, and close the record."""
+        self._watch.end()
+        self._active = False
+        if self.recorder is not None:
+            self._flush()
+            self.recorder.close()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:  # noqa: ARG002
+        """Keep the learning rate of the update that comes.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            optimizer: of the update.
+            **_: what else the trainer gives.
+        """
+        with self._safely():
+            groups = getattr(optimizer, "param_groups", None)
+            self._learning_rate = float(groups[0]["lr"]) if groups else None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        """Make the row of the step; it is written now, or with what is logged in a moment.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            **_: what else the trainer gives.
+
+        Returns:
+            The control, perhaps with the wish to stop.
+        """
+        if not self._active:
+            return None
+        self._sampled = 0
+        with self._safely(), self._timed("record"):
+            self._flush()
+            self._held = self._made(state) if self._main else None
+            if not getattr(control, "should_log", False):
+                self._flush()
+        return self._judge(state, control)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
+        """Add what the trainer logs to the row of its step.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            logs: metric -> value.
+            **_: what else the trainer gives.
+        """
+        if not self._active or not self._main or not logs or "train_runtime" in logs:
+            return
+        with self._safely(), self._timed("record"):
+            evaluated = any(str(key).startswith("eval_") for key in logs)
+            entry = self._held or self._last
+            if entry is None or entry[0]["step"] != state.global_step:
+                return
+            several = getattr(args, "logging_steps", 1) != 1
+            new = {
+                key: float(value)
+                for key, value in apart({key: value for key, value in logs.items() if str(key) not in entry[0]}).items()
+                if isinstance(value, int | float) and key not in entry[0] and not (several and key == "loss")
+            }
+            self._held = ({**entry[0], **new}, entry[1]) if new or self._held else None
+            self._flush()
+            if not evaluated:
+                self._metrics.logged()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Write what is held back: a resumed run goes on from here.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            **_: what else the trainer gives.
+        """
+        with self._safely():
+            self._flush()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Close the record, put the trainer back, and say what recording cost.
+
+        Args:
+            args: of the trainer.
+            state: of the trainer.
+            control: of the trainer.
+            **_: what else the trainer gives.
+        """
+        if not self._active:
+            return
+        with self._safely():
+            self._let_go()
+        if self.recorder is not None:
+            missing = len(self.recorder.rows) - self.recorder.written
+            lost = f", {missing} are not" if missing else ""
+            self._say(f"{self.recorder.written} steps are recorded in {self.recorder.folder}{lost}; {self.cost()}")
+
+    # What it does
+
+    def cost(self) -> str:
+        """Return what recording and probing cost, as shares of the time that training takes without them."""
+        own = self.record_seconds + self.probe_seconds + self.check_seconds
+        rest = max(time.perf_counter() - self._started - own, 1e-9)
+        steps = max(self._steps_seen, 1)
+        words = f"recording takes {self.record_seconds / rest:.2%} of the step time ({1000 * self.record_seconds / steps:.1f} ms a step)"
+        if self.sketch_every:
+            words += f", the sketches {self.probe_seconds / rest:.1%}"
+        if self.check_seconds:
+            words += f", the checks {self.check_seconds / rest:.1%}"
+        return words
+
+    def _opened(self, after: int) -> Recorder | None:
+        """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
+        config, recent = config_of(self.trainer), RECENT if self._checks is not None else 0
+
+        def made(folder: Path) -> Recorder:
+            name = _name_of(self.trainer, folder)
+            return Recorder(folder, name=name, config=config, meanings_of=meanings, recent=recent, say=self._say)
+
+        return opened(made, self.folder, after, self._say)
+
+    def _misconfigurations(self) -> None:
+        """Say what will not work as it may be meant."""
+        trainer, args = self.trainer, self.trainer.args
+        if self.sketch_every and (trouble := sketch_trouble(trainer)):
+            self._say(f"no sketches: {trouble}; the rest is recorded")
+            self.sketch_every = 0
+        if getattr(args, "learning_rate", None) == 0:
+            self._say("the learning rate is 0: nothing will be learned")
+        if (updates := updates_a_generation(trainer)) > 1:
+            self._say(f"each generation of rollouts serves {updates:g} updates: rewards come with the first, the column lag counts on")
+        if getattr(args, "logging_steps", 1) != 1:
+            self._say(f"grad_norm is logged every {args.logging_steps:g} steps only; all else is recorded of every step")
+        if self._checks == "standard":
+            self._checks = standard_checks()
+            if self._checks is None:
+                self._say("this version has no groupwise.diagnostics: no checks are run; hand over your own with checks=")
+        if self.stop_on and self._checks is None:
+            self._say(f"stop_on={self.stop_on!r} will stop nothing: there are no checks")
+
+    def _take(self, output: Mapping[str, Any]) -> None:
+        """Keep the rollouts of a generation, and probe them where it is time."""
+        generation = None
+        first, self._sampled, self._sampled_at = not self._sampled, self._sampled + 1, int(self.trainer.state.global_step)
+        with self._safely(), self._timed("record"):
+            generation = self._watch.generation(texts=self._texts)
+            if generation is not None and self._main:
+                self._generations.append(generation)
+        if self.sketch_every and first and self._sampled_at % self.sketch_every == 0:  # so on every process alike
+            with self._safely(), self._timed("probe"):
+                self._probe(output, generation)
+
+    def _probe(self, output: Mapping[str, Any], generation: Generation | None) -> None:
+        """Take the scores of a few groups; every process those of its own rollouts, and all hand them on, whatever failed."""
+        index, score, problem = np.zeros(0, dtype=np.int64), np.zeros((0, self.probe.settings.width)), ""
+        tokens = count = 0.0
+        try:
+            index, score, tokens, count = self._scored(output)
+        except Exception as error:  # noqa: BLE001 - the other processes wait for this one's part
+            problem = str(error).split("\n", 1)[0][:300] or type(error).__name__
+        parts = gathered(self.trainer, [(index, score, tokens, count, problem)])
+        problems = [part[4] for part in parts if part[4]]
+        if problems:
+            self._say(f"no more sketches: {problems[0]}; the rest goes on being recorded")
+            self.sketch_every = 0
+            return
+        if generation is None:
+            return
+        row_N, score_NK = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        if aggregation_of(getattr(self.trainer, "loss_type", None)) == "batch_token_mean":
+            score_NK = score_NK / max(sum(part[2] for part in parts) / sum(part[3] for part in parts), 1.0)
+        self.probe.add(score_NK, generation.reward_N[row_N], generation.prompt_N[row_N])
+
+    def _scored(self, output: Mapping[str, Any]) -> tuple[Any, Any, float, float]:
+        """Return which rollouts this process scored, among those of all, their sketches, and its tokens and rollouts."""
+        trainer, local = self.trainer, len(output["completion_ids"])
+        size = int(trainer.num_generations)
+        groups = chosen_groups(local * processes(trainer) // size, self.probe.settings.groups)
+        offset = int(getattr(trainer.accelerator, "process_index", 0)) * local
+        row_n = np.flatnonzero(np.isin((np.arange(local) + offset) // size, groups))
+        tokens_n = np.asarray(output["completion_mask"].sum(dim=1).tolist())
+        row_n = row_n[tokens_n[row_n] > 0]
+        score = np.zeros((0, self.probe.settings.width))
+        if "pixel_values" in output:
+            raise InvalidArgumentError("scores of models that see pictures are not taken")
+        if len(row_n):
+            score = sketched(
+                trainer.accelerator.unwrap_model(trainer.model),
+                output,
+                row_n,
+                self.probe.settings,
+                aggregation=aggregation_of(getattr(trainer, "loss_type", None)),
+                temperature=float(getattr(trainer, "temperature", 1.0)),
+                micro_batch=int(trainer.args.per_device_train_batch_size),
+            )
+        return row_n + offset, score, float(tokens_n.sum()), float(len(tokens_n))
+
+    def _made(self, state: Any) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+        """Return the row of the step that has ended, and its rollouts."""
+        step = int(state.global_step)
+        generations, self._generations = self._generations, []
+        found = apart(self._metrics.of_step(), "learning_rate")
+        generation = joined(generations) if generations else None
+        row: dict[str, Any] = {
+            "step": step,
+            "optimizer_updates": step,
+            "tokens": getattr(state, "num_input_tokens_seen", None) or None,
+            "seconds": self._first_seconds + time.perf_counter() - self._started,
+            "learning_rate": self._learning_rate,
+            "lag": max(step - 1 - self._sampled_at, 0),
+        }
+        row |= {**(generation.row() if generation else {}), **found}
+        if self.sketch_every and generation is not None:
+            row |= self.probe.row(
+                prompts=float(row["prompts"] or 1), group_size=float(row["group_size"] or 1), learning_rate=self._learning_rate
+            )
+            self._advise()
+        self._count(row)
+        if self._steps_seen == 1 and (missing := [name for name in EXPECTED if row.get(name) is None]):
+            self._say(f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be unavailable")
+        return row, generation.rollouts() if generation else None
+
+    def _advise(self) -> None:
+        """Say what group size the latest probes speak for, where that is another than before."""
+        decision = self.probe.decision
+        if decision is None or decision.group_size == self._advised:
+            return
+        self._advised = decision.group_size
+        act = f" Nothing is changed here: num_generations={decision.group_size} would be for the next run." if decision.changes else ""
+        self._say(f"group size, by the probes so far: {decision.reason}{act}")
+
+    def _count(self, row: dict[str, Any]) -> None:
+        """Add what the step cost to the sums, and say the share of the sketches once it is known."""
+        self._steps_seen += 1
+        probed = self._in_step["probe"]
+        self.record_seconds += self._in_step["record"]
+        self.probe_seconds += probed
+        row |= {f"groupwise/{what}_seconds": seconds for what, seconds in self._in_step.items()}
+        self._in_step = dict.fromkeys(self._in_step, 0.0)
+        if self.sketch_every and self._steps_seen == max(2 * self.sketch_every, 5):
+            self._say(self.cost())
+            rest = time.perf_counter() - self._started - self.record_seconds - self.probe_seconds - self.check_seconds
+            if self.probe_seconds > _SHARE * rest:
+                wanted = math.ceil(self.sketch_every * self.probe_seconds / (_SHARE * rest))
+                self._say(f"sketch_every={wanted} would keep the sketches under {_SHARE:.0%}")
+
+    def _flush(self) -> None:
+        """Write the row that is held."""
+        if self._held is not None and self.recorder is not None:
+            self.recorder.append(*self._held)
+        self._last, self._held = self._held or self._last, None
+
+    def _judge(self, state: Any, control: Any) -> Any:
+        """Run the checks where it is time; all processes stop together."""
+        step, stop = int(state.global_step), False
+        if not self._wants_checks or step % self._check_every:
+            return None
+        if self._main and self.recorder is not None and callable(self._checks) and self._affordable():
+            before = self._in_step["check"]
+            with self._safely(), self._timed("check"):
+                for alert in found_by(self._checks, self._record_so_far()):
+                    self._alerts.tell(alert, step)
+                    stop |= self.stop_on is not None and SEVERITIES.index(alert.severity) >= SEVERITIES.index(self.stop_on)
+            self._last_check = self._in_step["check"] - before
+            self.check_seconds += self._last_check
+        if self.stop_on and processes(self.trainer) > 1:
+            stop = any(gathered(self.trainer, [stop]))
+        if stop:
+            self._say(f"training stops after step {step}, as stop_on={self.stop_on!r} asks")
+            control.should_training_stop = True
+        return control
+
+    def _affordable(self) -> bool:
+        """Return whether checks that cost what the last did keep within their share of the time; asked for expressly, they are run."""
+        return not self._spaced or self.check_seconds + self._last_check <= _CHECK_SHARE * (time.perf_counter() - self._started)
+
+    def _record_so_far(self) -> Any:
+        """Return the steps so far, the one that is held included."""
+        assert self.recorder is not None
+        if self._held is not None:
+            self._flush()
+        return self.recorder.snapshot()
+
+
+def _name_of(trainer: Any, folder: Path) -> str:
+    """Return the name of the run: its own, or that of its output folder."""
+    return str(getattr(trainer.args, "run_name", None) or folder.absolute().parent.name or folder.name)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing at an event."""

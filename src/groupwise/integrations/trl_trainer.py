@@ -1,0 +1,246 @@
+"""What is read of a TRL trainer while it trains: its settings, the rollouts of a generation, the metrics of a step.
+
+TRL keeps these in private attributes; every one that is used is named here, and a trainer without them is refused with a sentence. Nothing
+of the trainer is changed but the two methods that `Watch` looks at, and those are put back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.errors import InvalidArgumentError
+from groupwise.integrations.groups import MEANINGS, Generation, text_of
+from groupwise.readers.configs import settings_in
+from groupwise.readers.semantics import meanings_of
+from groupwise.record import Meaning, RunConfig
+
+GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
+_NEEDED = (GENERATE, JUDGE, "_logs", "_metrics", "num_generations", "reward_func_names", "accelerator", "args", "state")
+EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuse what is not a GRPO or RLOO trainer of TRL, or one whose insides are others than those that are read.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
+    if isinstance(trainer, type) or not hasattr(trainer, "add_callback"):
+        raise InvalidArgumentError(
+            f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then trainer.add_callback(GroupwiseCallback(trainer))"
+        )
+    missing = [name for name in _NEEDED if not hasattr(trainer, name)]
+    if "num_generations" in missing or GENERATE in missing:
+        raise InvalidArgumentError(
+            f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no groups of completions: "
+            "attach the callback to one that does (of AsyncGRPOTrainer read the log: groupwise report)"
+        )
+    if missing:
+        raise InvalidArgumentError(
+            f"expected a trainer with {', '.join(missing)}, got {_kind(trainer)} of TRL {version('trl')}: "
+            "use TRL 0.28 or newer, or read the log afterwards (groupwise report)"
+        )
+
+
+def _kind(trainer: Any) -> str:
+    """Return the name of a class, for a sentence."""
+    return f"the class {trainer.__name__}" if isinstance(trainer, type) else type(trainer).__name__
+
+
+def version(package: str) -> str:
+    """Return the version of an installed package, or "unknown"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def processes(trainer: Any) -> int:
+    """Return how many processes train together."""
+    return int(getattr(trainer.accelerator, "num_processes", 1))
+
+
+def gathered(trainer: Any, values: Sequence[Any]) -> list[Any]:
+    """Return the values of all processes, in their order; every process must call this alike."""
+    if processes(trainer) == 1:
+        return list(values)
+    return list(importlib.import_module("accelerate.utils").gather_object(list(values)))
+
+
+def config_of(trainer: Any) -> RunConfig:
+    """Return the settings of a run, as the trainer has them."""
+    args = trainer.args
+    flat: dict[str, Any] = {key: value for key, value in args.to_dict().items() if isinstance(value, str | int | float | bool)}
+    flat |= {"num_processes": processes(trainer), "num_generations": trainer.num_generations, "logging_steps": 1}
+    flat["lr_scheduler_type"] = str(flat.get("lr_scheduler_type", "")).rsplit(".", 1)[-1].lower() or None
+    found = {name: value for name, value in settings_in(flat).items() if name != "assumed" and name != "model"}
+    name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "") or None
+    found |= {"framework": "trl", "framework_version": version("trl") if version("trl") != "unknown" else None, "smoothing": 1}
+    return RunConfig().with_settings(found, "the trainer's arguments").with_settings({"model": name}, "the model")
+
+
+def updates_a_generation(trainer: Any) -> float:
+    """Return how many optimiser updates one generation of rollouts serves."""
+    args = trainer.args
+    every = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
+    return float(every) / (args.gradient_accumulation_steps or 1)
+
+
+def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> tuple[Meaning, ...]:
+    """Return what the columns of a recorded step mean: ours, and TRL's own by its version."""
+    ours = [meaning for meaning in MEANINGS if meaning.column in columns]
+    known = {meaning.column for meaning in ours}
+    theirs = {name: values for name, values in columns.items() if name not in known}
+    return (*ours, *meanings_of(theirs, config, framework="trl", complete=False, window=1.0))
+
+
+def sketch_trouble(trainer: Any) -> str:
+    """Return why no scores can be taken of this trainer's model while it trains, or ""."""
+    if trainer.num_generations < 4:
+        return f"groups of {trainer.num_generations} leave nothing to tell the components apart with: four rollouts are needed"
+    if getattr(trainer, "is_fsdp_enabled", False):
+        return "FSDP keeps the parameters in pieces"
+    plugin = getattr(getattr(trainer.accelerator, "state", None), "deepspeed_plugin", None)
+    if plugin is not None and getattr(plugin, "zero_stage", 0) == 3:
+        return "ZeRO stage 3 keeps the parameters in pieces"
+    return ""
+
+
+class Watch:
+    """Look at what a trainer's generation returns, without changing it.
+
+    Args:
+        trainer: of TRL.
+        taken: called after each generation for training with its output, which holds this process's rollouts.
+    """
+
+    def __init__(self, trainer: Any, taken: Callable[[Mapping[str, Any]], None]) -> None:
+        self._trainer, self._taken = trainer, taken
+        self._own: dict[str, Any] = {}
+        self.length_n: list[int] | None = None
+        self.part_NF: Float | None = None
+
+    def begin(self) -> None:
+        """Put the two looking methods in front of the trainer's own."""
+        if self._own:
+            return
+        trainer = self._trainer
+        self._own = {name: vars(trainer).get(name) for name in (GENERATE, JUDGE)}
+        generate, judge = getattr(trainer, GENERATE), getattr(trainer, JUDGE)
+
+        def watched_judge(*given: Any, **named: Any) -> Any:
+            result = judge(*given, **named)
+            self.length_n, self.part_NF = _lengths(given[3] if len(given) > 3 else named.get("completion_ids_list")), result
+            return result
+
+        def watched_generate(*given: Any, **named: Any) -> Any:
+            self.length_n = self.part_NF = None
+            output = generate(*given, **named)
+            if trainer.model.training:
+                self._taken(output)
+            return output
+
+        setattr(trainer, JUDGE, watched_judge)
+        setattr(trainer, GENERATE, watched_generate)
+
+    def end(self) -> None:
+        """Put the trainer's own methods back."""
+        for name, own in self._own.items():
+            if own is None:
+                vars(self._trainer).pop(name, None)
+            else:
+                setattr(self._trainer, name, own)
+        self._own = {}
+
+    def generation(self, *, texts: bool) -> Generation | None:
+        """Return the rollouts of the latest generation, of all processes; every process must call this.
+
+        Args:
+            texts: whether prompts and completions are wanted.
+
+        Returns:
+            The generation; None where its rewards were not seen.
+        """
+        trainer = self._trainer
+        length_N = gathered(trainer, self.length_n or [])
+        if self.part_NF is None:
+            return None
+        part_NF = np.asarray(
+            self.part_NF.detach().float().cpu().numpy() if hasattr(self.part_NF, "detach") else self.part_NF, dtype=np.float64
+        )
+        count, names = len(part_NF), list(trainer.reward_func_names)
+        weights = getattr(trainer, "reward_weights", None)
+        weight_F = np.ones(len(names)) if weights is None else np.asarray([float(weight) for weight in weights])
+        missing_N = np.isnan(part_NF).all(axis=1)
+        reward_N = np.where(missing_N, np.nan, np.nansum(part_NF * weight_F, axis=1))
+        logs = trainer._logs  # gathered over the processes; TRL offers it nowhere else
+        return Generation(
+            reward_N,
+            np.arange(count) // int(trainer.num_generations),
+            {name: part_NF[:, number] for number, name in enumerate(names)},
+            _latest(logs.get("advantages"), count),
+            np.array(length_N, dtype=np.float64) if len(length_N) == count else None,
+            _texts(logs.get("prompt"), count) if texts else None,
+            _texts(logs.get("completion"), count) if texts else None,
+        )
+
+
+def _lengths(completions: Any) -> list[int] | None:
+    """Return how many tokens each completion has, or None where that cannot be told: the training is not to end here."""
+    try:
+        return [len(ids) for ids in completions]
+    except TypeError:
+        return None
+
+
+def _latest(values: Any, count: int) -> Float | None:
+    """Return the last `count` numbers of a log, or None where it is shorter."""
+    if values is None or len(values) < count:
+        return None
+    return np.array(list(values)[-count:], dtype=np.float64)
+
+
+def _texts(values: Any, count: int) -> list[str] | None:
+    """Return the last `count` texts of a log, or None where it is shorter."""
+    return None if values is None or len(values) < count else [text_of(value) for value in list(values)[-count:]]
+
+
+class StepMetrics:
+    """The trainer's own metrics of one step, though it logs only every so often.
+
+    TRL collects them in lists until it logs, and then empties the lists: what came since the last look is of this step.
+
+    Args:
+        trainer: of TRL.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._seen: dict[str, int] = {}
+
+    def of_step(self) -> dict[str, float | None]:
+        """Return the mean of each metric over what came since the last look."""
+        found: dict[str, float | None] = {}
+        collected = self._trainer._metrics["train"]  # the log holds only means over several steps
+        for name, values in collected.items():
+            if name == "num_tokens":
+                continue
+            seen = self._seen.get(name, 0)
+            new = values[seen if seen <= len(values) else 0 :]
+            self._seen[name] = len(values)
+            valid = [float(value) for value in new if value is not None and math.isfinite(value)]
+            if new:
+                found[str(name)] = sum(valid) / len(valid) if valid else None
+        return found
+
+    def logged(self) -> None:
+        """Forget what was seen: the trainer empties its lists after it logs."""
+        self._seen = {}

@@ -1,0 +1,295 @@
+"""Record a verl run while it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`, and nothing else.
+
+verl imports this module in every process. Its advantage estimators then hand their rewards with group ids to the record, and its tracker
+the metrics; both return what they returned before. A process that computes no advantage writes nothing. No scores are taken here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.integrations.groups import MEANINGS, Generation, apart, joined
+from groupwise.integrations.recorder import FOLDER, Recorder, Say, guarded, opened, reason_of, to_terminal
+from groupwise.readers.configs import flatten, settings_in
+from groupwise.readers.semantics import meanings_of
+from groupwise.record import Meaning, RunConfig
+
+VARIABLE = "GROUPWISE_RECORD"
+"""Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir where it is not set."""
+EXPECTED = ("actor/entropy", "actor/lr", "actor/grad_norm", "response_length/mean")
+_MARK = "__groupwise__"
+_MOST_FAILURES = 5
+
+
+def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> tuple[Meaning, ...]:
+    """Return what the columns of a recorded step mean: ours, and verl's own."""
+    ours = (
+        *MEANINGS,
+        Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward"),
+    )
+    known = {meaning.column for meaning in ours}
+    theirs = {name: values for name, values in columns.items() if name not in known}
+    mine = tuple(meaning for meaning in ours if meaning.column in columns)
+    return (*mine, *meanings_of(theirs, config, framework="", complete=False, window=1.0))
+
+
+class Tap:
+    """What one process of verl hands over: rollouts from the estimators, metrics from the tracker.
+
+    Args:
+        say: what to do with a sentence.
+    """
+
+    def __init__(self, say: Say = to_terminal) -> None:
+        self.recorder: Recorder | None = None
+        self._say, self._config, self._name = guarded(say), RunConfig(), ""
+        self._folder: Path | None = None
+        self._generations: list[Generation] = []
+        self._last: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
+        self._inside = threading.local()
+        self._broken = self._told = self._took_any = False
+        self._failures, self._said = 0, set[str]()  # failures since the last step that was recorded
+        self._began, self._seconds = time.perf_counter(), 0.0
+
+    def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an estimator that returns what it returned, and whose outermost call is recorded.
+
+        Args:
+            estimator: of verl's registry.
+
+        Returns:
+            The same estimator where it is wrapped already.
+        """
+        if hasattr(estimator, _MARK):
+            return estimator
+        signature = inspect.signature(estimator)
+
+        @functools.wraps(estimator)
+        def recorded(*given: Any, **named: Any) -> Any:
+            if getattr(self._inside, "estimator", False):  # an estimator that calls another is one call
+                return estimator(*given, **named)
+            self._inside.estimator = True
+            try:
+                result = estimator(*given, **named)
+            finally:
+                self._inside.estimator = False
+            self._safely(lambda: self._take(dict(signature.bind_partial(*given, **named).arguments), result))
+            return result
+
+        setattr(recorded, _MARK, True)
+        return recorded
+
+    def begin(self, config: Any, name: str) -> None:
+        """Take the settings that the tracker is made with; a record of an earlier tracker is closed, and what failed is tried anew."""
+        self._failures, self._broken, self._last, self._generations = 0, False, None, []
+        if self.recorder is not None:
+            self.recorder.close()
+            self.recorder = None
+        flat = dict(flatten(config)) if isinstance(config, Mapping) else {}
+        self._name = name
+        folder = os.environ.get(VARIABLE) or str(Path(str(flat.get("trainer/default_local_dir") or ".")) / FOLDER)
+        self._folder = Path(folder)
+        found = {key: value for key, value in settings_in(flat).items() if key != "assumed"}
+        self._config = RunConfig().with_settings({**found, "framework": "verl", "smoothing": 1}, "the trainer's configuration")
+
+    def step(self, data: Mapping[str, Any], step: int) -> None:
+        """Write the rollouts taken since the last call, with the metrics of the step."""
+        metrics = {key: float(value) for key, value in apart(data, "reward").items() if _is_number(value)}
+        generation = joined(self._generations) if self._generations else None
+        self._generations = []
+        if self.recorder is None:
+            self._open(step if generation is None else step - 1)
+        if self.recorder is None:
+            self._broken = True
+            return
+        rows = self.recorder.rows
+        if generation is None and self._last is None and rows and rows[-1]["step"] >= step:
+            return  # the validation before a resumed run: its step is recorded, with rollouts that a new row would drop
+        row: dict[str, Any] = {"step": step}
+        rollouts = generation.rollouts() if generation is not None else None
+        if self._last is not None and self._last[0]["step"] == step:  # a second call for one step adds to the first
+            row, rollouts = dict(self._last[0]), rollouts if rollouts is not None else self._last[1]
+        before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})
+        row |= {
+            "optimizer_updates": step * float(self._config.value("updates_per_step") or 1),
+            "seconds": self._seconds + time.perf_counter() - self._began,
+            "tokens": (before.get("tokens") or 0.0) + metrics["perf/total_num_tokens"] if "perf/total_num_tokens" in metrics else None,
+            **(generation.row() if generation is not None else {}),
+            **metrics,
+        }
+        self._tell_missing(row, seen=generation is not None)
+        self._last = (row, rollouts)
+        self.recorder.append(row, rollouts)
+        self._failures = 0
+
+    def end(self) -> None:
+        """Close the record."""
+        if self.recorder is not None:
+            self.recorder.close()
+            self.recorder = None
+            self._broken = True
+
+    def _open(self, after: int) -> None:
+        """Open the record where the first step is known."""
+        if self._folder is None:
+            self.begin(None, "")
+        assert self._folder is not None
+
+        def made(folder: Path) -> Recorder:
+            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings, recent=0, say=self._say)
+
+        self.recorder = opened(made, self._folder, max(after, 0), self._say)
+        if self.recorder is None:
+            return
+        self._seconds = float(self.recorder.rows[-1].get("seconds") or 0.0) if self.recorder.rows else 0.0
+        self._began = time.perf_counter()
+
+    def _take(self, given: Mapping[str, Any], result: Any) -> None:
+        """Keep the rollouts of one call of an estimator."""
+        if not {"token_level_rewards", "response_mask", "index"} <= set(given):
+            if not self._told:
+                self._told = True
+                self._say("this advantage estimator is given no group ids: its rollouts are not recorded, the metrics are")
+            return
+        mask_NL = _array(given["response_mask"])
+        reward_N = _array(given["token_level_rewards"]).sum(axis=1)
+        length_N = mask_NL.sum(axis=1)
+        advantage_NL = _array(result[0])
+        _, first, inverse = np.unique(np.asarray(given["index"]).astype(str), return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))  # groups in the order of their first rollout
+        extras = given.get("non_tensor_batch") or {}
+        config = given.get("config")
+        keys = (config.get("gdpo_reward_keys") if config is not None and hasattr(config, "get") else None) or ()
+        parts = {str(key): np.asarray(extras[key], dtype=np.float64) for key in keys if key in extras}
+        advantage_N = (advantage_NL * mask_NL).sum(axis=1) / np.maximum(length_N, 1)
+        self._generations.append(Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N))
+        self._took_any = True
+
+    def _tell_missing(self, row: Mapping[str, Any], *, seen: bool) -> None:
+        """Say once what the first step of training lacks."""
+        if seen and not self._told:
+            self._told = True
+            if missing := [name for name in EXPECTED if row.get(name) is None]:
+                self._say(f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be unavailable")
+        elif not seen and not self._told and "training/global_step" in row and not self._took_any:
+            self._told = True
+            self._say("no advantage estimator was called in this process: only metrics are recorded")
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """Do what must not end the training; a failure is said once, and several in a row end the recording until the next tracker."""
+        if self._broken:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            self._failures += 1
+            self._broken = self._failures >= _MOST_FAILURES
+            reason = reason_of(error)
+            if self._broken or reason not in self._said:
+                self._said.add(reason)
+                self._say(f"{reason}; training goes on{', not recorded any further' if self._broken else ''}")
+
+    def attach(self, core_algos: Any, tracking: Any) -> None:
+        """Put this tap into verl's modules: its registry of estimators, the one that it calls by name, and its tracker.
+
+        Args:
+            core_algos: verl.trainer.ppo.core_algos.
+            tracking: its class `Tracking`, or None.
+        """
+        registry = core_algos.ADV_ESTIMATOR_REGISTRY
+        for name, estimator in list(registry.items()):
+            registry[name] = self.wrapped(estimator)
+        # verl's trainer calls this one by its name, not through the registry.
+        core_algos.compute_grpo_outcome_advantage = self.wrapped(core_algos.compute_grpo_outcome_advantage)
+        own = core_algos.get_adv_estimator_fn
+        if not hasattr(own, _MARK):
+
+            @functools.wraps(own)
+            def later(name: Any) -> Any:
+                return self.wrapped(own(name))
+
+            setattr(later, _MARK, True)
+            core_algos.get_adv_estimator_fn = later  # for those that are registered after us
+        if tracking is None:
+            self._say("this verl has no Tracking: nothing can be recorded, read its log instead (groupwise report)")
+            return
+        self._attach_tracking(tracking)
+
+    def _attach_tracking(self, tracking: Any) -> None:
+        """Let the tracker hand over settings, metrics and its end."""
+        if hasattr(tracking.log, _MARK):
+            return
+        begin, log, finish = tracking.__init__, tracking.log, getattr(tracking, "finish", None)
+        positions = inspect.signature(begin)
+
+        @functools.wraps(begin)
+        def begun(self: Any, *given: Any, **named: Any) -> None:
+            begin(self, *given, **named)
+            found = positions.bind_partial(self, *given, **named).arguments
+            tap._broken = False
+            tap._safely(lambda: tap.begin(found.get("config"), str(found.get("experiment_name") or "")))
+
+        @functools.wraps(log)
+        def logged(self: Any, data: Any, step: int, *given: Any, **named: Any) -> Any:
+            tap._safely(lambda: tap.step(data, int(step)))
+            return log(self, data, step, *given, **named)
+
+        def finished(self: Any, *given: Any, **named: Any) -> Any:
+            tap._safely(tap.end)
+            return finish(self, *given, **named) if finish is not None else None
+
+        tap = self
+        setattr(logged, _MARK, True)
+        tracking.__init__, tracking.log = begun, logged
+        if finish is not None:
+            tracking.finish = functools.wraps(finish)(finished)
+        atexit.register(lambda: tap._safely(tap.end))
+
+
+def _array(value: Any) -> NDArray[np.float64]:
+    """Return a tensor as doubles."""
+    plain = value.detach().float().cpu().numpy() if hasattr(value, "detach") else value
+    return np.asarray(plain, dtype=np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a logged value is one number."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)
+
+
+def attach(say: Say = to_terminal) -> Tap | None:
+    """Attach to verl, where it can be imported; a failure is a sentence.
+
+    Args:
+        say: what to do with a sentence.
+
+    Returns:
+        The tap, or None.
+    """
+    import importlib
+
+    try:
+        core_algos = importlib.import_module("verl.trainer.ppo.core_algos")
+        tracking = getattr(importlib.import_module("verl.utils.tracking"), "Tracking", None)
+        tap = Tap(say)
+        tap.attach(core_algos, tracking)
+    except (ImportError, AttributeError) as error:
+        say(f"expected verl 0.6 or newer, got {type(error).__name__}: {str(error)[:200]}; training goes on, not recorded")
+        return None
+    return tap
+
+
+TAP = attach() if "verl" in sys.modules else None  # verl imports this module while it is being imported itself

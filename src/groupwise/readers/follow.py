@@ -1,0 +1,357 @@
+"""Follow a log that is being written: what was added since the last look, read once; cut, replaced and missing files told apart.
+
+Formats without a feed are read whole again whenever they change. It fits and draws nothing, and never writes to a run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
+from groupwise.readers import Located, locate, request_of, said
+from groupwise.readers.feeds import Feed, Origin
+from groupwise.readers.journals import JOURNAL, JournalFeed
+from groupwise.readers.source import peek, shown
+from groupwise.record import RunRecord
+from groupwise.tables import TEXT_COLUMNS
+
+_CHUNK = 1 << 23
+_FIRST_LOOK = 1 << 20
+_LONGEST_TAIL = 1 << 26
+_CHECKED = 256  # bytes before the place reached that must still be what they were
+_SETTLED = 2.0  # seconds after which a last line without a line feed counts as whole
+_MOST_ENTRIES = 2000
+_BY_LINE = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt")
+_MOST_SAMPLES = 8
+
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a log, for the person who watches.
+
+    Args:
+        at: seconds since the epoch.
+        said: one sentence.
+    """
+
+    at: float
+    said: str
+
+
+class Follower:
+    r"""One log that may grow.
+
+    Args:
+        path: as `open_run` takes it; it need not exist yet.
+        columns: as `open_run` takes them.
+        settings: as `open_run` takes them.
+        config: as `open_run` takes it.
+
+    Attributes:
+        record: what was read so far, or None.
+        problem: why nothing newer is read, "" where all is well.
+        events: what happened to the file, oldest first.
+        grew: when the file last changed and had a new row, seconds since the epoch; 0 where none came yet.
+        follows: whether only what is added is read; False where the file is read whole again.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     log = Path(home, "run.csv")
+        ...     _ = log.write_text("step,reward\n1,0.25\n")
+        ...     follower = Follower(log)
+        ...     first = follower.poll()
+        ...     with log.open("a") as file:
+        ...         _ = file.write("2,0.5\n")
+        ...     first, follower.poll(), follower.poll(), len(follower.record.steps)
+        (True, True, False, 2)
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        columns: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        config: Path | None = None,
+    ) -> None:
+        """Check the request; nothing is read yet."""
+        self.place, self._request = request_of(path, columns=columns, settings=settings, config=config)
+        self.path = Path(path)
+        self.record: RunRecord | None = None
+        self.problem, self.waiting = "", False
+        self.events: list[Event] = []
+        self.grew, self.follows = 0.0, True
+        self.bytes_read = 0
+        self._most: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start anew: nothing is known of the file."""
+        self._found: Located | None = None
+        self._feed: Feed | None = None
+        self._offset, self._before, self._tail, self._encoding = 0, b"", b"", "utf-8"
+        self._open_line = self._damaged = False
+        self._signature: Signature | None = None
+        self._identity: tuple[int, int] | None = None
+        self._last: tuple[int, int] | None = None
+        self._newest: tuple[int, int, int] | None = None
+        self._broken: GroupwiseError | None = None
+
+    def start(self) -> None:
+        """Look for the first time.
+
+        Raises:
+            UnreadableRunError: what is there can never be followed; a log that is only not there yet is waited for.
+        """
+        self.poll(most=_FIRST_LOOK)
+        if self.problem and not self.waiting:
+            raise UnreadableRunError(self.problem)
+        if not self.place.exists() and not self.place.absolute().parent.is_dir():
+            raise UnreadableRunError(
+                f"expected a log that may appear, got {shown(self.place)}, whose folder does not exist: check the path"
+            )
+
+    def poll(self, *, most: int | None = None) -> bool:
+        """Read what is new.
+
+        Args:
+            most: bytes to read of a log that is followed, about; the next look goes on from there.
+
+        Returns:
+            Whether record, problem or events changed.
+        """
+        before = (self.problem, len(self.events))
+        changed = False
+        self._most = most
+        try:
+            with said(self.place):
+                changed = self._look()
+            error = self._broken
+        except GroupwiseError as raised:
+            error = raised
+        self.problem, self.waiting = "" if error is None else str(error), isinstance(error, NothingYetError)
+        return changed or before != (self.problem, len(self.events))
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Return a few completions of the newest step that has any: prompt, completion and reward."""
+        if isinstance(self._feed, JournalFeed) and (texts := self._feed.newest_texts()):
+            return texts[:_MOST_SAMPLES]
+        rollouts = None if self.record is None else self.record.rollouts
+        if rollouts is None or not len(rollouts) or not set(TEXT_COLUMNS) & set(rollouts.columns):
+            return []
+        newest = rollouts.filter(rollouts["step"] == rollouts["step"].max()).head(_MOST_SAMPLES)
+        wanted = [name for name in ("step", "prompt_id", *TEXT_COLUMNS, "reward") if name in newest.columns]
+        return [dict(row) for row in newest.select(wanted).iter_rows(named=True)]
+
+    def _look(self) -> bool:
+        """Read what is new; return whether there was anything."""
+        if self._found is None:
+            signature = signature_of(self.place)
+            if self._broken is not None and signature == self._signature:
+                return False
+            self._signature, self._broken = signature, None
+            try:
+                self._open()
+            except GroupwiseError as error:
+                self._broken = error
+                return True
+        assert self._found is not None
+        if self._feed is None:
+            return self._read_whole()
+        return self._read_on(self._found.path / JOURNAL if isinstance(self._feed, JournalFeed) else self._found.path)
+
+    def _open(self) -> None:
+        """Find the log and choose how to follow it."""
+        by_line = self.place.suffix.lower() in _BY_LINE and not self.place.is_dir()
+        if by_line and not (seen := peek(self.place)).binary and "\n" not in seen.text:
+            raise NothingYetError(f"expected a log, got {shown(self.place)}, whose first line is not whole yet: waiting")
+        found = locate(self.place, self._request)
+        feed = found.reader.feed() if found.reader.feed is not None else None
+        if isinstance(feed, JournalFeed):
+            if (found.path / JOURNAL).is_file():
+                feed.open(found.path)
+            else:  # saved and finished
+                feed = None
+        elif feed is not None:
+            seen = peek(found.path)
+            self._encoding = seen.encoding
+            if seen.encoding == "utf-16":  # a line feed cannot be found in its bytes
+                feed = None
+        self._found, self._feed, self._signature, self.follows = found, feed, None, feed is not None
+
+    def _read_whole(self) -> bool:
+        """Read a format without a feed whole where it changed."""
+        assert self._found is not None
+        signature = signature_of(self.place)
+        if signature == self._signature:
+            return False
+        again, self._signature = self._signature is not None, signature
+        self._broken = None
+        try:
+            found = locate(self.place, self._request)
+            if again and found.reader.feed is not None and self._encoding != "utf-16" and not _is_saved(found):
+                self._forget()
+                return self._look()
+            self.record = found.reader.read(found.path, found.request)
+        except GroupwiseError as error:
+            self._broken = error
+        self._note_growth(max((modified / 1e9 for _, _, modified, _ in signature), default=self.grew))
+        return True
+
+    def _read_on(self, file: Path) -> bool:
+        """Read the whole lines that were added to a file."""
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            self._event(f"The file {shown(file)} is gone; what was read of it stays here until it is back.")
+            self._forget()
+            raise NothingYetError(f"the file {shown(file)} is gone: waiting for it to come back") from None
+        identity, now = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
+        if self._identity not in (None, identity):
+            return self._begin_again(file, "was replaced by another file")
+        if status.st_size < self._offset:
+            return self._begin_again(file, "was cut short")
+        if now == self._last and not self._tail:
+            return False
+        with file.open("rb") as stream:
+            if not self._unchanged(stream):
+                return self._begin_again(file, "was written anew")
+            took = self._take(stream, settled=time.time() - status.st_mtime > _SETTLED)
+            whole = stream.tell() >= status.st_size
+        first, self._identity, self._last = self._identity is None, identity, now if whole else None
+        if self._damaged:
+            self._tell_once(f"The journal {shown(file)} is damaged after byte {self._offset:,}; nothing behind that is read.")
+        if took or first:
+            self._assemble()
+            self._note_growth(status.st_mtime)
+        return took or first
+
+    def _note_growth(self, changed: float) -> None:
+        """Note when the file changed if it has rows that it had not: lines that are no rows make nothing newer."""
+        record = self.record
+        if self._broken is None and record is not None and len(record.steps):
+            newest = (len(record.steps), int(record.steps["step"][-1]), sum(source.rows for source in record.sources))
+            if newest != self._newest:
+                self._newest, self.grew = newest, changed
+
+    def _assemble(self) -> None:
+        """Make the record of what was taken so far."""
+        assert self._feed is not None
+        assert self._found is not None
+        self._broken = None
+        try:
+            self.record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
+        except GroupwiseError as error:
+            self._broken = error
+
+    def _unchanged(self, stream: BinaryIO) -> bool:
+        """Return whether the bytes before the place reached are what they were and a line ended there; stand at that place."""
+        stream.seek(self._offset - len(self._before))
+        same = stream.read(len(self._before)) == self._before
+        if same and self._open_line:
+            following = stream.read(1)
+            stream.seek(self._offset)
+            return following in (b"", b"\n", b"\r")
+        return same
+
+    def _take(self, stream: BinaryIO, *, settled: bool) -> bool:
+        """Take whole lines from where the stream stands; the last one without a line feed once the file has settled."""
+        took, rest, read = False, b"", 0
+        self._damaged = False
+        while not self._damaged and len(rest) < _LONGEST_TAIL and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
+            read += len(chunk)
+            self.bytes_read += len(chunk)
+            rest += chunk
+            end = rest.rfind(b"\n") + 1
+            if end:
+                took = self._accept(rest[:end]) or took
+                rest = rest[end:]
+            if self._most is not None and read >= self._most and took:
+                self._tail = b""
+                return took
+        self._tail = b"" if self._damaged else rest
+        if self._tail and settled and not isinstance(self._feed, JournalFeed):
+            took, self._tail = self._accept(rest) or took, b""
+        return took
+
+    def _accept(self, whole: bytes) -> bool:
+        """Hand bytes of whole lines to the feed and step over them."""
+        assert self._feed is not None
+        if isinstance(self._feed, JournalFeed):
+            taken = 0
+            for line in whole.split(b"\n")[:-1]:
+                if not self._feed.accept(line + b"\n"):
+                    self._damaged = True
+                    break
+                taken += len(line) + 1
+            whole = whole[:taken]
+        else:
+            encoding = self._encoding if self._offset == 0 else self._encoding.removesuffix("-sig")
+            self._feed.take(lines_of(whole.decode(encoding, errors="replace")))
+        self._offset += len(whole)
+        self._before = (self._before + whole)[-_CHECKED:]
+        self._open_line = bool(self._before) and not self._before.endswith(b"\n")
+        return bool(whole)
+
+    def _begin_again(self, file: Path, what: str) -> bool:
+        """Forget what was read of a file that is no longer the same, and read what it is now."""
+        self._event(f"The file {shown(file)} {what}; it was read again from its start.")
+        self._forget()
+        return self._look()
+
+    def _tell_once(self, words: str) -> None:
+        """Note what happened unless it is noted already."""
+        if all(event.said != words for event in self.events):
+            self._event(words)
+
+    def _event(self, words: str) -> None:
+        """Note what happened."""
+        self.events = [*self.events, Event(time.time(), words)][-20:]
+
+
+def _is_saved(found: Located) -> bool:
+    """Return whether a log is a record without a journal."""
+    return found.reader.folder and not (found.path / JOURNAL).is_file()
+
+
+def lines_of(text: str) -> list[str]:
+    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold.
+
+    Example:
+        >>> lines_of("a\u2028b\r\nc")
+        ['a\u2028b\n', 'c']
+    """
+    parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
+    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def signature_of(place: Path) -> Signature:
+    """Return name, size, time of change and inode of a file, or of the files of a folder down to its grandchildren.
+
+    Args:
+        place: a file or a folder.
+
+    Returns:
+        Empty where nothing is there.
+    """
+    found: list[tuple[str, int, int, int]] = []
+    waiting = [(place, 0)]
+    while waiting and len(found) < _MOST_ENTRIES:
+        path, depth = waiting.pop()
+        with suppress(OSError):
+            status = path.stat()
+            if not path.is_dir():
+                found.append((str(path), status.st_size, status.st_mtime_ns, status.st_ino))
+            elif depth < 3:
+                with os.scandir(path) as entries:
+                    waiting += [(Path(entry.path), depth + 1) for entry in entries]
+    return tuple(sorted(found))

@@ -1,0 +1,247 @@
+"""Serve the live page: loopback only, a page, its style and script, and a stream of what changes.
+
+Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in `live_hub`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.report.live_hub import Hub
+from groupwise.report.wording import clean
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HOST, PORT, PORTS = "127.0.0.1", 8750, 10
+_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+
+def allowed_host(host: str) -> bool:
+    """Return whether a Host header names this machine's loopback: any other name was made to point here by somebody else.
+
+    Example:
+        >>> allowed_host("127.0.0.1:8750"), allowed_host("localhost"), allowed_host("evil.example:8750")
+        (True, True, False)
+    """
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, "0"
+    return name.lower() in _NAMES and port.isascii() and port.isdigit()
+
+
+class Guard:
+    """Refuses requests that did not ask for this machine or that another site makes, and sends the headers that keep a page in.
+
+    Args:
+        application: what it stands before.
+    """
+
+    def __init__(self, application: Application) -> None:
+        """Stand before an application."""
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through or refuse it."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                added = _HEADERS | {"content-security-policy": _POLICY}
+                more = [(n.encode(), v.encode()) for n, v in added.items() if n.encode() not in given]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        site = headers.get("sec-fetch-site", "none")
+        navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if len(hosts) != 1 or not allowed_host(hosts[0]):
+            await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
+        elif site not in ("none", "same-origin") and not navigates:
+            await _refuse(guarded, 403, "This page answers to itself alone.")
+        else:
+            await self._application(scope, receive, guarded)
+
+
+async def _refuse(send: Send, status: int, words: str) -> None:
+    """Answer with a sentence."""
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain; charset=utf-8")]})
+    await send({"type": "http.response.body", "body": words.encode()})
+
+
+def application(hub: Hub) -> Application:
+    """Return the application that serves a hub; it follows the logs while it runs.
+
+    Args:
+        hub: of the runs.
+
+    Returns:
+        An ASGI application.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
+    async def page(_request: Request) -> Response:
+        return Response(_page(hub), media_type="text/html")
+
+    async def events(request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        return StreamingResponse(hub.messages(last), media_type="text/event-stream")
+
+    async def report(request: Request) -> Response:
+        index = request.path_params["number"] - 1
+        if not 0 <= index < len(hub.runs):
+            return PlainTextResponse("There is no such run.", 404)
+        try:
+            made = await hub.report(index)
+        except GroupwiseError as error:
+            return PlainTextResponse(clean(error, longest=600), 503)
+        if made is None:
+            return PlainTextResponse("There are no rows yet.", 503)
+        found = _META.search(made)
+        assert found is not None  # every page of ours says what it may load
+        policy = f"{html.unescape(found[1])}; frame-ancestors 'none'"
+        return Response(made, media_type="text/html", headers={"content-security-policy": policy})
+
+    async def file(request: Request) -> Response:
+        name = request.url.path.removeprefix("/")
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(_file("page.css") + _file(name) if name == "live.css" else _file(name), media_type=kind)
+
+    @asynccontextmanager
+    async def lifespan(_application: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(hub.follow())
+        try:
+            yield
+        finally:
+            hub.stop()
+            task.cancel()
+            try:
+                with suppress(asyncio.CancelledError):
+                    await task
+            finally:
+                hub.close()
+
+    routes = [
+        Route("/", page),
+        Route("/live.css", file),
+        Route("/live.js", file),
+        Route("/live_chart.js", file),
+        Route("/events", events),
+        Route("/report/{number:int}", report),
+        Route("/favicon.ico", lambda _request: Response(status_code=204)),
+    ]
+    return Guard(Starlette(routes=routes, lifespan=lifespan))
+
+
+def _page(hub: Hub) -> str:
+    """Return the page without its data."""
+    name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
+    return "".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
+            f"<title>{html.escape(name)} – groupwise watch</title>\n",
+            '<link rel="stylesheet" href="/live.css">\n<script type="module" src="/live.js"></script>\n</head>\n<body>\n',
+            '<header class="brand"><span><b>groupwise</b> watch</span><span id="link" role="status">connecting</span></header>\n',
+            '<main><div id="overview"></div><div id="runs"></div>\n',
+            '<noscript><p class="missing">This page needs JavaScript; <a href="/report/1">the report of the first run</a> does not.</p>',
+            "</noscript></main>\n",
+            "<footer><p>Served from this machine to itself alone; it needs no other network and never writes to a run. ",
+            "Ctrl-C in its terminal stops it.</p></footer>\n</body>\n</html>\n",
+        )
+    )
+
+
+def _file(name: str) -> str:
+    """Return one of the files beside this module."""
+    return resources.files("groupwise.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def bound_socket(port: int | None) -> socket.socket:
+    """Return a socket on the loopback address.
+
+    Args:
+        port: the one to take, 0 for any free one; None for 8750 or, where that is taken, one of the nine after it.
+
+    Returns:
+        A socket that nobody can reach from another machine.
+
+    Raises:
+        GroupwiseError: the port is taken or may not be used.
+    """
+    wanted = range(PORT, PORT + PORTS) if port is None else (port,)
+    reason = ""
+    for number in wanted:
+        taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((HOST, number))
+            taken.listen(128)  # two watchers may both bind a port that neither listens on yet
+        except OSError as error:
+            taken.close()
+            reason = error.strerror or str(error)
+            continue
+        return taken
+    if port is None:
+        raise GroupwiseError(
+            f"expected a free port from {PORT} to {PORT + PORTS - 1}, got none ({reason}): end another watcher, or name one with --port"
+        )
+    raise GroupwiseError(f"expected a free port, got {port} ({reason}): choose another with --port, or --port 0 for any that is free")
+
+
+def serve(hub: Hub, bound: socket.socket) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        hub: of the runs.
+        bound: as `bound_socket` gives it.
+    """
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """Ends the streams first, so that stopping does not wait for pages that stay open."""
+
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - as uvicorn calls it
+            """Stop, at once when asked twice; uvicorn's own would send the signal again after the end and so end the command."""
+            hub.stop()
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+    config = uvicorn.Config(
+        application(hub), log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="on", server_header=False
+    )
+    with suppress(KeyboardInterrupt):
+        Server(config).run(sockets=[bound])

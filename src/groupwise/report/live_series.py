@@ -1,0 +1,281 @@
+"""The lines of a live page: a run's metrics thinned so that a new row changes only their ends, and what has to be sent of them.
+
+Nothing is fitted and nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import MissingMetricError
+from groupwise.record import RunRecord
+from groupwise.report.charts import abscissae, useful_range
+from groupwise.report.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
+from groupwise.report.wording import capital, clean, sentence
+
+FloatArray = NDArray[np.float64]
+_MOST_FUNCTIONS = 8
+_MEANS = 32
+_DIGITS = 5
+_MOST_OTHERS = 12
+_CLOCKS = ("epoch", "num_tokens", "tokens", "seconds", "optimizer_updates", "_step", "_runtime", "_timestamp", "timestamp", "global_step")
+# Beside those of a report: what is cheap to show while the run goes on.
+_FURTHER = (
+    ("dead_group_share", "Dead groups", "share of groups"),
+    ("reward_std_within_group", "Spread within groups", "standard deviation"),
+    ("reward_std_batch", "Spread over the batch", "standard deviation"),
+    ("eval/reward", "Evaluation", "reward"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One metric of a run, thinned.
+
+    Args:
+        key: unique in its run, the same in every run.
+        title: a few words.
+        unit: for the axis.
+        column: the log's own key.
+        about: what the key means.
+        rows: values there are.
+        x: steps that are shown.
+        y: their values.
+        mean_x: mean steps of neighbouring rows.
+        mean_y: mean values of neighbouring rows; empty where the rows are few.
+        mean_size: rows that each averages.
+        y_range: ordinates that the data need.
+    """
+
+    key: str
+    title: str
+    unit: str
+    column: str
+    about: str
+    rows: int
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    mean_x: tuple[float, ...]
+    mean_y: tuple[float, ...]
+    mean_size: int
+    y_range: tuple[float, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {name: getattr(self, name) for name in type(self).__slots__}
+
+
+def power_above(rows: int, most: int) -> int:
+    """Return the smallest power of two that puts `rows` into at most `most` runs of so many.
+
+    Example:
+        >>> power_above(600, 600), power_above(601, 600), power_above(10_000, 300)
+        (1, 2, 64)
+    """
+    size = 1
+    while -(-rows // size) > most:
+        size *= 2
+    return size
+
+
+def shown_rows(y_T: FloatArray, *, points: int) -> NDArray[np.int64]:
+    """Choose the smallest and the largest value of runs of 2^k rows, and the last row: a row more changes only the end.
+
+    Args:
+        y_T: ordinates, finite.
+        points: largest number of rows chosen, the last one apart.
+
+    Returns:
+        Indices in order; all rows where there are no more than `points`.
+
+    Example:
+        >>> shown_rows(np.array([0.0] * 500 + [9.0] + [0.0] * 499), points=10).tolist()
+        [0, 256, 500, 512, 768, 999]
+    """
+    rows = y_T.size
+    if rows <= points:
+        return np.arange(rows)
+    size = power_above(rows, max(1, points // 2))
+    whole = rows // size
+    blocks = y_T[: whole * size].reshape(whole, size)
+    starts = np.arange(whole) * size
+    kept = [starts + blocks.argmin(axis=1), starts + blocks.argmax(axis=1), np.array([rows - 1])]
+    if whole * size < rows:
+        rest = y_T[whole * size :]
+        kept.append(whole * size + np.array([rest.argmin(), rest.argmax()]))
+    return np.unique(np.concatenate(kept))
+
+
+def means(x_T: FloatArray, y_T: FloatArray) -> tuple[FloatArray, FloatArray, int]:
+    """Means of neighbouring 2^k rows that do not overlap; rows left over at the end wait until they are enough.
+
+    Args:
+        x_T: abscissae.
+        y_T: ordinates, finite.
+
+    Returns:
+        Mean abscissae, mean ordinates, and how many rows each averages.
+
+    Example:
+        >>> means(np.arange(3.0), np.array([1.0, 3.0, 5.0]))
+        (array([0., 1., 2.]), array([1., 3., 5.]), 1)
+    """
+    size = power_above(y_T.size, _MEANS)
+    whole = y_T.size // size * size
+    return x_T[:whole].reshape(-1, size).mean(axis=1), y_T[:whole].reshape(-1, size).mean(axis=1), size
+
+
+def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
+    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a look beside them, a few other keys.
+
+    Args:
+        record: the run.
+        metric: what it is judged by.
+        points: of the metric; the others get half.
+
+    Returns:
+        The tracks; the metric is the first where the log has it.
+    """
+    wanted: list[tuple[str, str, str, str]] = []
+    try:
+        column = record.column(metric)
+        quantity = meaning.quantity if (meaning := record.meaning(column)) else ""
+        rewarding = quantity.startswith("reward") or column == "reward"
+        wanted.append(("metric", capital(clean(metric, longest=60)), "reward" if rewarding else "value", column))
+    except MissingMetricError:
+        pass
+    functions = [m for m in record.meanings if m.quantity.startswith("reward/") and not m.unavailable]
+    wanted += [(m.quantity, clean(m.quantity.removeprefix("reward/"), longest=60), "reward", m.column) for m in functions[:_MOST_FUNCTIONS]]
+    named = [(b.quantity, b.title, b.unit) for b in BEHAVIOURS]
+    for quantity, title, unit in (*_FURTHER, *named):
+        meaning = meaning_of(record, quantity)
+        if meaning is not None:
+            wanted.append((quantity, title, unit, meaning.column))
+    known = {column for *_, column in wanted}
+    others = [name for name in record.metrics() if name not in known and not _nothing_to_see(record, name)]
+    wanted += [(f"log/{name}", clean(name, longest=60), "value", name) for name in others[:_MOST_OTHERS]]
+    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    seen: set[str] = set()
+    tracks = []
+    for key, title, unit, column in wanted:
+        if column not in seen:
+            seen.add(column)
+            track = _track(record, (key, title, unit, column), step, points if key == "metric" else points // 2)
+            tracks += [track] if track is not None else []
+    return tracks
+
+
+def _nothing_to_see(record: RunRecord, column: str) -> bool:
+    """Return whether a key is a clock, or never changes."""
+    meaning = record.meaning(column)
+    if meaning is not None and (meaning.unavailable or meaning.quantity in _CLOCKS):
+        return True
+    values = record.steps[column]
+    return column in _CLOCKS or values.count() < 2 or values.min() == values.max()
+
+
+def _track(record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArray, points: int) -> Track | None:
+    """Return one metric thinned, or None where it has no value."""
+    key, title, unit, column = names
+    value = record.steps[column].fill_null(float("nan")).to_numpy()
+    usable = np.isfinite(value)
+    x, y = step_T[usable], value[usable]
+    if not y.size:
+        return None
+    shown = shown_rows(y, points=points)
+    mean_x, mean_y, size = means(x, y) if y.size > FEW_ROWS else (np.zeros(0), np.zeros(0), 1)
+    y_range, beyond = beyond_spikes(y)
+    meaning = record.meaning(column)
+    doubt = " Ambiguous: the log cannot tell which definition holds." if meaning is not None and meaning.ambiguous else ""
+    about = (sentence(clean(meaning.definition, longest=300)) if meaning is not None else "") + doubt + beyond
+    low, high = y_range or useful_range(shown=y) or (0.0, 1.0)
+    return Track(
+        key,
+        title,
+        unit,
+        clean(column, longest=80),
+        about.strip(),
+        int(y.size),
+        abscissae(x[shown]),
+        _short(y[shown]),
+        tuple(round(float(one), 1) for one in mean_x),
+        _short(mean_y),
+        size,
+        (_digits(low), _digits(high)),
+    )
+
+
+def _short(values: FloatArray) -> tuple[float, ...]:
+    """Round each value to five significant digits of its own, so that a larger one later changes nothing before it."""
+    size = np.abs(values)
+    exponent = np.floor(np.log10(np.where(size > 0, size, 1.0)))
+    scale = 10.0 ** np.clip(_DIGITS - 1 - exponent, -300, 300)
+    return tuple((np.round(values * scale) / scale).tolist())
+
+
+def _digits(value: float) -> float:
+    """Round one value to five significant digits."""
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else 0.0
+
+
+def changes(before: Sequence[Track], after: Sequence[Track]) -> list[dict[str, Any]] | None:
+    """Return what has to be sent of new tracks to a page that has the old ones.
+
+    Args:
+        before: what the page has.
+        after: what it is to have.
+
+    Returns:
+        One mapping a track that changed: its key, from which point on x and y are new ("from"), those points, and whatever
+        else is new of it. None where tracks came or went, so that everything has to be sent.
+
+    Example:
+        >>> changes([], []) == []
+        True
+    """
+    if [track.key for track in before] != [track.key for track in after]:
+        return None
+    found = []
+    for old, new in zip(before, after, strict=True):
+        if old == new:
+            continue
+        change: dict[str, Any] = {"key": new.key}
+        for x, y, start in (("x", "y", "from"), ("mean_x", "mean_y", "mean_from")):
+            first = _first_difference(old, new, x, y)
+            change |= {start: first, x: getattr(new, x)[first:], y: getattr(new, y)[first:]}
+        for name in ("title", "unit", "column", "about", "rows", "mean_size", "y_range"):
+            if getattr(old, name) != getattr(new, name):
+                change[name] = getattr(new, name)
+        found.append(change)
+    return found
+
+
+def _first_difference(old: Track, new: Track, x: str, y: str) -> int:
+    """Return the first place at which two lines differ."""
+    pairs_old = zip(getattr(old, x), getattr(old, y), strict=True)
+    pairs_new = zip(getattr(new, x), getattr(new, y), strict=True)
+    place = 0
+    for one, other in zip(pairs_old, pairs_new, strict=False):
+        if one != other:
+            break
+        place += 1
+    return place
+
+
+def usual_pace(times: Sequence[float]) -> float:
+    """Return the median seconds between changes, or 0 where too few are known.
+
+    Example:
+        >>> usual_pace([0.0, 2.0, 4.0, 5.0]), usual_pace([1.0])
+        (2.0, 0.0)
+    """
+    gaps = sorted(later - earlier for earlier, later in pairwise(times))
+    return gaps[len(gaps) // 2] if len(gaps) > 1 else 0.0

@@ -1,0 +1,125 @@
+"""A real browser and a real watcher; both are skipped, visibly, where Chromium or Playwright is absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PICTURES = ROOT / "build" / "browser"  # git-ignored; kept so that a person can look at them
+
+
+def chromium() -> str | None:
+    """The browser to use: the one that GROUPWISE_CHROMIUM names, else the system's."""
+    named = os.environ.get("GROUPWISE_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, driven by Playwright; gone with its module, since its event loop would stop every other one in this thread."""
+    for library in ("starlette", "uvicorn"):
+        pytest.importorskip(library)
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright's Python package")
+    path = chromium()
+    if path is None:
+        pytest.skip("needs Chromium (apt-get install chromium, or GROUPWISE_CHROMIUM=/path/of/it)")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+class Page:
+    """A page with what the browser complained about."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", self.asked)
+
+    def asked(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def picture(self, name: str) -> None:
+        self.page.screenshot(path=str(PICTURES / f"{name}.png"), full_page=True)
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Page]]:
+    """Opens a page at an address; everything is closed afterwards."""
+    contexts = []
+
+    def open_it(address: str, *, scheme: str = "light", width: int = 1000) -> Page:
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        contexts.append(context)
+        made = Page(context.new_page())
+        made.page.goto(address)
+        return made
+
+    yield open_it
+    for context in contexts:
+        context.close()
+
+
+class Watcher:
+    """A `groupwise watch` in a process of its own."""
+
+    def __init__(self, paths: list[Path], port: int = 0) -> None:
+        command = [sys.executable, "-m", "groupwise", "watch", *map(str, paths), "--port", str(port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.guard = threading.Timer(240, self.process.kill)
+        self.guard.start()
+        assert self.process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.process.stdout.readline())
+        assert found is not None, self.process.stderr.read() if self.process.stderr else ""
+        self.address, self.port = found[0], int(found[1])
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=60)
+        self.guard.cancel()
+        return self.process.returncode
+
+
+@pytest.fixture
+def watch(browser: Any) -> Iterator[Callable[..., Watcher]]:
+    """Starts a watcher; it is stopped afterwards."""
+    watchers = []
+
+    def start(*paths: Path, port: int = 0) -> Watcher:
+        watchers.append(Watcher(list(paths), port))
+        return watchers[-1]
+
+    yield start
+    for watcher in watchers:
+        watcher.stop()
+
+
+def reward_at(step: int) -> float:
+    return round(0.75 - 0.5 * 0.97**step + 0.01 * ((step * 7) % 11 - 5), 6)
+
+
+def append_rows(path: Path, first: int, last: int) -> Path:
+    """Rows of a run that learns; each value says its step."""
+    with path.open("a") as file:
+        for step in range(first, last + 1):
+            row = {"step": step, "reward": reward_at(step), "entropy": round(1 - step / 1000, 6), "completions/mean_length": 200 + step % 7}
+            file.write(json.dumps(row) + "\n")
+    return path

@@ -1,0 +1,125 @@
+"""The controller against sums written out, every divisor tried, and its interval against chance."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.components import components
+from groupwise.estimators.group_size_controller import ControllerRule, RunningComponents, decide, running_components
+
+
+def sure(vp: float, t: float, r: float, *, prompts: float = 100.0, spread: float = 0.0) -> RunningComponents:
+    """Components whose estimate has this standard deviation."""
+    return RunningComponents(prompts, prompts, prompts * np.array([vp, t, r]), prompts**2 * spread**2 * np.eye(3))
+
+
+def error_at(size: int, vp: float, t: float, r: float, rollouts: int) -> float:
+    """A line of its own."""
+    return (vp + t / size + r / (size * (size - 1))) / (rollouts / size)
+
+
+def test_older_measurements_count_less() -> None:
+    rng = np.random.default_rng(0)
+    found = [components(rng.integers(2, size=8 * p), np.repeat(np.arange(p), 8), score_ND=rng.normal(size=(8 * p, 3))) for p in (6, 9, 12)]
+    running = running_components(found[0])
+    for new in found[1:]:
+        running = running.faded(0.5) + running_components(new)
+    weight = np.array([6 * 0.25, 9 * 0.5, 12.0])
+    estimate = sum(w * one.estimate_C[:3] for w, one in zip(weight, found, strict=True)) / weight.sum()
+    covariance = sum(w**2 * one.covariance_CC[:3, :3] for w, one in zip(weight, found, strict=True)) / weight.sum() ** 2
+    assert np.allclose(running.estimate_C, estimate, rtol=1e-12)
+    assert np.allclose(running.covariance_CC, covariance, rtol=1e-12)
+    assert running.prompts == pytest.approx(weight.sum() ** 2 / (6 * 0.25**2 + 9 * 0.5**2 + 12))
+    again = RunningComponents.from_dict(json.loads(json.dumps(running.as_dict())))
+    assert (again.estimate_C == running.estimate_C).all()
+    assert (again.covariance_CC == running.covariance_CC).all()
+    last = running.faded(0.0) + running_components(found[2])
+    assert np.array_equal(last.estimate_C, found[2].estimate_C[:3])
+
+
+@given(
+    vp=st.floats(0.01, 10),
+    t=st.floats(0, 100),
+    r=st.floats(0, 1000),
+    rollouts=st.sampled_from([12, 60, 128, 360]),
+    place=st.integers(0, 50),
+    threshold=st.floats(0, 1),
+)
+def test_what_is_certain_changes_for_the_best_divisor_beyond_the_threshold(
+    vp: float, t: float, r: float, rollouts: int, place: int, threshold: float
+) -> None:
+    sizes = [size for size in range(2, rollouts + 1) if rollouts % size == 0]
+    present = sizes[place % len(sizes)]
+    found = decide(sure(vp, t, r), present, rollouts, ControllerRule(threshold))
+    least = min(error_at(size, vp, t, r, rollouts) for size in sizes)
+    assert error_at(found.best, vp, t, r, rollouts) == pytest.approx(least, rel=1e-9)
+    excess = error_at(present, vp, t, r, rollouts) / least - 1
+    assert found.excess.value == pytest.approx(excess, abs=1e-9)
+    assert found.prompts * found.group_size == rollouts
+    if abs(excess - threshold) > 1e-9:
+        assert found.group_size == (found.best if excess > threshold else present)
+
+
+def test_what_chance_may_have_made_changes_nothing() -> None:
+    known, doubtful = (decide(sure(1.0, 0.0, 9.0, prompts=16, spread=spread), 8, 512) for spread in (0.0, 1.0))
+    assert (known.group_size, known.best, doubtful.group_size, doubtful.best) == (4, 4, 8, 4)
+    assert "change to 4, with 128 prompts a step" in known.reason
+    assert "stay, for nothing beyond the threshold of 5 % is sure to be gained" in doubtful.reason
+    assert doubtful.excess.low < 0.05 < doubtful.excess.value == known.excess.value
+
+
+def test_bounds_hold_and_nothing_above_zero_changes_nothing() -> None:
+    assert decide(sure(1.0, 0.0, 1e6), 8, 512, ControllerRule(lowest=4, highest=64)).group_size == 64
+    assert decide(sure(1.0, 0.0, 0.0), 8, 512, ControllerRule(lowest=4, highest=64)).group_size == 4
+    nothing = decide(sure(-1.0, -1.0, -1.0), 8, 512)
+    assert (nothing.changes, nothing.reason) == (False, "No component is above zero: stay with 8.")
+
+
+def test_a_huge_group_is_not_taken_because_nothing_was_seen_between_prompts() -> None:
+    """Vp below zero by chance: the least error is predicted for one prompt a step, and 8 is surely better than 2."""
+    spread = np.diag([1.0, 1.0, 100.0])
+    running = RunningComponents(16.0, 16.0, 16.0 * np.array([-0.5, 1.0, 100.0]), 16.0**2 * spread)
+    found = decide(running, 2, 512)
+    assert found.best == 512
+    assert 2 < found.group_size < 32
+    assert found.reason.endswith(f"with {512 // found.group_size} prompts a step; the least error is predicted for 512, less surely.")
+    assert decide(running, 8, 512).group_size == 8
+
+
+def test_the_interval_of_the_gain_covers_it() -> None:
+    """2,000 draws at 95 %: the share has a standard error of .005, and the delta method's own error is small here (spread of 10 %)."""
+    rng = np.random.default_rng(1)
+    true, hit = np.array([50.0, 200.0, 400.0]), 0
+    expected = error_at(32, 50.0, 200.0, 400.0, 512) / error_at(4, 50.0, 200.0, 400.0, 512) - 1
+    for _ in range(2000):
+        drawn = true * (1 + 0.1 * rng.normal(size=3))
+        prompts = 200.0
+        running = RunningComponents(prompts, prompts, prompts * drawn, prompts**2 * np.diag((0.1 * true) ** 2))
+        found = decide(running, 32, 512, ControllerRule(lowest=4))
+        assert found.group_size == 4
+        hit += found.excess.covers(expected)
+    assert 0.93 < hit / 2000 < 0.97
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ControllerRule(-0.1), "threshold of at least 0"),
+        (lambda: ControllerRule(fading=2.0), "fading between 0 and 1"),
+        (lambda: ControllerRule(level=1.0), "level between 0 and 1"),
+        (lambda: ControllerRule(lowest=1), "bounds of at least 2"),
+        (lambda: ControllerRule(lowest=8, highest=4), "bounds of at least 2"),
+        (lambda: decide(sure(1.0, 1.0, 1.0), 3, 512), "that divides 512, got 3"),
+        (lambda: running_components(components([1.0, 0.0] * 4, [0] * 4 + [1] * 4, score_ND=np.eye(8))), "at least three prompts"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        call()

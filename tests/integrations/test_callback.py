@@ -1,0 +1,541 @@
+"""The callback on a trainer that is played: what needs no TRL. The real trainers are in tests/optional/test_trl_callback.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections import defaultdict, deque
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.integrations.alerts import DIAGNOSTICS, Alert, Alerts, found_by, standard_checks
+from groupwise.integrations.groups import Generation, joined, text_of
+from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
+from groupwise.integrations.trl import GroupwiseCallback
+from groupwise.integrations.verl import Tap
+from groupwise.record import RunRecord, steps_table
+
+GROUPS, SIZE = 3, 4
+ROLLOUTS = GROUPS * SIZE
+
+
+class PlayedTrainer:
+    """The attributes of TRL's trainer that are read, and a training loop that calls the events in its order."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        known = {"output_dir": str(folder), "learning_rate": 1e-5, "logging_steps": 1, "gradient_accumulation_steps": 1, "run_name": None}
+        known |= {"steps_per_generation": 1, "num_iterations": 1, "per_device_train_batch_size": ROLLOUTS, "beta": 0.0}
+        self.args = SimpleNamespace(**(known | changes))
+        self.args.to_dict = lambda: {key: value for key, value in vars(self.args).items() if not callable(value)}
+        self.accelerator = SimpleNamespace(num_processes=1, process_index=0, unwrap_model=lambda model: model)
+        self.model = SimpleNamespace(training=True, config=SimpleNamespace(_name_or_path="tiny"))
+        self.num_generations = SIZE
+        self.reward_func_names, self.reward_weights = ["right", "brief"], [1.0, 0.5]
+        self.state = SimpleNamespace(global_step=0, is_world_process_zero=True, num_input_tokens_seen=0)
+        self.control = SimpleNamespace(should_log=False, should_training_stop=False)
+        self.callback_handler = SimpleNamespace(callbacks=[])
+        self.entropy: float | None = 1.0
+        self._metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        self._logs: dict[str, Any] = {name: deque(maxlen=ROLLOUTS) for name in ("prompt", "completion", "advantages")}
+
+    def add_callback(self, callback: Any) -> None:
+        self.callback_handler.callbacks.append(callback)
+
+    def parts_of(self, step: int) -> Any:
+        part = np.random.default_rng(step).integers(0, 2, (ROLLOUTS, 2)).astype(float)
+        part[0] = np.nan
+        part[1, 1] = np.nan
+        return part
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        return self.parts_of(self.state.global_step + 1)
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        texts = [f"c{n}" for n in range(ROLLOUTS)]
+        part = self._calculate_rewards(inputs, texts, texts, [[0] * (n + 1) for n in range(ROLLOUTS)])
+        self._logs["prompt"].extend([f"p{n // SIZE}" for n in range(ROLLOUTS)])
+        self._logs["completion"].extend(texts)
+        self._logs["advantages"].extend(np.nan_to_num(part[:, 0]).tolist())
+        self._metrics["train"]["reward"].append(float(np.nanmean(np.nansum(part * [1, 0.5], axis=1)[1:])))
+        self.state.num_input_tokens_seen += 100
+        return {"completion_ids": texts}
+
+    def event(self, name: str, **given: Any) -> None:
+        for callback in self.callback_handler.callbacks:
+            getattr(callback, name)(self.args, self.state, self.control, **given)
+
+    def train(self, steps: int, *, after: int = 0) -> None:
+        self.state.global_step = after
+        self.event("on_train_begin")
+        for step in range(after + 1, after + steps + 1):
+            self.event("on_step_begin")
+            self._generate_and_score_completions([])
+            if self.entropy is not None:
+                self._metrics["train"]["entropy"].append(self.entropy / step)
+            optimizer = SimpleNamespace(param_groups=[{"lr": 1e-5 / step}])
+            self.event("on_pre_optimizer_step", optimizer=optimizer)
+            self.state.global_step = step
+            self.control.should_log = step % self.args.logging_steps == 0
+            self.event("on_step_end")
+            if self.control.should_log:
+                self.event("on_log", logs={"loss": 0.0, "grad_norm": 0.5, "learning_rate": 1e-5 / step})
+                self._metrics["train"].clear()
+            if self.control.should_training_stop:
+                break
+        self.event("on_train_end")
+
+
+def attached(trainer: Any, **options: Any) -> GroupwiseCallback:
+    callback = GroupwiseCallback(trainer, **{"say": lambda _: None, "checks": None, **options})
+    trainer.add_callback(callback)
+    return callback
+
+
+@pytest.mark.parametrize("logging_steps", [1, 3])
+def test_every_step_is_recorded_with_its_groups(logging_steps: int, tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path, logging_steps=logging_steps)
+    attached(trainer)
+    trainer.train(7)
+    record = RunRecord.load(tmp_path / "groupwise")
+    assert record.steps["step"].to_list() == list(range(1, 8))
+    assert record.steps["entropy"].to_list() == pytest.approx([1 / step for step in range(1, 8)])
+    assert record.steps["learning_rate"].to_list() == pytest.approx([1e-5 / step for step in range(1, 8)])
+    assert record.rollouts is not None
+    for step in range(1, 8):
+        ours, part = record.rollouts.filter(record.rollouts["step"] == step), trainer.parts_of(step)
+        assert ours["reward/right"].to_list()[1:] == part[1:, 0].tolist()
+        assert ours["reward"].to_list() == [None, *np.nansum(part * [1, 0.5], axis=1)[1:].tolist()]
+        assert ours["prompt_id"].to_list() == [n // SIZE for n in range(ROLLOUTS)]
+        assert ours["length"].to_list() == [n + 1 for n in range(ROLLOUTS)]
+        assert ours["completion"].to_list() == [f"c{n}" for n in range(ROLLOUTS)]
+        row = record.steps.filter(record.steps["step"] == step)
+        assert row["reward"].item() == pytest.approx(ours["reward"].mean())
+        assert row["missing_share"].item() == pytest.approx(1 / ROLLOUTS)
+        groups = [ours.filter(ours["prompt_id"] == number)["reward"].drop_nulls() for number in range(GROUPS)]
+        assert row["reward_std_within_group"].item() == pytest.approx(np.mean([group.std() for group in groups]))
+        assert row["dead_group_share"].item() == pytest.approx(np.mean([group.n_unique() == 1 for group in groups]))
+    assert record.config.value("model") == "tiny"
+    assert {meaning.column for meaning in record.meanings} >= {"reward", "entropy", "dead_group_share", "lag"}
+
+
+def test_a_step_is_in_the_file_before_the_next_begins(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path, logging_steps=3)
+    attached(trainer)
+    seen: list[int] = []
+
+    class Look:
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            seen.append(len(RunRecord.load(tmp_path / "groupwise").steps))
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: None
+
+    trainer.add_callback(Look())
+    trainer.train(5)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_the_trainer_gets_its_own_methods_back(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    before = set(vars(trainer))
+    attached(trainer)
+    trainer.train(2)
+    assert set(vars(trainer)) == before
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
+
+
+def test_texts_may_stay_out(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    attached(trainer, texts=False, record=tmp_path / "other")
+    trainer.train(1)
+    record = RunRecord.load(tmp_path / "other")
+    assert record.rollouts is not None
+    assert not {"prompt", "completion"} & set(record.rollouts.columns)
+
+
+def test_missing_metrics_are_said(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    trainer.entropy = None
+    callback = attached(trainer)
+    trainer.train(3)
+    assert (
+        "the trainer gives no entropy, frac_reward_zero_std, step_time in its first step: what needs them will be unavailable"
+        in callback.notices
+    )
+
+
+def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path, learning_rate=0, steps_per_generation=4, logging_steps=10)
+    trainer.num_generations = 2
+    callback = attached(trainer, sketch_every=5, checks="standard", stop_on="critical")
+    trainer.train(0)
+    said = "\n".join(callback.notices)
+    for expected in ("no sketches: groups of 2", "the learning rate is 0", "serves 4 updates", "grad_norm is logged every 10 steps only"):
+        assert expected in said
+    if standard_checks() is None:
+        assert "no checks are run" in said
+        assert "stop_on='critical' will stop nothing" in said
+
+
+def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_path: Path) -> None:
+    trainer, other = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
+    first, second = attached(trainer), attached(trainer)
+    stranger = GroupwiseCallback(trainer, say=lambda _: None)
+    other.add_callback(stranger)
+    trainer.train(2)
+    other.train(2)
+    assert "is the second of this trainer" in second.notices[0]
+    assert "was made for another trainer" in stranger.notices[0]
+    assert not (tmp_path / "two" / "groupwise").exists()
+    assert not any("is the second" in notice or "another trainer" in notice for notice in first.notices)
+    assert RunRecord.load(tmp_path / "one" / "groupwise").steps["step"].to_list() == [1, 2]
+
+
+def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_beside_it(tmp_path: Path) -> None:
+    first, second = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path)
+    one, two = attached(first), attached(second)
+    first.event("on_train_begin")
+    second.train(3)
+    assert one.recorder is not None
+    one.recorder.append({"step": 1, "reward": 0.5})
+    first.event("on_train_end")
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1]
+    assert RunRecord.load(tmp_path / "groupwise-2").steps["step"].to_list() == [1, 2, 3]
+    assert "expected to be the only writer" in two.notices[0]
+
+
+def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, record=tmp_path / "file")
+    trainer.train(3)
+    assert trainer.state.global_step == 3
+    assert any("training goes on without a record" in notice for notice in callback.notices)
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (SimpleNamespace(), "expected a trainer, got SimpleNamespace"),
+        (PlayedTrainer, "expected a trainer, got the class PlayedTrainer"),
+        (SimpleNamespace(add_callback=print), "expected TRL's GRPOTrainer or RLOOTrainer, got SimpleNamespace"),
+        (
+            SimpleNamespace(add_callback=print, num_generations=8, _generate_and_score_completions=print),
+            "expected a trainer with _calculate",
+        ),
+    ],
+)
+def test_what_is_no_grpo_trainer_is_refused(wrong: Any, match: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=match):
+        GroupwiseCallback(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"sketch_every": -1}, "for sketch_every"),
+        ({"check_every": 0}, "for check_every"),
+        ({"stop_on": "fatal"}, "expected one of info, warning, critical"),
+        ({"checks": 3}, "for checks"),
+    ],
+)
+def test_arguments_outside_their_domain_are_refused(options: dict[str, Any], match: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=match):
+        GroupwiseCallback(PlayedTrainer(tmp_path), **options)
+
+
+def finding(record: RunRecord) -> list[Any]:
+    """A finding whose severity grows with the run."""
+    level = "critical" if len(record.steps) >= 6 else "warning"
+    return [SimpleNamespace(check="demo", severity=level, message=f"{len(record.steps)} steps", advice="stop")]
+
+
+def test_findings_are_told_once_a_severity_and_the_run_stops_where_asked(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=finding, check_every=2, stop_on="critical")
+    trainer.train(20)
+    assert trainer.state.global_step == 6
+    told = [notice for notice in callback.notices if "demo" in notice]
+    assert told == ["warning at step 2, demo: 2 steps: stop", "critical at step 6, demo: 6 steps: stop"]
+    assert any("training stops after step 6" in notice for notice in callback.notices)
+    assert len(RunRecord.load(tmp_path / "groupwise").steps) == 6
+
+
+def test_a_check_that_fails_is_an_alert_and_the_run_goes_on(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=lambda _: 1 / 0, check_every=1, stop_on="critical")
+    trainer.train(3)
+    assert trainer.state.global_step == 3
+    assert [notice for notice in callback.notices if "the checks failed" in notice] == [
+        "warning at step 1, checks: the checks failed, so nothing was checked: ZeroDivisionError: division by zero"
+    ]
+
+
+def played_module(monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
+    """Let `groupwise.diagnostics` be a module with this content."""
+    module = ModuleType(DIAGNOSTICS)
+    vars(module).update(content)
+    monkeypatch.setitem(sys.modules, DIAGNOSTICS, module)
+    found = importlib.util.find_spec
+
+    def spec(name: str, *rest: Any) -> Any:
+        return SimpleNamespace() if name == DIAGNOSTICS else found(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", spec)
+
+
+@pytest.mark.parametrize("form", ["diagnose", "functions", "objects"])
+def test_the_standard_checks_are_found_whatever_their_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = SimpleNamespace(check="other", state="healthy")
+    forms: dict[str, dict[str, Any]] = {
+        "diagnose": {"diagnose": lambda record: SimpleNamespace(findings=finding(record))},
+        "functions": {"CHECKS": (lambda record: finding(record)[0], lambda _: healthy, lambda _: None)},
+        "objects": {"CHECKS": (SimpleNamespace(run=finding),)},
+    }
+    played_module(monkeypatch, **forms[form])
+    checks = standard_checks()
+    assert checks is not None
+    record = RunRecord("demo", steps_table([1], {}))
+    assert found_by(checks, record) == (Alert("demo", "warning", "1 steps: stop"),)
+
+
+def test_alerts_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, ...]] = []
+    levels = SimpleNamespace(INFO="i", WARN="w", ERROR="e")
+    trackio: Any = ModuleType("trackio")
+    trackio.AlertLevel, trackio.alert = levels, lambda *, title, text, level: sent.append(("trackio", title, text, level))
+    variables: Any = ModuleType("trackio.context_vars")
+    variables.current_run = SimpleNamespace(get=lambda: None)
+    wandb: Any = ModuleType("wandb")
+    wandb.AlertLevel, wandb.run = levels, SimpleNamespace(alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)))
+    for name, module in (("trackio", trackio), ("trackio.context_vars", variables), ("wandb", wandb)):
+        monkeypatch.setitem(sys.modules, name, module)
+    alerts = Alerts(lambda _: None)
+    alerts.tell(Alert("one", "critical", "no run of trackio is open"), 3)
+    variables.current_run = SimpleNamespace(get=lambda: "run")
+    alerts.tell(Alert("two", "warning", "both"), 4)
+    text = "step 4: both"
+    assert sent == [("wandb", "one", "step 3: no run of trackio is open", "e"), ("trackio", "two", text, "w"), ("wandb", "two", text, "w")]
+
+    def offline(**_: Any) -> None:
+        raise ConnectionError("offline")
+
+    said: list[str] = []
+    trackio.alert = offline
+    Alerts(said.append).tell(Alert("three", "info", "x"), 5)
+    assert said == ["info at step 5, three: x", "the alert did not reach the tracker: ConnectionError: offline"]
+
+
+def test_the_probe_pools_the_latest_and_passes_over_what_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    probe = Probe(ProbeSettings(window=3))
+    assert probe.row(prompts=4, group_size=8, learning_rate=0.1) == {}
+    prompt_N = np.repeat(np.arange(8), 8)
+    for number in range(5):
+        reward_N = rng.normal(size=64)
+        reward_N[:number] = np.nan
+        probe.add(rng.normal(size=(64, 5)), reward_N, prompt_N)
+    assert probe.components is not None
+    assert probe.components.prompts == 3 * 7
+    probe.add(rng.normal(size=(64, 5)), np.full(64, np.nan), prompt_N)
+    assert probe.components.prompts == 3 * 7
+    row = probe.row(prompts=4, group_size=8, learning_rate=None)
+    assert row["gradient/noise_temperature"] is None
+    assert all(value is None or np.isfinite(value) for value in row.values())
+
+
+def test_the_groups_of_a_probe_are_spread_evenly() -> None:
+    assert chosen_groups(32, 8).tolist() == [0, 4, 9, 13, 18, 22, 27, 31]
+    assert chosen_groups(3, 8).tolist() == [0, 1, 2]
+    assert chosen_groups(5, None).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
+    one = Generation(np.array([0.0, 1.0]), np.array([0, 0]), {"a": np.array([1.0, 2.0])}, completions=["x", "y"])
+    two = Generation(np.array([1.0, 1.0]), np.array([0, 1]), {"b": np.array([3.0, 4.0])}, completions=["z", "w"])
+    both = joined([one, two])
+    assert both.prompt_N.tolist() == [0, 0, 1, 2]
+    assert both.completions == ["x", "y", "z", "w"]
+    assert [row.get("reward/a") for row in both.rollouts()] == [1.0, 2.0, None, None]
+    assert both.row()["dead_group_share"] == 0.0
+
+
+def test_conversations_become_text() -> None:
+    assert text_of([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": [{"text": "4"}]}]) == "user: 2+2?\nassistant: 4"
+    assert text_of("plain") == "plain"
+    assert text_of(None) == ""
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise KeyError("something inside")
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("_metrics", "of_step"),
+        ("_watch", "generation"),
+        ("", "_flush"),
+        ("", "_opened"),
+        ("", "_misconfigurations"),
+        ("", "_count"),
+        ("", "_record_so_far"),
+    ],
+)
+def test_a_failure_inside_is_said_once_and_the_training_goes_on(
+    where: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=lambda _: [], check_every=1)
+    monkeypatch.setattr(getattr(callback, where) if where else callback, what, fails)
+    trainer.train(4)
+    assert trainer.state.global_step == 4
+    assert [notice for notice in callback.notices if "recording failed" in notice] == [
+        "recording failed: KeyError: 'something inside'; training goes on"
+    ]
+    assert "_calculate_rewards" not in vars(trainer)
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_training(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path, learning_rate=0)
+    attached(trainer, say=fails)
+    trainer.train(2)
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
+
+
+def test_a_run_that_raised_and_goes_on_in_the_same_process_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer)
+    with monkeypatch.context() as patched:
+
+        def parts_of(step: int) -> Any:
+            if step == 4:
+                raise MemoryError
+            return type(trainer).parts_of(trainer, step)
+
+        patched.setattr(trainer, "parts_of", parts_of)
+        with pytest.raises(MemoryError):
+            trainer.train(6)
+    trainer.train(4, after=2)
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert not (tmp_path / "groupwise-2").exists()
+    assert not any("only writer" in notice for notice in callback.notices)
+    assert "_calculate_rewards" not in vars(trainer)
+
+
+def test_a_metric_named_like_a_column_of_ours_stands_beside_it(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    attached(trainer)
+    own = trainer._calculate_rewards
+
+    def logging(*given: Any) -> Any:
+        for name in ("step", "seconds", "group_size", "lag", "learning_rate"):
+            trainer._metrics["train"][name].append(7.5)
+        return own(*given)
+
+    trainer._calculate_rewards = logging  # type: ignore[method-assign, assignment]
+    trainer.train(3)
+    steps = RunRecord.load(tmp_path / "groupwise").steps
+    assert steps["step"].to_list() == [1, 2, 3]
+    assert steps["group_size"].to_list() == [SIZE] * 3
+    assert steps["lag"].to_list() == [0.0] * 3
+    assert steps["learning_rate"].to_list() == pytest.approx([1e-5, 1e-5 / 2, 1e-5 / 3])
+    for name in ("step", "seconds", "group_size", "lag", "learning_rate"):
+        assert steps[f"log/{name}"].to_list() == [7.5] * 3
+
+
+def test_a_finding_that_cannot_be_read_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    def mixed(_: RunRecord) -> Any:
+        yield {"check": "a", "severity": "error", "message": "of an unknown severity"}
+        yield {"check": "b", "severity": "critical", "message": "sound"}
+        raise ZeroDivisionError
+
+    found = found_by(mixed, RunRecord("demo", steps_table([1], {})))
+    assert found[0] == Alert("b", "critical", "sound")
+    assert "of an unknown severity" in found[1].message
+    assert found[2].message.startswith("the checks failed, so not all was checked")
+
+
+def test_two_findings_of_one_check_are_both_told_and_other_numbers_are_no_news() -> None:
+    said: list[str] = []
+    alerts = Alerts(said.append)
+    for step in (1, 2):
+        alerts.tell(Alert("drift", "warning", f"entropy falls by {step / 7:.3f}"), step)
+        alerts.tell(Alert("drift", "warning", f"length grows by {step}"), step)
+    assert said == ["warning at step 1, drift: entropy falls by 0.143", "warning at step 1, drift: length grows by 1"]
+
+
+def test_checks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: Path) -> None:
+    looks: dict[str, list[int]] = {"default": [], "asked": []}
+    for name, options in (("default", {}), ("asked", {"check_every": 50})):
+        trainer = PlayedTrainer(tmp_path / name)
+
+        def checks(record: RunRecord, name: str = name) -> list[Any]:
+            time.sleep(0.05)
+            looks[name].append(len(record.steps))
+            return []
+
+        callback = attached(trainer, checks=checks, **options)
+        trainer.train(150)
+        assert any("the checks" in notice for notice in callback.notices)
+    assert looks == {"default": [50], "asked": [50, 100, 150]}
+
+
+def test_the_probe_advises_a_group_size_for_the_rollouts_of_a_step() -> None:
+    rng = np.random.default_rng(0)
+    probe, prompt_N = Probe(ProbeSettings(window=8)), np.repeat(np.arange(32), 8)
+    for _ in range(8):
+        toward_P = rng.normal(size=(32, 4)) * 4
+        score_NK = rng.normal(size=(256, 4))
+        reward_N = (score_NK * toward_P[prompt_N]).sum(axis=1)
+        probe.add(score_NK, reward_N, prompt_N)
+    row = probe.row(prompts=32, group_size=8, learning_rate=None)
+    assert probe.decision is not None
+    assert probe.decision.group_size * probe.decision.prompts == 256
+    assert row["planned_group_size"] == probe.decision.best
+    assert row["planned_excess"] == pytest.approx(probe.decision.excess.value)
+    assert probe.decision.changes
+    assert "change to" in probe.decision.reason
+
+
+class PlayedTap(Tap):
+    """The tap of verl, with an estimator that hands rollouts over."""
+
+    def rolled(self) -> None:
+        one_NL = np.ones((4, 3))
+        self.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))(one_NL, one_NL, np.array([0, 0, 1, 1]))
+
+
+def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    said: list[str] = []
+    one, two = PlayedTap(said.append), PlayedTap(said.append)
+    for step in (1, 2, 3):
+        for tap in (one, two):
+            tap.rolled()
+            if step == 2 and tap is one:
+                tap._safely(fails)
+            tap._safely(partial(tap.step, {"actor/entropy": 1.0, "step": 9.0, "reward": 9.0}, step))
+    for folder in ("run", "run-2"):
+        steps = RunRecord.load(tmp_path / folder).steps
+        assert steps["step"].to_list() == [1, 2, 3]
+        assert steps["reward"].to_list() == [3.0] * 3
+        assert steps["log/step"].to_list() == [9.0] * 3
+    for _ in range(5):
+        one._safely(fails)
+    assert "not recorded any further" in said[-1]
+    one._broken = False
+    one._safely(lambda: one.begin({}, "demo"))
+    one.rolled()
+    one._safely(lambda: one.step({}, 4))
+    for tap in (one, two):
+        tap.end()
+    assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]

@@ -1,0 +1,405 @@
+"""The record of a run that trains: kills, full disks, two writers, resumed and restarted runs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import GroupwiseError
+from groupwise.integrations.recorder import Recorder
+from groupwise.record import Meaning, RecordWriter, RunRecord
+
+GROUPS, SIZE = 4, 8
+
+
+def step_of(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A step whose every value follows from its number, so that a torn or mixed one shows."""
+    row = {"step": number, "reward": number / 7, "group_size": float(SIZE), "seconds": float(number)}
+    rollouts = [
+        {"prompt_id": n // SIZE, "prompt": f"p{n // SIZE}", "completion": f"{number}-{n}" * 20, "reward": float(number * n), "length": n}
+        for n in range(GROUPS * SIZE)
+    ]
+    return row, rollouts
+
+
+def check(record: RunRecord, steps: int) -> None:
+    """Every step from 1 to `steps` is there, once and whole."""
+    assert record.steps["step"].to_list() == list(range(1, steps + 1))
+    assert record.steps["reward"].to_list() == [number / 7 for number in range(1, steps + 1)]
+    if not steps:
+        return
+    assert record.rollouts is not None
+    expected = [(number, one["completion"], one["reward"]) for number in range(1, steps + 1) for one in step_of(number)[1]]
+    assert record.rollouts.select("step", "completion", "reward").rows() == expected
+
+
+WORKER = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_recorder import Recorder, step_of
+after = int(sys.argv[2])
+recorder = Recorder(Path(sys.argv[1]), say=lambda _: None)
+recorder.open(after)
+while True:
+    after += 1
+    recorder.append(*step_of(after))
+    sys.stdout.write(f"{{after}}\\n")
+    sys.stdout.flush()
+"""
+
+
+def recorded_until_killed(folder: Path, after: int, delay: float) -> int:
+    """Record in a process of its own, kill it after a while, and return the last step that it said was done."""
+    process = subprocess.Popen([sys.executable, "-c", WORKER, str(folder), str(after)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    first = process.stdout.readline()  # the while begins once it records
+    assert first
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    said = [first, *process.stdout]
+    process.stdout.close()
+    process.wait()
+    whole = [line for line in said if line.endswith(b"\n")]
+    return int(whole[-1])
+
+
+def kills(folder: Path, count: int, seed: int) -> int:
+    """Kill and resume a run `count` times, now and then from a checkpoint some steps back; return the steps at the end."""
+    draw, done = random.Random(seed), 0
+    for _ in range(count):
+        after = max(done - draw.choice([0, 0, 1, 3]), 0) or done
+        finished = recorded_until_killed(folder, after, draw.uniform(0, 0.03))
+        record = RunRecord.load(folder)
+        done = len(record.steps)
+        assert done in (finished, finished + 1)  # the last one may be written and not yet said
+        check(record, done)
+    return done
+
+
+def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
+    assert kills(tmp_path / "run", 5, seed=1) > 5
+
+
+@pytest.mark.slow
+def test_two_hundred_kills(tmp_path: Path) -> None:
+    """In twenty runs of ten kills each, so that reading them stays short."""
+    steps = [kills(tmp_path / f"run-{number}", 10, seed=number) for number in range(20)]
+    print(f"200 kills, {sum(steps)} steps, none lost, none twice, none torn")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(share: float, tmp_path: Path) -> None:
+    with_steps(tmp_path / "run", 3)
+    path = tmp_path / "run" / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if b'"row"' in line)
+    path.write_bytes(b"".join(lines[:last]) + lines[last][: int(share * len(lines[last]))])
+    check(RunRecord.load(tmp_path / "run"), 2)
+    recorder = Recorder(tmp_path / "run", say=lambda _: None)
+    recorder.open(2)
+    recorder.append(*step_of(3))
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 3)
+
+
+def with_steps(folder: Path, steps: int, *, after: int = 0, said: list[str] | None = None) -> None:
+    """Record steps up to `steps` and close."""
+    recorder = Recorder(folder, say=(said if said is not None else []).append)
+    recorder.open(after)
+    for number in range(after + 1, steps + 1):
+        recorder.append(*step_of(number))
+    recorder.close()
+
+
+def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    with_steps(tmp_path / "run", 7)
+    recorder = Recorder(tmp_path / "run", say=lambda _: None)
+    recorder.open(4)
+    assert [row["step"] for row in recorder.rows] == [1, 2, 3, 4]
+    recorder.close()
+    with_steps(tmp_path / "run", 9, after=4, said=said)
+    record = RunRecord.load(tmp_path / "run")
+    check(record, 9)
+    assert record.notes == ("resumed after step 4: steps 5 to 7 are replaced as they are done again",)
+    with_steps(tmp_path / "run", 12, after=11, said=said)
+    assert said[-1] == "resumed after step 11: steps 10 to 11 were not recorded"
+
+
+def test_a_new_run_moves_an_older_record_aside(tmp_path: Path) -> None:
+    said: list[str] = []
+    with_steps(tmp_path / "run", 5)
+    with_steps(tmp_path / "run", 3, said=said)
+    with_steps(tmp_path / "run", 2, said=said)
+    check(RunRecord.load(tmp_path / "run"), 2)
+    check(RunRecord.load(tmp_path / "run.before-1"), 5)
+    check(RunRecord.load(tmp_path / "run.before-2"), 3)
+    assert "held the record of an earlier run" in said[0]
+
+
+def test_a_saved_record_is_moved_aside_too(tmp_path: Path) -> None:
+    with_steps(tmp_path / "run", 3)
+    RunRecord.load(tmp_path / "run").save(tmp_path / "saved")
+    with_steps(tmp_path / "saved", 1)
+    check(RunRecord.load(tmp_path / "saved"), 1)
+    check(RunRecord.load(tmp_path / "saved.before-1"), 3)
+
+
+def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", say=lambda _: None)
+    recorder.open()
+    recorder.append(*step_of(1))
+    before = (tmp_path / "run" / "journal.jsonl").read_bytes()
+    for after in (0, 1):
+        with pytest.raises(GroupwiseError, match=r"expected to be the only writer of .*, got one that is writing it now"):
+            Recorder(tmp_path / "run", say=lambda _: None).open(after)
+    with pytest.raises(GroupwiseError, match="only writer"):
+        RecordWriter(tmp_path / "run")
+    assert (tmp_path / "run" / "journal.jsonl").read_bytes() == before
+    recorder.append(*step_of(2))
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 2)
+    with_steps(tmp_path / "run", 3, after=2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(tmp_path: Path) -> None:
+    """A data loader's worker is forked, and inherits the open record."""
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom groupwise.integrations.recorder import Recorder\n"
+        f"recorder = Recorder(Path({str(tmp_path / 'run')!r}), say=lambda _: None)\nrecorder.open()\nrecorder.append({{'step': 1}})\n"
+        "child = os.fork()\nif child == 0:\n    time.sleep(30)\n    os._exit(0)\n"
+        "print(child, flush=True)\ntime.sleep(30)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
+    try:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with_steps(tmp_path / "run", 2, after=1)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+    assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2]
+
+
+class FullDisk:
+    """Let writing fail while `full`, after half of what was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        opened = Path.open
+
+        def watched(path: Path, *given: Any, **named: Any) -> Any:
+            file = opened(path, *given, **named)
+            return Failing(file, self) if path.name == "journal.jsonl" and given and "+" in given[0] else file
+
+        monkeypatch.setattr(Path, "open", watched)
+
+
+class Failing:
+    """A file on a disk that may be full."""
+
+    def __init__(self, file: Any, disk: FullDisk) -> None:
+        self._file, self._disk = file, disk
+
+    def write(self, data: Any) -> int:
+        if self._disk.full:
+            if len(data) > 40:
+                written: int = self._file.write(data[: len(data) // 2])
+                return written
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count: int = self._file.write(data)
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch)
+
+
+def test_a_full_disk_is_said_once_and_nothing_is_lost(disk: FullDisk, tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number in range(1, 31):
+        disk.full = 10 <= number < 20
+        recorder.append(*step_of(number))
+        check(RunRecord.load(tmp_path / "run"), 9 if disk.full else number)
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 30)
+    assert [sentence for sentence in said if "No space left" in sentence] == [said[0]]
+    assert "training goes on, and the steps wait in memory" in said[0]
+    assert "can be written again" in said[1]
+    assert len(said) == 2
+
+
+def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(disk: FullDisk, tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number in range(1, 6):
+        disk.full = number > 3
+        recorder.append(*step_of(number))
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 3)
+    assert said[-1].startswith("2 steps could not be written to")
+
+
+def test_a_real_full_file_system_leaves_whole_steps(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the system itself cuts the write off."""
+    resource = pytest.importorskip("resource")
+    code = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom test_recorder import Recorder, step_of\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "recorder = Recorder(Path(sys.argv[1]), say=print)\nrecorder.open()\n"
+        "for number in range(1, 21): recorder.append(*step_of(number))\nrecorder.close()\n"
+    )
+    assert resource is not None
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, env=environment, check=True, timeout=60
+    )
+    record = RunRecord.load(tmp_path / "run")
+    assert 1 <= len(record.steps) < 20
+    check(record, len(record.steps))
+    assert done.stdout.count("File too large") == 1
+    assert f"{20 - len(record.steps)} steps could not be written" in done.stdout
+
+
+def test_what_is_no_number_costs_one_step_and_a_sentence(tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    recorder.append(*step_of(1))
+    recorder.append({"step": 2, "reward": "high"})
+    recorder.append(*step_of(3))
+    recorder.close()
+    assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 3]
+    assert said == ["a step is not recorded: expected a number or None for 'reward', got 'high': convert it first"]
+
+
+def test_a_changed_group_size_is_noted_and_becomes_the_setting(tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number, size in enumerate([8, 8, 4, 4, None, 16], start=1):
+        recorder.append({"step": number, "group_size": None if size is None else float(size)})
+    recorder.close()
+    record = RunRecord.load(tmp_path / "run")
+    sentences = ("the group size changed from 8 to 4 at step 3", "the group size changed from 4 to 16 at step 6")
+    assert record.notes == sentences == tuple(said)
+    assert record.config.value("group_size") == 16
+    assert record.steps["group_size"].to_list() == [8, 8, 4, 4, None, 16]
+
+
+def test_meanings_come_with_the_columns(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", meanings_of=lambda columns, _: tuple(Meaning(name, name, "x") for name in columns), say=print)
+    recorder.open()
+    recorder.append({"step": 1, "reward": 1.0})
+    assert [meaning.column for meaning in RunRecord.load(tmp_path / "run").meanings] == ["reward"]
+    recorder.append({"step": 2, "reward": 1.0, "entropy": 0.5})
+    assert [meaning.column for meaning in RunRecord.load(tmp_path / "run").meanings] == ["reward", "entropy"]
+    lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    assert sum('"about"' in line for line in lines) == 3
+    recorder.close()
+
+
+def test_the_snapshot_is_what_is_read_back(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", say=print)
+    recorder.open()
+    for number in range(1, 6):
+        recorder.append(*step_of(number))
+    recorder.append(*step_of(4))
+    found, read = recorder.snapshot(), RunRecord.load(tmp_path / "run")
+    assert found.steps.equals(read.steps)
+    assert found.rollouts is not None
+    assert read.rollouts is not None
+    assert found.rollouts.equals(read.rollouts)
+    found.validate()
+    recorder.close()
+
+
+def test_a_step_that_comes_again_with_more_replaces_the_first(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", say=print)
+    recorder.open()
+    row, rollouts = step_of(1)
+    recorder.append(row, rollouts)
+    recorder.append({**row, "eval_reward": 0.25}, rollouts)
+    recorder.close()
+    record = RunRecord.load(tmp_path / "run")
+    check(record, 1)
+    assert record.steps["eval_reward"].to_list() == [0.25]
+
+
+def test_the_journal_holds_plain_json(tmp_path: Path) -> None:
+    with_steps(tmp_path / "run", 1)
+    for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines():
+        json.loads(line.split(" ", 2)[2])
+
+
+def test_what_a_full_disk_left_in_memory_goes_to_a_temporary_folder(
+    disk: FullDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    (tmp_path / "other").mkdir()
+
+    def room(**_: Any) -> str:
+        disk.full = False
+        return str(tmp_path / "other")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", room)
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number in range(1, 6):
+        disk.full = number > 3
+        recorder.append(*step_of(number))
+    recorder.close()
+    assert recorder.written == 3
+    assert len(recorder.rows) == 5
+    assert said[-1] == f"2 steps could not be written to {tmp_path / 'run'}: they are in {tmp_path / 'other' / 'run'}"
+    assert RunRecord.load(tmp_path / "other" / "run").steps["step"].to_list() == [4, 5]
+
+
+def test_a_step_that_is_no_whole_number_leaves_the_others_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number in (1, 2):
+        recorder.append(*step_of(number))
+    for wrong in (1.0, True, None):
+        recorder.append({"step": wrong, "reward": 0.0})
+    assert [row["step"] for row in recorder.rows] == [1, 2]
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 2)
+    assert len(said) == 3
+    assert all("expected a whole number for step" in sentence for sentence in said)
+
+
+def test_a_terminal_that_is_gone_costs_the_sentence_only(tmp_path: Path) -> None:
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    recorder = Recorder(tmp_path / "run", say=gone)
+    recorder.open()
+    recorder.append({"step": "one"})
+    recorder.append(*step_of(1))
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 1)

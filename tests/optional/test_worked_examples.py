@@ -1,0 +1,106 @@
+"""The two examples of docs/tutorial-live.md, run as they stand: TRL with the callback and the page, and our trainer with the controller.
+
+python3 -m venv .venv-trl && .venv-trl/bin/pip install -c constraints.txt -e '.[trl,live]'
+python -m pytest tests/optional/test_worked_examples.py -m slow -s
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from groupwise.readers import open_run
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "tutorial-live.md").read_text(encoding="utf-8")
+TRL = Path(os.environ.get("GROUPWISE_TRL_PYTHON", ROOT / ".venv-trl" / "bin" / "python"))
+
+
+def python_with_trl() -> str:
+    if find_spec("trl") is not None:
+        return sys.executable
+    if not TRL.exists():
+        pytest.skip("needs TRL: GROUPWISE_TRL_PYTHON, or .venv-trl")
+    return str(TRL)
+
+
+def commands_of(section: str) -> list[list[str]]:
+    """The lines of the shell blocks of a section."""
+    text = PAGE.split(f"## {section}")[1].split("\n## ")[0]
+    return [shlex.split(line) for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture
+def watched(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of the page that follows the record of the first example, before there is one."""
+    (tmp_path / "sums").mkdir()
+    words = [sys.executable, "-m", "groupwise", "watch", "sums/groupwise", "--port", "0"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/", watcher.stdout.readline())
+        assert found is not None
+        yield found[0]
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(timeout=20) == 0
+
+
+def events_of(address: str, wanted: str, seconds: float) -> str:
+    """What the page is sent, until a text is in it."""
+    received, until = "", time.monotonic() + seconds
+    with urllib.request.urlopen(f"{address}events", timeout=seconds) as stream:
+        while wanted not in received and time.monotonic() < until:
+            received += stream.readline().decode()
+    return received
+
+
+def test_trl_with_the_callback_and_the_page(watched: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    python = python_with_trl()
+    (script,) = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run([python, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    record = open_run(tmp_path / "sums" / "groupwise")
+    assert record.steps["step"].to_list() == list(range(1, 61))
+    assert record.rollouts is not None
+    assert len(record.rollouts) == 60 * 64
+    probed = record.steps.filter(record.steps["gradient/vp"].is_finite())["step"].to_list()
+    assert len(probed) == 3
+    assert {later - earlier for earlier, later in pairwise(probed)} == {20}
+    assert "reward" in events_of(watched, "reward", 30)
+    for words in commands_of("A run of TRL, with the callback and the page")[2:]:
+        said = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert said.returncode in (0, 1), said.stderr
+        assert "sums" in said.stdout or words[1] == "diagnose"
+
+
+def test_our_trainer_with_the_controller(tmp_path: Path, environment: dict[str, str]) -> None:
+    train, report = commands_of("The embedded trainer, with the controller")
+    for words in (train, report):
+        said = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert said.returncode == 0, said.stderr
+    size = open_run(tmp_path / "sums_ours").steps["group_size"].to_list()
+    assert len(size) == 60
+    assert size[0] == 32
+    assert size[-1] < 32

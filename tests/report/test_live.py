@@ -1,0 +1,586 @@
+"""The live page's server: who may ask, what is sent, what a page that lost its connection gets, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli import main
+from groupwise.errors import GroupwiseError
+from groupwise.readers.follow import Follower
+from groupwise.record import RecordWriter, RunRecord
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from groupwise.report.live import HOST, allowed_host, application, bound_socket
+from groupwise.report.live_hub import Hub, followers_of
+from groupwise.report.live_judge import judge, whole_page
+
+HOSTILE = '<img src=x onerror="alert(1)">\u202e</script>\x1b[31m'
+
+
+class Inline(Executor):
+    """Computes at once, in this thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - as executors do
+            future.set_exception(error)
+        return future
+
+
+def write_log(path: Path, rows: int, start: int = 1) -> Path:
+    with path.open("a") as file:
+        for step in range(start, start + rows):
+            file.write(json.dumps({"step": step, "reward": 0.5 + (step * 7 % 11) / 100, "entropy": 1.0}) + "\n")
+    return path
+
+
+def hub_of(*paths: Path, pool: Callable[[], Executor] | None = None) -> Hub:
+    return Hub(followers_of(paths, Follower), pool=pool)
+
+
+def parsed(text: str) -> tuple[str, str, Any]:
+    """Event, number and data of one server-sent event."""
+    lines = dict(line.split(": ", 1) for line in text.strip().split("\n"))
+    return lines["event"], lines.get("id", ""), json.loads(lines["data"])
+
+
+async def heard(hub: Hub, count: int, last: str = "") -> list[tuple[str, str, Any]]:
+    found: list[tuple[str, str, Any]] = []
+    async for text in hub.messages(last):
+        found.append(parsed(text))
+        if len(found) == count:
+            break
+    return found
+
+
+def test_a_new_page_gets_everything_and_then_what_changes(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "run.jsonl", 100)
+    hub = hub_of(path)
+    assert hub.update(0)
+
+    async def talk() -> list[tuple[str, str, Any]]:
+        listening = asyncio.create_task(heard(hub, 3))
+        await asyncio.sleep(0.05)
+        write_log(path, 1, 101)
+        hub.update(0)
+        return await listening
+
+    hello, run, change = asyncio.run(talk())
+    assert (hello[0], hello[2]["runs"]) == ("hello", 1)
+    assert run[0] == "run"
+    assert run[2]["state"]["rows"] == 100
+    assert [track["key"] for track in run[2]["tracks"]] == ["metric", "entropy"]
+    assert change[0] == "change"
+    assert change[2]["tracks"][0]["x"][-1] == 101
+    assert len(change[2]["tracks"][0]["x"]) <= 4
+    assert change[2]["state"]["step"] == 101
+
+
+def test_a_page_that_comes_back_gets_what_it_missed_and_no_more(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "run.jsonl", 10)
+    hub = hub_of(path)
+    hub.update(0)
+    last = asyncio.run(heard(hub, 2))[-1][1]
+    for step in (11, 12):
+        write_log(path, 1, step)
+        hub.update(0)
+    events = asyncio.run(heard(hub, 3, last))
+    assert [event for event, _, _ in events] == ["hello", "change", "change"]
+    assert [data["state"]["step"] for _, _, data in events[1:]] == [11, 12]
+
+
+@pytest.mark.parametrize("last", ["", "other-1", "nonsense", "0-99999"])
+def test_a_page_of_another_watcher_gets_everything(last: str, tmp_path: Path) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+    hub.update(0)
+    number = f"{hub.boot}-99999" if last == "0-99999" else last
+    assert [event for event, _, _ in asyncio.run(heard(hub, 2, number))] == ["hello", "run"]
+
+
+def test_a_page_that_missed_more_than_is_kept_gets_everything(tmp_path: Path) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+    hub.update(0)
+    number = f"{hub.boot}-{hub.version}"
+    for _ in range(1100):
+        hub._say("state", {"id": 0})
+    assert [event for event, _, _ in asyncio.run(heard(hub, 2, number))] == ["hello", "run"]
+
+
+def test_what_happened_to_the_file_and_how_old_it_is_are_said(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "run.jsonl", 10)
+    hub = hub_of(path, tmp_path / "later.csv")
+    hub.update(0)
+    path.write_text("")
+    write_log(path, 5)
+    hub.update(0)
+    state = hub.state(0)
+    assert "cut short" in state["events"][0]["said"]
+    assert abs(state["grew"] - path.stat().st_mtime) < 1e-3
+    assert (state["rows"], state["step"]) == (5, 5)
+    hub.update(1)
+    assert hub.state(1)["waiting"]
+    assert "does not exist" in hub.state(1)["problem"]
+    assert hub.state(1)["step"] is None
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / "a" / "log.csv", tmp_path / "b" / "log.csv"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("step,reward\n1,0.5\n")
+    hub = hub_of(*paths)
+    assert [hub.state(0)["name"], hub.state(1)["name"]] == ["a/log.csv", "b/log.csv"]
+
+
+def test_hostile_texts_are_cleaned_and_stay_data(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "record", name=HOSTILE) as writer:
+        writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "prompt": HOSTILE, "completion": f"a\n{HOSTILE * 200}", "reward": 0.5}])
+    hub = hub_of(tmp_path / "record")
+    hub.update(0)
+    text = asyncio.run(heard(hub, 2))[1]
+    sample = text[2]["samples"][0]
+    assert text[2]["state"]["name"].startswith("<img src=x")  # shown as text, so it is kept
+    for shown in (sample["prompt"], sample["completion"], text[2]["state"]["name"]):
+        assert not set(shown) & {"\u202e", "\x1b"}
+    assert sample["completion"].startswith("a\n")
+    assert len(sample["completion"]) < 2000
+
+
+def test_a_run_is_judged_as_the_report_judges_it(tmp_path: Path, made_record: Callable[..., RunRecord]) -> None:
+    from groupwise.report.summary import summarise
+
+    record = made_record(200)
+    summary = summarise(record)
+    found = judge(record, "reward", 600, 0.9, None)
+    assert found["verdict"] == summary.verdict.as_dict()
+    assert {line["role"] for line in found["lines"]} >= {"law", "forecast"}
+    assert found["step"] == 200
+    json.dumps(found, allow_nan=False)
+    page = whole_page(record, "reward", 0.9, None, ["report", "made"])
+    assert summary.verdict.headline.split(":")[0] in page
+
+
+def test_a_verdict_follows_the_rows_and_failures_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Inline)
+
+    async def until(ready: Callable[[], bool]) -> None:
+        following = asyncio.create_task(hub.follow())
+        for _ in range(200):
+            if ready():
+                break
+            await asyncio.sleep(0.05)
+        hub.stop()
+        await following
+
+    asyncio.run(until(lambda: hub.runs[0].verdict is not None))
+    verdict = hub.runs[0].verdict
+    assert verdict is not None
+    assert (verdict["problem"], verdict["rows"]) == ("", 30)
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("groupwise.report.live_hub.judge", broken)
+    write_log(tmp_path / "run.jsonl", 5, 31)
+    hub.stopping, hub.runs[0].next_fit = False, 0.0
+    asyncio.run(until(lambda: hub.runs[0].verdict is not verdict))
+    assert hub.runs[0].verdict is not None
+    assert "could not be fitted" in hub.runs[0].verdict["problem"]
+
+
+def test_a_missing_metric_is_a_sentence(tmp_path: Path, made_record: Callable[..., RunRecord]) -> None:
+    assert "got 'nothing'" in judge(made_record(30), "nothing", 600, 0.9, None)["problem"]
+
+
+# What one run may not do to the others
+
+
+@pytest.mark.parametrize("reward", [float("inf"), float("-inf"), float("nan"), 10**400], ids=["inf", "-inf", "nan", "huge"])
+def test_a_reward_that_is_no_finite_number_is_none_and_the_page_goes_on(reward: float, tmp_path: Path) -> None:
+    class Sampled(Follower):
+        def samples(self) -> list[dict[str, Any]]:
+            return [{"step": 1, "prompt": "p", "completion": "c", "reward": reward}]
+
+    hub = Hub([Sampled(write_log(tmp_path / "run.jsonl", 10))], pool=None)
+    hub.update(0)
+    assert asyncio.run(heard(hub, 2))[1][2]["samples"][0]["reward"] is None
+
+
+def test_an_infinite_reward_of_a_journal_reaches_the_page_as_none(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "record", name="made") as writer:
+        writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "prompt": "p", "completion": "c", "reward": float("inf")}])
+    hub = hub_of(tmp_path / "record")
+    hub.update(0)
+    assert asyncio.run(heard(hub, 2))[1][2]["samples"][0]["reward"] is None
+
+
+def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+    hub.runs[0].verdict = {"facts": [float("inf")], "lines": ({"y": (1.0, float("nan"))},), "at": -float("inf")}
+    hub.update(0)
+    verdict = asyncio.run(heard(hub, 2))[1][2]["verdict"]
+    assert verdict == {"facts": [None], "lines": [{"y": [1.0, None]}], "at": None}
+
+
+def test_a_message_that_cannot_be_written_has_no_number_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+    hub.update(0)
+    version = hub.version
+    with pytest.raises(TypeError):
+        hub._say("change", {"id": object()})
+    assert hub.version == version
+
+
+def test_a_listener_that_lacks_a_message_waits_and_does_not_spin(tmp_path: Path) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+    hub.update(0)
+
+    async def listen() -> None:
+        listening = asyncio.create_task(heard(hub, 3))
+        await asyncio.sleep(0.05)
+        hub.version += 1  # as if one were lost
+        wake, hub._wake = hub._wake, asyncio.Event()
+        wake.set()
+        await asyncio.sleep(0.05)
+        listening.cancel()
+
+    listener = threading.Thread(target=lambda: asyncio.run(listen()), daemon=True)
+    listener.start()
+    listener.join(5)
+    assert not listener.is_alive()
+
+
+def test_a_run_that_fails_says_so_and_the_others_go_on(tmp_path: Path) -> None:
+    class Broken(Follower):
+        breaks = True
+
+        def poll(self, *, most: int | None = None) -> bool:
+            if self.breaks:
+                raise ZeroDivisionError("no such luck")
+            return super().poll(most=most)
+
+    first = Broken(write_log(tmp_path / "a.jsonl", 10))
+    hub = Hub([first, Follower(write_log(tmp_path / "b.jsonl", 10))], pool=None)
+
+    async def until(ready: Callable[[], bool]) -> None:
+        for _ in range(200):
+            if ready():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(hub.state(0), hub.state(1))
+
+    async def talk() -> None:
+        following = asyncio.create_task(hub.follow())
+        await until(lambda: hub.state(1)["rows"] == 10 and "no such luck" in hub.state(0)["problem"])
+        said = await heard(hub, 3)
+        assert "defect of groupwise" in said[1][2]["state"]["problem"]
+        write_log(tmp_path / "b.jsonl", 1, 11)
+        await until(lambda: hub.state(1)["rows"] == 11)
+        first.breaks = False
+        await until(lambda: not hub.state(0)["problem"] and hub.state(0)["rows"] == 10)
+        hub.stop()
+        await following
+
+    asyncio.run(talk())
+
+
+def test_the_pool_is_let_go_whatever_ended_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.testclient import TestClient
+
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10), pool=Inline)
+
+    async def broken() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(hub, "follow", broken)
+    with pytest.raises(RuntimeError, match="broken"), TestClient(application(hub), base_url="http://127.0.0.1:8750"):
+        pass
+    assert hub._pool is None
+
+
+def test_a_report_does_not_wait_for_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Inline):
+        """Never done with a fit."""
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            self.fits = getattr(self, "fits", fn is judge)
+            return Future() if self.fits else super().submit(fn, *args, **kwargs)
+
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Busy)
+
+    async def talk() -> str | None:
+        following = asyncio.create_task(hub.follow())
+        for _ in range(500):
+            if hub._judging:
+                break
+            await asyncio.sleep(0.01)
+        assert hub._judging
+        page = await asyncio.wait_for(hub.report(0), 30)
+        hub.stop()
+        await following
+        return page
+
+    page = asyncio.run(talk())
+    assert page is not None
+    assert "<!doctype html>" in page
+    hub.close()
+
+
+def test_a_report_whose_process_died_is_a_sentence_and_the_next_one_is_made(tmp_path: Path) -> None:
+    class Dying(Inline):
+        deaths = 1
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if Dying.deaths:
+                Dying.deaths -= 1
+                raise BrokenProcessPool
+            return super().submit(fn, *args, **kwargs)
+
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Dying)
+    hub.update(0)
+    with pytest.raises(GroupwiseError, match="died"):
+        asyncio.run(hub.report(0))
+    assert asyncio.run(hub.report(0))
+
+
+# Who may ask
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:8750", True),
+        ("localhost:9", True),
+        ("LOCALHOST", True),
+        ("[::1]:8750", True),
+        ("[::1]", True),
+        ("evil.example", False),
+        ("evil.example:8750", False),
+        ("127.0.0.1.evil.example:8750", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1@evil.example", False),
+        ("127.0.0.1:evil", False),
+        ("0.0.0.0:8750", False),
+        ("", False),
+    ],
+)
+def test_only_the_names_of_this_machine_are_answered(host: str, allowed: bool) -> None:
+    assert allowed_host(host) is allowed
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    from starlette.testclient import TestClient
+
+    hub = hub_of(write_log(tmp_path / f"{'<b>' if os.name != 'nt' else 'b'}run.jsonl", 30), pool=Inline)
+    with TestClient(application(hub), base_url="http://127.0.0.1:8750") as made:
+        yield made
+
+
+def test_another_host_and_another_site_are_refused(client: Any) -> None:
+    """A name that somebody made to point here (DNS rebinding), and a page of another site that asks on its own."""
+    assert client.get("/").status_code == 200
+    for path in ("/", "/events", "/live.js", "/report/1"):
+        refused = client.get(path, headers={"host": "evil.example:8750"})
+        assert refused.status_code == 421
+        assert "groupwise" not in refused.text
+    assert client.get("/events", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}).status_code == 403
+    assert client.get("/live.js", headers={"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"}).status_code == 403
+    frame = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
+    assert client.get("/", headers=frame).status_code == 403
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/", headers=link).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/live.js", "/live_chart.js", "/live.css", "/nothing", "/report/9"])
+def test_every_answer_says_what_a_page_may_do(path: str, client: Any) -> None:
+    answer = client.get(path)
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in answer.headers
+    assert client.post(path).status_code in (404, 405)
+
+
+def test_the_page_holds_no_markup_of_a_log_and_asks_only_this_server(client: Any) -> None:
+    page = client.get("/").text
+    assert "&lt;b&gt;run.jsonl" in page
+    assert "<b>run" not in page
+    assert not re.findall(
+        r"https?://", page + client.get("/live.js").text + client.get("/live_chart.js").text.replace("http://www.w3.org/2000/svg", "")
+    )
+    for script in ("/live.js", "/live_chart.js"):
+        assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", client.get(script).text)
+
+
+def test_the_report_of_a_run_is_served_with_its_own_policy(client: Any) -> None:
+    for _ in range(100):
+        answer = client.get("/report/1")
+        if answer.status_code == 200:
+            break
+        time.sleep(0.05)
+    assert "<!doctype html>" in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "sha256-" in policy
+    assert policy.startswith("default-src 'none'")
+    assert client.get("/report/9").status_code == 404
+
+
+# The command
+
+
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_log(tmp_path / "run.jsonl", 5)
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["watch", str(path), "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert f"got {port}" in said
+    assert said.count("\n") == 1
+
+
+def test_the_usual_port_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.report.live.PORTS", 10)
+    first = bound_socket(None)
+    second = bound_socket(None)
+    assert first.getsockname()[0] == second.getsockname()[0] == "127.0.0.1"
+    assert first.getsockname()[1] != second.getsockname()[1]
+    monkeypatch.setattr("groupwise.report.live.PORT", first.getsockname()[1])
+    monkeypatch.setattr("groupwise.report.live.PORTS", 1)
+    with pytest.raises(GroupwiseError, match="free port from"):
+        bound_socket(None)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere/at/all.csv"], "does not exist"),
+        (["model.pt"], "PyTorch"),
+        (["run.jsonl", "--port", "99999"], "--port expects"),
+        (["run.jsonl", "--level", "2"], "--level expects"),
+        (["run.jsonl", "--set", "nonsense=1"], "nonsense"),
+    ],
+)
+def test_what_cannot_be_watched_is_a_sentence_and_code_2(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_log(tmp_path / "run.jsonl", 5)
+    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04" + bytes(100))
+    assert main(["watch", *arguments]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_without_the_libraries_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("groupwise.commands.watch.find_spec", lambda _name: None)
+    assert main(["watch", str(write_log(tmp_path / "run.jsonl", 5))]) == 2
+    assert "groupwise[live]" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent to a process")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_server_sends_what_is_appended_and_a_signal_ends_it_with_code_0(sent: signal.Signals, tmp_path: Path) -> None:
+    """The whole way once: start, read the stream over a socket, append a row, see it arrive, stop; nothing is left running."""
+    path = write_log(tmp_path / "run.jsonl", 30)
+    before = path.read_bytes()
+    command = [sys.executable, "-m", "groupwise", "watch", str(path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        guard = threading.Timer(90, process.kill)
+        guard.start()
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            assert found is not None
+            steps = []
+            with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
+                for raw in stream:
+                    if raw.startswith(b"data: "):
+                        steps.append(json.loads(raw[6:]).get("state", {}).get("step"))
+                        if steps[-1] == 30 and 31 not in steps:
+                            write_log(path, 1, 31)
+                        if steps[-1] == 31:
+                            break
+                process.send_signal(sent)
+            assert process.wait(60) == 0
+            assert "Stopped" in process.stdout.read()
+            assert process.stderr.read() == ""
+        finally:
+            guard.cancel()
+    assert path.read_bytes().startswith(before)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.jsonl"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
+def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "groupwise", "watch", str(write_log(tmp_path / "run.jsonl", 30)), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        guard = threading.Timer(90, process.kill)
+        guard.start()
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            assert found is not None
+            with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
+                assert any(raw == b"event: verdict\n" for raw in stream)
+            children = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if parent_of(entry) == process.pid]
+            process.kill()
+            process.wait(10)
+        finally:
+            guard.cancel()
+    assert children
+    for _ in range(100):
+        if not (left := [number for number in children if alive(number)]):
+            break
+        time.sleep(0.1)
+    for number in left:
+        os.kill(number, signal.SIGKILL)
+    assert not left
+
+
+def parent_of(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def alive(number: int) -> bool:
+    """Whether a process runs; a dead one whose parent does not ask for it does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, pieces, run_missing, say_missing  # noqa: E402
+from cells import Cell, Rows, options, pieces, run_asked, say_missing  # noqa: E402
 from deep_dynamics_pages import show  # noqa: E402
 
 FOLDER = HERE / "results" / "deep_dynamics"
@@ -292,12 +292,8 @@ def main() -> None:
     if asked.quick:
         quick()
         return
-    if not asked.tables:
-        wanted = [cell for cell in training_cells() if asked.only in cell.name]
-        run_missing(wanted, FOLDER, workers=asked.workers, minutes=asked.minutes)
-        run_missing(
-            [cell for cell in fit_cells() if asked.only in cell.name], FOLDER / "fits", workers=asked.workers, minutes=asked.minutes
-        )
+    run_asked(training_cells(), FOLDER, asked)
+    run_asked(fit_cells(), FOLDER / "fits", asked)
     show(pieces(FOLDER), pieces(FOLDER / "fits"))
     say_missing(training_cells(), FOLDER, SCRIPT)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from deep_pieces import Pieces
-from deep_threshold import located_edge, spectra
+from deep_threshold import kicked_edge, located_edge, spectra
 from deep_world import Deep, Linear, Setting, deep_world, linear, pull, symmetric, trained
 from drawing import options, print_table
 
@@ -60,7 +60,7 @@ def edges(deep: Deep, basis: np.ndarray, kl_in: str) -> None:
         stiffest = stiffest or symmetric(found.now_KK + found.stale_KK)[0]
         current = float(np.abs(found.stale_KK).max()) < 1e-6 * stiffest
         predicted = found.edge(CENTRE, float(threshold("refresh", 0.9, 8)) / stiffest)
-        located, error, rates, _ = located_edge(deep, world, CENTRE, predicted, basis[:, 0], basis[:, 0], kinked=current)
+        located, error, rates, _ = kicked_edge(deep, world, CENTRE, predicted, found, basis, kinked=current)
         row = {"factor": name, "predicted": predicted, "measured": located * predicted, "error": error * predicted}
         FACTORS.add(row | {"growth_low": float(np.exp(rates[0])), "growth_high": float(np.exp(rates[-1]))})
 
@@ -94,8 +94,8 @@ def adam(deep: Deep, *, quick: bool) -> None:
         row = {"factor": "Adam, divisor held", "predicted": predicted / (1 - BETA1)}
         row |= {"measured": located * predicted / (1 - BETA1), "error": error * predicted / (1 - BETA1)}
         FACTORS.add(row | {"growth_low": float(np.exp(rates[0])), "growth_high": float(np.exp(rates[-1]))})
-    for over in (0.7, 1.3)[: 1 if quick else None]:
-        for seed in (1,):
+    for over in (0.7, 1.3, 2.0, 4.0)[: 1 if quick else None]:
+        for seed in (1,) if quick else (1, 2):
             if not ADAM.has(over, seed):
                 rate = over * predicted / (1 - BETA1)
                 ADAM.add({"over_edge": over, "seed": seed} | adam_run(deep, scale_D, watch_D, rate, seed, 24 if quick else 240))

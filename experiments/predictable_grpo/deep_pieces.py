@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from typing import Any
 
-from drawing import HERE, read_csv
+from drawing import HERE, read_csv, written
 
 
 class Pieces:
@@ -47,4 +47,4 @@ class Pieces:
             writer = csv.DictWriter(file, list(row), lineterminator="\n")
             if fresh:
                 writer.writeheader()
-            writer.writerow({key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()})
+            writer.writerow(written(row))

@@ -28,7 +28,7 @@ RUNS = Pieces("deep_runs.csv", ("start", "lag", "momentum", "interval", "factor"
 SAMPLED = Pieces("deep_sampled.csv", ("lag", "momentum", "interval", "group_size", "seed", "factor"))
 STIFFNESS = Pieces("deep_stiffness.csv", ("method",))
 COUNT = 20
-KICK = 1e-6  # parameter units along the stiffest mode, about .00002 nats of log-probability: a hundredfold growth is linear still
+KICK = 1e-6  # parameter units along the mode that grows first, about .00002 nats of log-probability: a hundredfold growth is linear still
 FACTORS = (0.97, 1.03)
 BRACKET = (0.99, 0.997, 1.003, 1.01)
 LAGS = ("refresh", "fixed", "async")
@@ -60,19 +60,20 @@ def directions(deep: Deep, world: ExactWorld) -> np.ndarray:
     more = [leading_modes(pull(world, deep.point_D, part=part), size, COUNT // 2, which="magnitude").vector_DK for part in ("now", "stale")]
     # What either part does to the stiffest ones leaves their space; with it in, the error of the projection is of second order.
     more += [np.stack([pull(world, deep.point_D, part=part)(column) for column in top.T[:8]], axis=1) for part in ("now", "stale")]
-    others = np.hstack(more)
-    return np.hstack([top, np.linalg.svd(others - top @ (top.T @ others), full_matrices=False)[0]])
+    every_DK = np.hstack([top, *more])
+    left_DK, size_K, _ = np.linalg.svd(every_DK / np.linalg.norm(every_DK, axis=0), full_matrices=False)
+    return left_DK[:, size_K > 1e-4 * size_K[0]]  # the parts' stiffest directions are nearly those of their sum: what is there twice, once
 
 
 def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, np.ndarray, Linear]:
     """The world with its KL term there, its stiffest modes, and both Jacobians between directions that carry them."""
     world = deep.with_loss(kl_in=kl_in)
-    basis = cached(f"basis-{kl_in}-{deep.iterations}", lambda: directions(deep, world))
+    basis = cached(f"directions-{kl_in}-{deep.iterations}", lambda: directions(deep, world))
     found = linear(world, deep.point_D, basis)
     for part, listed in (
-        ("both", symmetric((found.now_KK + found.stale_KK)[:COUNT, :COUNT])),
-        ("now", symmetric(found.now_KK[:COUNT, :COUNT])),
-        ("stale", symmetric(found.stale_KK[:COUNT, :COUNT])),
+        ("both", symmetric(found.now_KK + found.stale_KK)[:COUNT]),
+        ("now", symmetric(found.now_KK)[:COUNT]),
+        ("stale", symmetric(found.stale_KK)[:COUNT]),
     ):
         for rank, value in enumerate(listed, 1):
             if not SPECTRUM.has(kl_in, part, rank):
@@ -107,7 +108,7 @@ def edge_row(
     began = time.process_time()
     limit = float(threshold(setting.lag, setting.momentum, setting.interval))
     predicted = found.edge(setting, limit / scalar)
-    located, error, rates, sizes = located_edge(deep, world, setting, predicted, basis[:, 0], basis[:, 0], kinked=setting.lag == "none")
+    located, error, rates, sizes = kicked_edge(deep, world, setting, predicted, found, basis, kinked=setting.lag == "none")
     return {
         "kl_in": world.loss.kl_in,
         "lag": setting.lag,
@@ -126,6 +127,15 @@ def edge_row(
     }
 
 
+def kicked_edge(
+    deep: Deep, world: ExactWorld, setting: Setting, predicted: float, found: Linear, basis: np.ndarray, *, kinked: bool
+) -> tuple[float, float, list[float], list[float]]:
+    """`located_edge` by the mode that linear theory says grows first."""
+    kick_D, velocity_D, watch_D = (basis @ part_K for part_K in found.growing(1.001 * predicted, setting))
+    velocity = KICK * torch.as_tensor(velocity_D)
+    return located_edge(deep, world, setting, predicted, kick_D, watch_D, kinked=kinked, velocity_D=velocity)
+
+
 def located_edge(
     deep: Deep,
     world: ExactWorld,
@@ -136,6 +146,7 @@ def located_edge(
     *,
     kinked: bool,
     scale_D: torch.Tensor | None = None,
+    velocity_D: torch.Tensor | None = None,
 ) -> tuple[float, float, list[float], list[float]]:
     """The edge over the predicted one; how far it moves without the first fifth of the series; growth (log) and last amplitudes."""
     factors = BRACKET if kinked else FACTORS
@@ -152,6 +163,7 @@ def located_edge(
             watch_DK=watch_D[:, None],
             farthest=100 * KICK,
             scale_D=scale_D,
+            velocity_D=velocity_D,
         )
         series = path.along_TK[::stride, 0]
         rates.append(float(np.log(growth(series))))

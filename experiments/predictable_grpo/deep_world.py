@@ -134,27 +134,42 @@ class Linear:
     now_KK: Float
     stale_KK: Float
 
-    def radius(self, learning_rate: float, setting: Setting) -> float:
-        """The factor by which the fastest growing mode grows: a block for refresh and async, an update else."""
+    def block(self, learning_rate: float, setting: Setting) -> Float:
+        """What a block does to parameters and velocity (refresh), the parameters that sampled too (async), or an update to all (fixed)."""
         size, momentum = len(self.now_KK), setting.momentum
         zero, one = np.zeros((size, size)), np.eye(size)
         now, stale = learning_rate * self.now_KK, learning_rate * self.stale_KK
         if setting.lag == "fixed":
             depth = setting.interval
             whole = np.zeros((size * (depth + 2), size * (depth + 2)))
-            blocks = {(0, 0): one - now, (0, depth): -stale, (0, depth + 1): momentum * one}
-            blocks |= {(depth + 1, 0): -now, (depth + 1, depth): -stale, (depth + 1, depth + 1): momentum * one}
-            blocks |= {(row, row - 1): one for row in range(1, depth + 1)}
+            blocks = {(0, 0): one - now, (0, 1): momentum * one, (0, depth + 1): -stale}
+            blocks |= {(1, 0): -now, (1, 1): momentum * one, (1, depth + 1): -stale, (2, 0): one}
+            blocks |= {(row, row - 1): one for row in range(3, depth + 2)}
             for (row, column), block in blocks.items():
                 whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
-            return float(np.abs(np.linalg.eigvals(whole)).max())
+            return whole
         update = np.block([[one - now, momentum * one, -stale], [-now, momentum * one, -stale], [zero, zero, one]])
         block = np.linalg.matrix_power(update, 1 if setting.lag == "none" else setting.interval)
         if setting.lag == "async":
-            block = np.vstack([block[: 2 * size], np.hstack([one, zero, zero])])
-        else:  # what sampled is where the block began
-            block = np.hstack([block[:, :size] + block[:, 2 * size :], block[:, size : 2 * size]])[: 2 * size]
-        return float(np.abs(np.linalg.eigvals(block)).max())
+            return np.vstack([block[: 2 * size], np.hstack([one, zero, zero])])
+        # What sampled is where the block began.
+        return np.hstack([block[:, :size] + block[:, 2 * size :], block[:, size : 2 * size]])[: 2 * size]
+
+    def radius(self, learning_rate: float, setting: Setting) -> float:
+        """The factor by which the fastest growing mode grows: a block for refresh and async, an update else."""
+        return float(np.abs(np.linalg.eigvals(self.block(learning_rate, setting))).max())
+
+    def growing(self, learning_rate: float, setting: Setting) -> tuple[Float, Float, Float]:
+        """Position and velocity of the fastest growing mode, the position of length one, and the direction to watch it by."""
+        size = len(self.now_KK)
+        root_M, right_MM = np.linalg.eig(self.block(learning_rate, setting))
+        first = int(np.abs(root_M).argmax())
+        mode_M = right_MM[:, first]
+        mode_M = mode_M / mode_M[np.abs(mode_M[:size]).argmax()]
+        mode_M = mode_M / np.linalg.norm(mode_M[:size].real)
+        dual_K = np.linalg.inv(right_MM)[first, :size]  # little of the other modes is seen along it
+        dual_K = (dual_K / dual_K[np.abs(dual_K).argmax()]).real
+        return mode_M[:size].real, mode_M[size : 2 * size].real, dual_K / np.linalg.norm(dual_K)
 
     def edge(self, setting: Setting, guess: float) -> float:
         """The smallest learning rate from which a mode grows; looked for from a tenth of a guess on in steps of 4 %."""
@@ -211,6 +226,7 @@ def trained(
     held: bool = True,
     farthest: float = float("inf"),
     scale_D: torch.Tensor | None = None,
+    velocity_D: torch.Tensor | None = None,
 ) -> Path:
     """Heavy-ball training on expected updates.
 
@@ -225,13 +241,14 @@ def trained(
         held: take what is left of the update at the fixed point off all updates, so that it is one exactly.
         farthest: end where any direction watched exceeds this.
         scale_D: what updates are multiplied by, coordinate by coordinate.
+        velocity_D: at the start; 0 if there is none.
 
     Returns:
         What was seen.
     """
     watch = torch.as_tensor(watch_DK)
     rest_D = world.update(point_D)[0] if held else torch.zeros_like(point_D)
-    now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D)
+    now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D) if velocity_D is None else velocity_D
     seen: dict[int, torch.Tensor] = {}
     along, value, divergence = [(now_D - point_D) @ watch], [], []
     for update in range(updates):

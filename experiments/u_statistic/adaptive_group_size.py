@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_missing, say_missing
+from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
 from pages import printed, refresh
@@ -334,9 +334,7 @@ def main() -> None:
     if asked.quick:
         print([[row["group_size"] for row in adaptive(arm, 0, 128, 10)][1:] for arm in ARMS], len(looks(4, 4, 2)))
         return
-    if not asked.tables:
-        cells = [cell for cell in all_cells() if asked.only in cell.name]
-        run_missing(cells, FOLDER, workers=asked.workers, minutes=asked.minutes)
+    run_asked(all_cells(), FOLDER, asked)
     done = pieces(FOLDER)
     refresh("adaptive-group-size.md", printed(lambda: show(done)))
     draw(done)

@@ -6,9 +6,9 @@ Ctrl-C loses the cells that were running and nothing else; the same command goes
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+
+from common import Rows, parser, print_table, read_csv, write_csv  # noqa: F401 - scripts take them from here
+
 HERE = Path(__file__).resolve().parent
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -38,46 +41,23 @@ class Cell:
 
 def options(text: str | None) -> argparse.Namespace:
     """--quick, --tables, --workers, --limit and --only."""
-    parser = argparse.ArgumentParser(description=(text or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="smallest run that exercises everything; writes no file")
-    parser.add_argument("--tables", action="store_true", help="run nothing: print the tables and draw the pictures of what is there")
-    parser.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many minutes (60)")
-    parser.add_argument("--only", default="", help="only cells whose name has this text")
-    return parser.parse_args()
+    made = parser(text, "run nothing: print the tables and draw the pictures of what is there")
+    made.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
+    made.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many minutes (60)")
+    made.add_argument("--only", default="", help="only cells whose name has this text")
+    return made.parse_args()
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows so that the file is whole or absent, with six digits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
+    write_csv(partial, rows, digits=6)
     partial.replace(path)
-
-
-def read_rows(path: Path) -> Rows:
-    """Read what `write_rows` wrote; numbers are numbers again."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
-
-
-def _value(text: str) -> Any:
-    """A whole number, a number, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def pieces(folder: Path) -> dict[str, Rows]:
     """The rows of every cell that is done, by name."""
-    return {path.stem: read_rows(path) for path in sorted(folder.glob("*.csv"))}
+    return {path.stem: read_csv(path) for path in sorted(folder.glob("*.csv"))}
 
 
 def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
@@ -109,6 +89,12 @@ def run_missing(cells: Sequence[Cell], folder: Path, *, workers: int = 1, minute
     return missing(cells, folder)
 
 
+def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) -> None:
+    """Run what is missing of the cells that the command names; nothing with --tables."""
+    if not asked.tables:
+        run_missing([cell for cell in cells if asked.only in cell.name], folder, workers=asked.workers, minutes=asked.minutes)
+
+
 def _timed(cell: Cell) -> tuple[Rows, float]:
     """Run a cell with one thread."""
     import torch
@@ -123,13 +109,6 @@ def _done(cell: Cell, found: tuple[Rows, float], folder: Path) -> None:
     rows, seconds = found
     write_rows(folder / f"{cell.name}.csv", rows)
     print(f"{cell.name}: {seconds:.1f} s", flush=True)
-
-
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a Markdown table."""
-    print(f"\n{title}\n\n| {' | '.join(header)} |\n{'|---' * len(header)}|")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
 
 
 def say_missing(cells: Sequence[Cell], folder: Path, script: str) -> None:

@@ -7,26 +7,23 @@ bandit of four arms in its logits, whose Hessian lacks a rank. It runs nothing b
 from __future__ import annotations
 
 import argparse
-import csv
-import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
+import common
 import numpy as np
+from common import BLACK, BLUE, GREEN, ORANGE, VERMILION  # noqa: F401 - scripts take them from here
 
 from groupwise.asymptotics.final_gap import CovarianceParts, covariance_parts
 from groupwise.simulate.regularised import RegularisedWorld, bandit_world, linear_world
 
 RESULTS = Path(__file__).resolve().parent / "results" / "final_gap"
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "img"
 BASELINE = {"leave_one_out": "leave_one_out", "oracle": "oracle", "vanilla": "fixed"}  # the simulator's word -> the law's
-# Okabe and Ito; every series has its own marker too.
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00"
 STYLE = {"leave_one_out": (BLUE, "o"), "oracle": (GREEN, "s"), "vanilla": (VERMILION, "^")}
 NAME = {"leave_one_out": "leave-one-out", "oracle": "oracle", "vanilla": "no baseline"}
 
@@ -83,60 +80,30 @@ def stage(name: str) -> Stage:
 
 def options(text: str | None, **numbers: int) -> argparse.Namespace:
     """--quick, --tables, --seed, and whole numbers with defaults."""
-    parser = argparse.ArgumentParser(description=(text or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="smallest run that exercises everything; writes no file")
-    parser.add_argument("--tables", action="store_true", help="print the tables and draw the figures of the CSV files; runs nothing")
-    parser.add_argument("--seed", type=int, default=2026)
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    return parser.parse_args()
+    return common.seeded_options(text, "print the tables and draw the figures of the CSV files; runs nothing", numbers)
 
 
 def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows with nine digits."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / name).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()})
+    """Write rows among the results, with nine digits."""
+    common.write_csv(RESULTS / name, rows)
 
 
-def read_csv(name: str) -> list[dict[str, Any]]:
-    """Read what `write_csv` wrote; numbers as such."""
-
-    def cell(text: str) -> Any:
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-        return text
-
-    with (RESULTS / name).open(newline="", encoding="utf-8") as file:
-        return [{key: cell(text) for key, text in row.items()} for row in csv.DictReader(file)]
+def read_csv(name: str) -> common.Rows:
+    """Read what `write_csv` wrote."""
+    return common.read_csv(RESULTS / name)
 
 
 def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """Print a table as the page shows it."""
-    print(f"\n{title}\n")
-    for cells in (header, ["---"] * len(header), *lines):
-        print(f"| {' | '.join(cells)} |")
+    common.print_table(title, header, lines, rule=" --- ")
 
 
 def pyplot() -> Any:
-    """Matplotlib, set so that the same numbers give the same file."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "groupwise", "svg.fonttype": "path", "font.size": 10, "axes.spines.top": False})
-    mpl.rcParams.update({"axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd", "legend.frameon": False})
-    from matplotlib import pyplot as plt
-
-    return plt
+    """Matplotlib's pyplot in the style of these figures."""
+    return common.pyplot({"svg.fonttype": "path", "font.size": 10, "axes.grid": True, "grid.color": "#dddddd"})
 
 
 def save(figure: Any, name: str) -> None:
-    """Write a figure as SVG without a date."""
-    figure.savefig(PICTURES / name, metadata={"Date": None})
+    """Write a figure and say so."""
+    common.save(figure, name)
     print(f"drawn: {name}")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_missing, say_missing
+from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
 from optimal_group_size import RATES
 from pages import printed, refresh
 from pictures import STYLE, pyplot, save
@@ -186,11 +186,9 @@ def batch_rows(policy: Policy, problems: Sequence[Problem], known: Truth, repeat
     for size in SIZES:
         found: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(repeats):
-            chosen = rng.integers(len(problems), size=BATCH // size)
-            rollouts = roll(policy, [problems[place] for place in chosen], size, draw)
-            weight = weights(rollouts.reward_PG, taken(known.moments, chosen))
+            rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
-                found[name].append(squared_distance(policy, rollouts, weight[name] / (BATCH // size), gradient))
+                found[name].append(squared_distance(policy, rollouts, weight[name], gradient))
         for name in names:
             value = np.array(found[name])
             formula = (known.vp + float(predicted_within(name, known.moments, size).mean())) * size / BATCH
@@ -198,6 +196,16 @@ def batch_rows(policy: Policy, problems: Sequence[Problem], known: Truth, repeat
             row |= {"standard_error": standard_error(value), "gap_error": standard_error(value), "excess": math.nan}
             rows.append(row | {"excess_predicted": math.nan, "excess_error": math.nan, "count": repeats})
     return rows
+
+
+def batch(
+    policy: Policy, problems: Sequence[Problem], known: Truth, size: int, rng: np.random.Generator, draw: torch.Generator
+) -> tuple[Rollouts, dict[str, np.ndarray]]:
+    """A batch in groups of this size, and by baseline what each of its scores weighs in the gradient."""
+    chosen = rng.integers(len(problems), size=BATCH // size)
+    rollouts = roll(policy, [problems[place] for place in chosen], size, draw)
+    weight = weights(rollouts.reward_PG, taken(known.moments, chosen))
+    return rollouts, {name: weight_PG / (BATCH // size) for name, weight_PG in weight.items()}
 
 
 def squared_distance(policy: Policy, rollouts: Rollouts, weight_PG: np.ndarray, gradient: torch.Tensor) -> float:
@@ -241,11 +249,9 @@ def one_step(sizes: tuple[int, ...] = (2, 4, 8, 16, 32), repeats: int = 32, seed
         names = OF_BATCHES if size <= 8 else OF_BATCHES[1:2]
         found: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(repeats):
-            chosen = rng.integers(len(problems), size=BATCH // size)
-            rollouts = roll(policy, [problems[place] for place in chosen], size, draw)
-            weight = weights(rollouts.reward_PG, taken(known.moments, chosen))
+            rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
-                step = rate * weighted_scores(policy, rollouts, weight[name] / (BATCH // size))
+                step = rate * weighted_scores(policy, rollouts, weight[name])
                 found[name].append(value_after(policy, step, looked) - before)
         for name in names:
             gain = np.array(found[name])
@@ -414,9 +420,7 @@ def main() -> None:
         rows = measured(0.25, Scale(problems=256, within=128, score_rollouts=4, repeats=2))
         print(len(rows), all(row["measured"] > 0 for row in rows), len(one_step((4, 16), 2)))
         return
-    cells = [cell for cell in all_cells() if asked.only in cell.name]
-    if not asked.tables:
-        run_missing(cells, FOLDER, workers=asked.workers, minutes=asked.minutes)
+    run_asked(all_cells(), FOLDER, asked)
     done = ordered(pieces(FOLDER))
     if done:
         refresh("gradient-experiments.md", printed(lambda: tables(done)))

@@ -108,7 +108,7 @@ def pilot_table(done: Done) -> None:
     """SGD's learning rate."""
     lines = []
     for rollouts in BUDGETS:
-        rows = done.get(f"pilot-N{rollouts}", [])
+        rows = [*done.get(f"pilot-N{rollouts}-lower", []), *done.get(f"pilot-N{rollouts}", [])]
         lines += [[str(rollouts), f"{row['rate']:g}", f"{row['mean']:.3f}", f"{row['final']:.3f}"] for row in rows]
     print_table("Pilot: SGD at G = 8, 150 steps", ("N", "learning rate", "mean of the run", "final"), lines)
 

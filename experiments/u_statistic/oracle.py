@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_missing, say_missing
+from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
 from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
 from optimal_group_size import FOLDER as LEAVE_ONE_OUT
@@ -242,9 +242,7 @@ def main() -> None:
     if asked.quick:
         print([len(curve(baseline, 4, 0, 10, (10,))) for baseline in BASELINES], len(cost(10, 1)))
         return
-    cells = [cell for cell in all_cells() if asked.only in cell.name]
-    if not asked.tables:
-        run_missing(cells, FOLDER, workers=asked.workers, minutes=asked.minutes)
+    run_asked(all_cells(), FOLDER, asked)
     done = pieces(FOLDER)
     if done:
         refresh("gradient-experiments.md", printed(lambda: tables(done)))

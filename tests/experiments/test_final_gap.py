@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,30 +15,6 @@ FOLDER = ROOT / "experiments" / "u_statistic"
 PAGE = ROOT / "docs" / "final-gap.md"
 SCRIPTS = ("gap_law", "gap_rate", "gap_bounds", "mixture_accuracy")
 Loader = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
-    """Import a script by its name, as Python does when one starts it; nothing of it stays."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    yield importlib.import_module
-    for name in ("gap_world", *SCRIPTS):
-        sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def printed(load: Loader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Start a script with arguments and return what it prints."""
-
-    def start(name: str, *arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        capsys.readouterr()
-        load(name).main()
-        return capsys.readouterr().out
-
-    return start
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import math
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -23,33 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "predictable_grpo"
 PAGE = ROOT / "docs" / "dynamics-experiments.md"
 SCRIPTS = ("trajectories", "onset", "boundary", "group_size", "fluctuations", "inertia", "force_of_runs")
-HELPERS = ("kicks", "moments", "prompts")
 
 Loader = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
-    """Import a script by its name, as Python does when one starts it; nothing of it stays."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    yield importlib.import_module
-    for name in ("drawing", *SCRIPTS, *HELPERS):
-        sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def printed(load: Loader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Start a script with arguments and return what it prints."""
-
-    def start(name: str, *arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        capsys.readouterr()
-        load(name).main()
-        return capsys.readouterr().out
-
-    return start
 
 
 def numbers(path: Path) -> list[dict[str, Any]]:
@@ -77,7 +50,7 @@ def test_scripts_run_and_leave_nothing_in_a_quick_run(
     name: str, load: Loader, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(load("drawing"), "HERE", tmp_path)
-    monkeypatch.setattr(load("drawing"), "PICTURES", tmp_path)
+    monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
     assert "|---|" in printed(name, "--quick")
     assert list(tmp_path.iterdir()) == []
 
@@ -230,9 +203,8 @@ def test_a_whole_run_gives_the_files_that_are_kept(
     name: str, load: Loader, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """To five digits: a sum may be ordered otherwise on another machine, and a draw at the edge of an arm fall the other way."""
-    drawing = load("drawing")
-    monkeypatch.setattr(drawing, "HERE", tmp_path)
-    monkeypatch.setattr(drawing, "PICTURES", tmp_path)
+    monkeypatch.setattr(load("drawing"), "HERE", tmp_path)
+    monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
     printed(name)
     made = sorted(tmp_path.glob("*.csv"))
     assert made

@@ -142,9 +142,7 @@ def limiting_gap(
     noise_KK = basis_DK.T @ covariance @ basis_DK
     scale = step_constant**2 if factor == "corrected" else 1.0
     spread_KK = scale * noise_KK / (step_constant * np.add.outer(curvature_K, curvature_K) - 1)
-    root_K = np.sqrt(curvature_K)
-    # Lambda^(1/2) Sigma Lambda^(1/2) has the eigenvalues of Sigma^(1/2) Lambda Sigma^(1/2), and needs no root of Sigma.
-    weight_K: Float = np.linalg.eigvalsh(root_K[:, None] * spread_KK * root_K / 2)[::-1].astype(np.float64)
+    weight_K = _weights(curvature_K, spread_KK)
     total = float(np.trace(covariance))
     flat = 1 - float(np.trace(noise_KK)) / total if total > 0 else 0.0
     return LimitingGap(
@@ -181,8 +179,7 @@ def averaged_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, tolerance: 
 
     Source: Polyak and Juditsky (1992), SIAM Journal on Control and Optimization 30, 838-855.
     """
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
-    noise_KK = basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
     root_K = np.sqrt(curvature_K)
     return np.asarray(np.linalg.eigvalsh(noise_KK / np.multiply.outer(root_K, root_K) / 2)[::-1])
 
@@ -240,13 +237,10 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float,
 
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
-    noise_KK = basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
     _check_constant_step(step, curvature_K)
     keep_K = 1 - step * curvature_K
-    spread_KK = step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K))
-    root_K = np.sqrt(curvature_K)
-    return np.asarray(np.linalg.eigvalsh(root_K[:, None] * spread_KK * root_K / 2)[::-1])
+    return _weights(curvature_K, step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K)))
 
 
 def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
@@ -257,10 +251,10 @@ def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: floa
     Args:
         hessian_DD: as in `limiting_gap`.
         step: as in `stationary_gap`.
-        tolerance: as there.
+        tolerance: as in `limiting_gap`.
 
     Returns:
-        C, positive semi-definite, shape (D, D).
+        C, as `cost_of_noise` gives it for falling steps.
 
     Raises:
         InvalidArgumentError: as there.
@@ -300,8 +294,8 @@ def best_step_constant(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, toler
     """
     from scipy.optimize import brentq
 
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
-    noise_K = np.diag(basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK)
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
+    noise_K = np.diag(noise_KK)
     if not (noise_K > 0).any():
         raise InvalidArgumentError("expected noise in some direction with curvature, got none: any b will do")
 
@@ -347,6 +341,19 @@ def _covariance(covariance_DD: ArrayLike, dimensions: int) -> Float:
     if least < -1e-8 * largest:
         raise InvalidArgumentError(f"expected a covariance without negative eigenvalues, got {least:.3g}: it is no covariance")
     return (covariance + covariance.T) / 2
+
+
+def _modes(hessian_DD: ArrayLike, covariance_DD: ArrayLike, tolerance: float) -> tuple[Float, Float]:
+    """Curvatures, falling, and the covariance along their directions."""
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
+    return curvature_K, np.asarray(basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK)
+
+
+def _weights(curvature_K: Float, spread_KK: Float) -> Float:
+    """Weights of the law, falling, where the error has this covariance along the directions."""
+    root_K = np.sqrt(curvature_K)
+    # Lambda^(1/2) Sigma Lambda^(1/2) has the eigenvalues of Sigma^(1/2) Lambda Sigma^(1/2), and needs no root of Sigma.
+    return np.asarray(np.linalg.eigvalsh(root_K[:, None] * spread_KK * root_K / 2)[::-1], dtype=np.float64)
 
 
 def _check_step(step_constant: float, curvature_K: Float) -> float:

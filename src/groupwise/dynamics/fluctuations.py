@@ -105,7 +105,7 @@ def reward_band(
     """
     if group_size < 2 or prompts < 1:
         raise InvalidArgumentError(f"expected a group size of at least 2 and at least one prompt, got {group_size} and {prompts}")
-    noise = (vp + t / group_size + r / (group_size * (group_size - 1))) / prompts
+    noise = _error_of_one_group(vp, t, r, group_size) / prompts
     mode = stationary_variance(
         force, momentum, learning_rate=learning_rate, noise_variance=max(noise, 0.0), refresh_interval=refresh_interval, lag=lag
     )
@@ -184,8 +184,12 @@ def variance_ratio(vp: float, t: float, r: float, group_size: int, other: int) -
     """
     if min(group_size, other) < 2:
         raise InvalidArgumentError(f"expected group sizes of at least 2, got {min(group_size, other)}")
-    one, two = (vp + t / size + r / (size * (size - 1)) for size in (group_size, other))
-    return one / two
+    return _error_of_one_group(vp, t, r, group_size) / _error_of_one_group(vp, t, r, other)
+
+
+def _error_of_one_group(vp: float, t: float, r: float, size: float) -> float:
+    """Variance of the gradient of one prompt with G rollouts."""
+    return vp + t / size + r / (size * (size - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,7 @@ def group_size_test(
     if components is None:
         return GroupSizeTest(exponent, status)
     vp, t, r = components
-    law = vp + t / size + r / (size * (size - 1))
+    law = np.array([_error_of_one_group(vp, t, r, float(one)) for one in size])
     if not (np.isfinite(law) & (law > 0)).all():
         raise InvalidArgumentError("expected components whose error of the gradient is positive at every group size")
     expected = -float((weight * x) @ np.log(law)) / precision

@@ -84,13 +84,9 @@ def kicked_stiffness(
         InsufficientDataError: the reward does not change with the kicks: the point has no gradient, as at an unconstrained maximum.
 
     Example:
-        >>> class Parabola:
-        ...     def mean_reward(self, parameter_D):
-        ...         return float(0.5 + 0.3 * parameter_D[0])
-        ...
-        ...     def expected_step(self, parameter_D):
-        ...         return -0.7 * parameter_D
-        >>> round(kicked_stiffness(Parabola(), np.zeros(2), np.random.default_rng(1)).stiffness.value, 6)
+        >>> from types import SimpleNamespace
+        >>> world = SimpleNamespace(mean_reward=lambda p_D: float(0.5 + 0.3 * p_D[0]), expected_step=lambda p_D: -0.7 * p_D)
+        >>> round(kicked_stiffness(world, np.zeros(2), np.random.default_rng(1)).stiffness.value, 6)
         0.7
 
     Source: derived here (docs/theory/dynamics.md).
@@ -160,13 +156,9 @@ def relaxed_stiffness(
         InsufficientDataError: the reward starts at its plateau.
 
     Example:
-        >>> class Parabola:
-        ...     def mean_reward(self, parameter_D):
-        ...         return float(0.5 + 0.3 * parameter_D[0])
-        ...
-        ...     def expected_step(self, parameter_D):
-        ...         return -0.7 * parameter_D
-        >>> round(relaxed_stiffness(Parabola(), np.array([0.1]), learning_rate=0.05, plateau=0.5).stiffness.value, 6)
+        >>> from types import SimpleNamespace
+        >>> world = SimpleNamespace(mean_reward=lambda p_D: float(0.5 + 0.3 * p_D[0]), expected_step=lambda p_D: -0.7 * p_D)
+        >>> round(relaxed_stiffness(world, np.array([0.1]), learning_rate=0.05, plateau=0.5).stiffness.value, 6)
         0.7
 
     Source: derived here (docs/theory/dynamics.md).

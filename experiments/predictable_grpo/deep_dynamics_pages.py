@@ -51,10 +51,12 @@ def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.
 
 
 def spoken(value_S: Sequence[float], digits: int = 3) -> str:
-    """Mean over seeds with the standard error."""
+    """Mean over seeds with the standard error; "-" where a seed has no value, as where noise leaves nothing to explain."""
     values = np.asarray(value_S, dtype=float)
+    if not len(values) or np.isnan(values).any():
+        return "-"
     if len(values) < 2:
-        return f"{values.mean():.{digits}f}" if len(values) else "-"
+        return f"{values.mean():.{digits}f}"
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
 
 
@@ -325,7 +327,7 @@ def draw_checks(runs: Pieces) -> None:
             label = f"momentum {momentum:g}" if kind == "warm" else None
             left.plot(np.arange(1, len(mean_T) + 1), mean_T, color=colours[which], linestyle=dashes[which], label=label)
     left.set(xlabel="optimiser updates", ylabel="mean reward (mean of 25 updates)", title="η/(1 - μ) = .005")
-    left.legend()
+    left.legend(loc="lower right", bbox_to_anchor=(1, 0.1))
     for size, marker in zip(SIZES, "os^", strict=True):
         small, large = seeds(runs, size, 4), seeds(runs, size, 16)
         if len(small) < 2 or len(large) < 2:

@@ -88,6 +88,21 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
     assert 0 < min(times) < 0.3
 
 
+def test_the_list_of_commands_makes_none_of_them() -> None:
+    script = "import sys\nfrom groupwise import cli\ncli.main(['--help'])\n"
+    script += "print(list(cli.commands._made), 'groupwise.commands.train' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[] False"
+
+
+def test_every_command_is_listed_with_its_own_first_sentence() -> None:
+    """Those of other modules are listed before their modules are loaded, with a sentence that stands twice."""
+    assert list(cli.commands)[-2:] == ["evaluate", "train"]
+    for name, command in cli.commands.items():
+        assert command.name == name
+        assert command.help == cli.commands.help_of(name)
+
+
 def test_completion_is_offered() -> None:
     done = subprocess.run([sys.executable, "-m", "groupwise", "--show-completion", "bash"], capture_output=True, text=True, check=False)
     assert "complete" in done.stdout

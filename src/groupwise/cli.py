@@ -17,8 +17,7 @@ import typer
 
 from groupwise import __version__
 from groupwise.commands import arguments as given
-from groupwise.commands.evaluate import evaluate
-from groupwise.commands.train import train
+from groupwise.commands.lazily import Commands
 from groupwise.errors import GroupwiseError, GroupwiseWarning
 
 DONE, FOUND, REFUSED, INTERRUPTED, DEFECT = 0, 1, 2, 130, 70
@@ -26,9 +25,10 @@ _DEBUG = "GROUPWISE_DEBUG"
 
 # The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+commands = Commands()
 app = typer.Typer(
     name="groupwise",
+    cls=commands.group(),
     help="What a GRPO run's log says: is it still learning, where will it end, is it stable.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -51,7 +51,7 @@ def _options(
     """What a GRPO run's log says: is it still learning, where will it end, is it stable."""
 
 
-@app.command()
+@commands.command
 def report(
     runs: given.Runs,
     *,
@@ -77,7 +77,7 @@ def report(
     command.run(runs, opening, output=output, metric=metric, until=until, at=at, level=level, as_json=as_json, force=force)
 
 
-@app.command()
+@commands.command
 def watch(
     runs: given.Runs,
     *,
@@ -101,7 +101,7 @@ def watch(
     command.run(runs, opening, port=port, metric=metric, level=level)
 
 
-@app.command()
+@commands.command
 def diagnose(
     run: given.Run,
     *,
@@ -109,6 +109,7 @@ def diagnose(
     settings: given.Set = None,
     config: given.Config = None,
     column: given.Column = None,
+    evidence: given.Evidence = False,
     as_json: given.Json = False,
 ) -> int:
     """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
@@ -116,10 +117,10 @@ def diagnose(
     from groupwise.commands.options import Opening
 
     opening = Opening.parse(column=column, settings=settings, config=config)
-    return FOUND if command.run(run, opening, until=until, as_json=as_json) else DONE
+    return FOUND if command.run(run, opening, until=until, evidence=evidence, as_json=as_json) else DONE
 
 
-@app.command()
+@commands.command
 def fit(
     run: given.Run,
     *,
@@ -142,7 +143,7 @@ def fit(
     command.run(run, opening, metric=metric, law=law, until=until, level=level, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def forecast(
     run: given.Run,
     *,
@@ -163,7 +164,7 @@ def forecast(
     command.run(run, opening, metric=metric, until=until, at=at, level=level, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def backtest(
     runs: given.Runs,
     *,
@@ -184,7 +185,7 @@ def backtest(
     command.run(runs, opening, metric=metric, from_share=from_share, level=level, min_rows=min_rows, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def compare(
     runs: given.ComparedRuns,
     *,
@@ -214,7 +215,7 @@ def compare(
     command.run(runs, opening, command.Grouping(by, baseline, pair_by), asked, output=output, force=force, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def components(
     source: given.Source,
     *,
@@ -264,7 +265,7 @@ def components(
     command.run(source, opening, measurement, estimation, seed=seed, level=level, output=output, force=force, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def plan(
     source: Annotated[
         Path | None,
@@ -305,7 +306,7 @@ def plan(
     command.run(source, opening, spending, vp=vp, t=t, r=r, group_size=group_size, level=level, as_json=as_json, goal=goal)
 
 
-@app.command()
+@commands.command
 def simulate(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="bandit: one prompt and a softmax policy.", show_default=False)],
     *,
@@ -356,7 +357,7 @@ def simulate(
     command.run(world, wish, steps=steps, seed=seed, expected=expected, rollouts=rollouts, output=output, force=force, as_json=as_json)
 
 
-@app.command()
+@commands.command
 def stability(
     run: given.PerhapsRun = None,
     *,
@@ -411,8 +412,10 @@ def stability(
     command.run(run, typed, rival, others, reading, output=output, force=force, as_json=as_json)
 
 
-app.command()(evaluate)
-app.command()(train)
+commands.of(
+    "groupwise.commands.evaluate:evaluate", "Score models on benchmarks, compare two, or show what a run's training transferred to."
+)
+commands.of("groupwise.commands.train:train", "Train a small policy by GRPO on a task whose truth is known, and write the run as a record.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,11 +20,11 @@ from weakref import WeakSet
 from groupwise.errors import GroupwiseError, UnreadableRunError
 
 
-def encode_entry(entry: Mapping[str, Any]) -> bytes:
+def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
     r"""Return the line of one entry.
 
     Args:
-        entry: plain data for JSON.
+        entry: plain data for JSON, or its JSON in ASCII without line feeds.
 
     Returns:
         Checksum (8 hexadecimal digits), length of the JSON in bytes, the JSON, and a line feed.
@@ -33,7 +33,7 @@ def encode_entry(entry: Mapping[str, Any]) -> bytes:
         >>> encode_entry({"step": 1})
         b'1119ad91 10 {"step":1}\n'
     """
-    body = json.dumps(entry, separators=(",", ":")).encode()
+    body = entry if isinstance(entry, bytes) else json.dumps(entry, separators=(",", ":")).encode()
     return b"%08x %d %s\n" % (zlib.crc32(body), len(body), body)
 
 
@@ -160,11 +160,11 @@ class Journal:
             for folder in (path.parent, path.parent.parent):
                 _sync_folder(folder)
 
-    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+    def append(self, entry: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
         """Write one entry and wait until it is on the disk.
 
         Args:
-            entry: plain data for JSON.
+            entry: as `encode_entry` takes it.
             sync: whether to wait for the disk; without, the entry survives the end of the process but not that of the machine.
 
         Raises:

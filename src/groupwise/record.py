@@ -27,13 +27,14 @@ from groupwise.journal import Journal, read_journal
 from groupwise.run_config import RunConfig, Setting
 from groupwise.tables import (
     BASE_COLUMNS,
+    RolloutColumns,
     check_rollouts,
     check_steps,
     plain_number,
-    plain_rollout,
     read_parquet,
     rollouts_table,
     rows_that_stand,
+    step_entry,
     steps_table,
 )
 
@@ -327,12 +328,14 @@ class RecordWriter:
             self._journal.append({"about": about})
             self._about = about
 
-    def append(self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | None = None, *, sync: bool = True) -> None:
+    def append(
+        self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None, *, sync: bool = True
+    ) -> None:
         """Write one step and its rollouts; both are on the disk, or neither.
 
         Args:
             step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers or None.
-            rollouts: one mapping a completion, with "prompt_id" and any of the columns of `RunRecord.rollouts`.
+            rollouts: one mapping a completion, with "prompt_id" and any of the columns of `RunRecord.rollouts`; or these by column.
             sync: whether to wait for the disk; without, `sync` does it.
 
         Raises:
@@ -343,10 +346,7 @@ class RecordWriter:
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
             raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
         row = {str(key): plain_number(key, value) for key, value in step_row.items() if key != "step"} | {"step": int(step)}
-        entry: dict[str, Any] = {"row": row}
-        if rollouts is not None:
-            entry["rollouts"] = [plain_rollout(rollout) for rollout in rollouts]
-        self._journal.append(entry, sync=sync)
+        self._journal.append(step_entry(row, rollouts), sync=sync)
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""

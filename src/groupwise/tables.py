@@ -5,8 +5,11 @@ Polars frames with fixed types. It knows no settings, no meanings and no files b
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +150,86 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _NAMED:  # a float is the usual case, of which a step has thousands
             plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
     return plain
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutColumns:
+    """The rollouts of one step by column, as a trainer has them; a journal gets them as rows, without one being made for each.
+
+    Args:
+        columns: "prompt_id" -> whole numbers, "prompt" and "completion" -> texts or None, every other name -> numbers or None.
+
+    Example:
+        >>> rollouts = RolloutColumns({"prompt_id": [0, 0], "reward": [1.0, None]})
+        >>> rollouts.rows()
+        [{'prompt_id': 0, 'reward': 1.0}, {'prompt_id': 0, 'reward': None}]
+        >>> rollouts.json()
+        '[{"prompt_id":0,"reward":1.0},{"prompt_id":0,"reward":null}]'
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        """Count the rollouts."""
+        return len(self.columns["prompt_id"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one mapping a completion."""
+        return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
+
+    def json(self) -> str:
+        """Return the rows as JSON on one line, the same as of the mappings.
+
+        Raises:
+            InvalidArgumentError: a value is none that a rollout can have, or the columns are not of one length.
+        """
+        if any(len(values) != len(self) for values in self.columns.values()):
+            lengths = {name: len(values) for name, values in self.columns.items()}
+            raise InvalidArgumentError(f"expected columns of one length, got {str(lengths)[:120]}: give one value a completion")
+        first = [name for name in ("prompt_id", *TEXT_COLUMNS) if name in self.columns]
+        names = first + [name for name in self.columns if name not in _NAMED]
+        row = "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
+        return f"[{','.join(map(row.__mod__, zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)))}]"
+
+
+def _tokens(name: str, values: Sequence[Any]) -> list[str]:
+    """Return each value of a column as JSON. Most values come several times: each is written once, which is most of the work."""
+    known: dict[Any, str]
+    if name in TEXT_COLUMNS:
+        known = {text: "null" if text is None else encode_basestring_ascii(str(text)) for text in dict.fromkeys(values)}
+        return [known[text] for text in values]
+    kinds = set(map(type, values))
+    if name in WHOLE_COLUMNS and not kinds <= {int}:
+        values = [plain_rollout({"prompt_id": value})["prompt_id"] for value in values]
+    elif name not in WHOLE_COLUMNS and not kinds <= {float, type(None)}:
+        values = [plain_number(name, value) for value in values]
+    distinct = list(dict.fromkeys(values))
+    if not distinct:
+        return []
+    known = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=True))
+    return [known[value] for value in values]
+
+
+def step_entry(row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None) -> dict[str, Any] | bytes:
+    """Return one step as a journal takes it.
+
+    Args:
+        row: plain data.
+        rollouts: of the step, as rows or by column, or None.
+
+    Returns:
+        Plain data, or its JSON.
+
+    Raises:
+        InvalidArgumentError: a value is none that a rollout can have.
+
+    Example:
+        >>> step_entry({"step": 1}, RolloutColumns({"prompt_id": [0]}))
+        b'{"row":{"step":1},"rollouts":[{"prompt_id":0}]}'
+    """
+    if isinstance(rollouts, RolloutColumns):
+        return f'{{"row":{json.dumps(row, separators=(",", ":"))},"rollouts":{rollouts.json()}}}'.encode()
+    return {"row": row} if rollouts is None else {"row": row, "rollouts": [plain_rollout(rollout) for rollout in rollouts]}
 
 
 def check_steps(steps: pl.DataFrame) -> None:

@@ -226,16 +226,41 @@ def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(t
     [
         (SimpleNamespace(), "expected a trainer, got SimpleNamespace"),
         (PlayedTrainer, "expected a trainer, got the class PlayedTrainer"),
-        (SimpleNamespace(add_callback=print), "expected TRL's GRPOTrainer or RLOOTrainer, got SimpleNamespace"),
-        (
-            SimpleNamespace(add_callback=print, num_generations=8, _generate_and_score_completions=print),
-            "expected a trainer with _calculate",
-        ),
     ],
 )
-def test_what_is_no_grpo_trainer_is_refused(wrong: Any, match: str) -> None:
+def test_what_is_no_trainer_is_refused(wrong: Any, match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         GroupwiseCallback(wrong)
+
+
+@pytest.mark.parametrize(
+    ("has", "sentence"),
+    [
+        ({}, "expected TRL's GRPOTrainer or RLOOTrainer, got SimpleNamespace, which samples no groups of completions"),
+        ({"num_generations": 8, "_generate_and_score_completions": print}, "expected a trainer with _calculate_rewards, _logs"),
+    ],
+)
+def test_a_trainer_of_another_kind_trains_on_and_is_told(has: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    other = SimpleNamespace(add_callback=print, args=SimpleNamespace(output_dir=str(tmp_path)), **has)
+    said: list[str] = []
+    callback = GroupwiseCallback(other, stop_on="critical", say=said.append)
+    state, control = SimpleNamespace(global_step=0, is_world_process_zero=True), SimpleNamespace(should_training_stop=False)
+    for event in (
+        "on_init_end",
+        "on_train_begin",
+        "on_step_begin",
+        "on_pre_optimizer_step",
+        "on_step_end",
+        "on_log",
+        "on_save",
+        "on_train_end",
+    ):
+        getattr(callback, event)(other.args, state, control, logs={"loss": 1.0})
+    assert len(said) == 1
+    assert said[0].startswith(sentence)
+    assert said[0].endswith("; nothing is recorded, and training goes on")
+    assert not list(tmp_path.iterdir())
+    assert not control.should_training_stop
 
 
 @pytest.mark.parametrize(
@@ -364,7 +389,7 @@ def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
     both = joined([one, two])
     assert both.prompt_N.tolist() == [0, 0, 1, 2]
     assert both.completions == ["x", "y", "z", "w"]
-    assert [row.get("reward/a") for row in both.rollouts()] == [1.0, 2.0, None, None]
+    assert [row.get("reward/a") for row in both.rollouts().rows()] == [1.0, 2.0, None, None]
     assert both.row()["dead_group_share"] == 0.0
 
 
@@ -539,3 +564,48 @@ def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path
     for tap in (one, two):
         tap.end()
     assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
+
+
+class UnslothGRPOTrainer(PlayedTrainer):
+    """As unsloth's compiled trainers: TRL's class under another name, its generation wrapped, the logs where TRL has them."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        return {**super()._generate_and_score_completions(inputs), "num_items_in_batch": ROLLOUTS}
+
+
+class SwiftGRPOTrainer(PlayedTrainer):
+    """As ms-swift's: generation and rewards its own under TRL's names, rewards by inputs alone, and no texts or advantages in `_logs`."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._logs = {}
+        return [{"completion_ids": self._calculate_rewards([f"c{n}" for n in range(ROLLOUTS)])}]
+
+    def _calculate_rewards(self, inputs: Any) -> Any:  # type: ignore[override]
+        return self.parts_of(self.state.global_step + 1)
+
+
+@pytest.mark.parametrize("kind", [UnslothGRPOTrainer, SwiftGRPOTrainer])
+def test_subclasses_that_override_what_is_looked_at_are_recorded(kind: type[PlayedTrainer], tmp_path: Path) -> None:
+    """Their shapes are played: neither unsloth nor ms-swift is installed anywhere this runs."""
+    trainer = kind(tmp_path)
+    callback = attached(trainer)
+    trainer.train(3)
+    record = RunRecord.load(tmp_path / "groupwise")
+    assert record.steps["step"].to_list() == [1, 2, 3]
+    assert record.rollouts is not None
+    for step in (1, 2, 3):
+        ours = record.rollouts.filter(record.rollouts["step"] == step)
+        assert ours["reward/right"].to_list()[1:] == trainer.parts_of(step)[1:, 0].tolist()
+        assert ours["prompt_id"].to_list() == [n // SIZE for n in range(ROLLOUTS)]
+    assert ("completion" in record.rollouts.columns) == (kind is UnslothGRPOTrainer)
+    assert not [sentence for sentence in callback.notices if "failed" in sentence]
+
+
+def test_a_subclass_without_the_methods_that_are_looked_at_is_told_with_its_name(tmp_path: Path) -> None:
+    class OtherGRPOTrainer(PlayedTrainer):
+        _calculate_rewards = property(lambda self: self.gone)
+
+    callback = GroupwiseCallback(OtherGRPOTrainer(tmp_path), say=lambda _: None)
+    callback.on_train_begin(None, SimpleNamespace(global_step=0), None)
+    assert callback.notices[0].startswith("expected a trainer with _calculate_rewards, got OtherGRPOTrainer")
+    assert callback.recorder is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import signal
@@ -14,11 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.recorder import Recorder
 from groupwise.record import Meaning, RecordWriter, RunRecord
+from groupwise.tables import RolloutColumns, step_entry
 
 GROUPS, SIZE = 4, 8
 
@@ -121,6 +124,46 @@ def with_steps(folder: Path, steps: int, *, after: int = 0, said: list[str] | No
     for number in range(after + 1, steps + 1):
         recorder.append(*step_of(number))
     recorder.close()
+
+
+ODD = ["plain", "", None, 'quote " back \\ line \n\u2028 \ud83d %s %(x)s', "é" * 3]
+
+
+def test_a_step_by_column_is_byte_for_byte_the_step_by_rows() -> None:
+    columns: dict[str, Any] = {
+        "prompt_id": [3, 3, 0, -1, 7],
+        "completion": ODD,
+        "prompt": ["p", "p", None, "q", "p"],
+        "reward": [0.1, 1.0, None, 0.1, 1e-300],
+        'reward/100 % "right"': [math.nan, math.inf, -math.inf, 5e22, 0.0],
+        "length": [1, 2.0, np.float32(0.1), np.int64(7), None],
+    }
+    by_column = RolloutColumns(columns)
+    entry = step_entry({"step": 1, "reward": None}, by_column)
+    assert isinstance(entry, bytes)
+    assert entry == json.dumps(step_entry({"step": 1, "reward": None}, by_column.rows()), separators=(",", ":")).encode()
+    assert RolloutColumns({"prompt_id": [], "reward": []}).json() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"prompt_id": [0, 1], "reward": [1.0]}, "columns of one length"),
+        ({"prompt_id": [0.5], "reward": [1.0]}, "a whole number for prompt_id"),
+        ({"prompt_id": [True]}, "a whole number for prompt_id"),
+        ({"prompt_id": [0], "reward": ["much"]}, "a number or None for 'reward'"),
+    ],
+)
+def test_a_step_by_column_that_cannot_be_recorded_is_said(columns: dict[str, Any], said: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=told.append)
+    recorder.open()
+    recorder.append({"step": 1}, RolloutColumns(columns))
+    recorder.append(*step_of(1))
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 1)
+    assert len(told) == 1
+    assert said in told[0]
 
 
 def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:

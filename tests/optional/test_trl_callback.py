@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError
 from groupwise.integrations.probe import ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
@@ -269,11 +269,27 @@ def test_training_stops_where_a_critical_finding_asks_for_it(tmp_path: Path) -> 
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == 4
 
 
-def test_a_trainer_of_another_kind_is_refused() -> None:
+def test_a_trainer_of_another_kind_trains_on_and_is_told(tmp_path: Path) -> None:
     transformers = importlib.import_module("transformers")
-    other = transformers.Trainer(model=torch.nn.Linear(1, 1), args=transformers.TrainingArguments(report_to="none", use_cpu=True))
-    with pytest.raises(InvalidArgumentError, match="expected TRL's GRPOTrainer or RLOOTrainer, got Trainer"):
-        GroupwiseCallback(other)
+
+    class Line(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(1, 1)
+
+        def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+            return {"loss": ((self.line(x) - labels) ** 2).mean()}
+
+    rows = [{"x": torch.ones(1), "labels": torch.zeros(1)}] * 4
+    args = transformers.TrainingArguments(output_dir=str(tmp_path), max_steps=3, report_to="none", use_cpu=True, save_strategy="no")
+    other = transformers.Trainer(model=Line(), args=args, train_dataset=rows)
+    callback = GroupwiseCallback(other)
+    other.add_callback(callback)
+    other.train()
+    assert other.state.global_step == 3
+    assert callback.notices[0].startswith("expected TRL's GRPOTrainer or RLOOTrainer, got Trainer, which samples no groups")
+    assert len(callback.notices) == 1
+    assert not (tmp_path / "groupwise").exists()
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ python -m pytest tests/optional/test_worked_examples.py -m slow -s
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -101,6 +102,8 @@ def test_our_trainer_with_the_controller(tmp_path: Path, environment: dict[str, 
         )
         assert said.returncode == 0, said.stderr
     size = open_run(tmp_path / "sums_ours").steps["group_size"].to_list()
-    assert len(size) == 60
-    assert size[0] == 32
-    assert size[-1] < 32
+    looks = json.loads((tmp_path / "sums_ours" / "group-size-decisions.json").read_text())
+    assert [look["step"] for look in looks] == [0, 20, 40]
+    assert looks[0]["present"] == 32  # the first look comes before the first update, so no row of the record has 32
+    assert looks[0]["group_size"] < 32
+    assert size == [look["group_size"] for look in looks for _ in range(20)]

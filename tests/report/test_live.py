@@ -433,6 +433,7 @@ def test_the_page_holds_no_markup_of_a_log_and_asks_only_this_server(client: Any
     assert not re.findall(
         r"https?://", page + client.get("/live.js").text + client.get("/live_chart.js").text.replace("http://www.w3.org/2000/svg", "")
     )
+    assert "\nconst format = " in client.get("/live_chart.js").text  # what it shares with the page of a report
     for script in ("/live.js", "/live_chart.js"):
         assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", client.get(script).text)
 

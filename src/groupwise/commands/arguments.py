@@ -30,6 +30,9 @@ Until = Annotated[float | None, typer.Option("--until", metavar="STEP", help="Us
 At = Annotated[
     str | None, typer.Option("--at", metavar="S1,S2", help="Steps to forecast; a few beyond the last where not given.", show_default=False)
 ]
+Evidence = Annotated[
+    bool, typer.Option("--evidence", help="Also, in JSON too, the numbers beside the checks, and what to log for those not measured.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 FitLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the intervals, between 0 and 1.")]
 BandLevel = Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the bands, between 0 and 1.")]

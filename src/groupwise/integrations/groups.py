@@ -5,16 +5,19 @@ The columns are ours and keep one meaning whatever the trainer logs under its ow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.record import Meaning
-from groupwise.tables import BASE_COLUMNS
+from groupwise.tables import BASE_COLUMNS, RolloutColumns
 
+Whole = NDArray[np.int64]
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"),
     Meaning("prompts", "", "prompts of this step"),
@@ -78,7 +81,7 @@ class Generation:
     """
 
     reward_N: Float
-    prompt_N: np.ndarray[Any, np.dtype[np.int64]]
+    prompt_N: Whole
     part_N: Mapping[str, Float] = field(default_factory=dict)
     advantage_N: Float | None = None
     length_N: Float | None = None
@@ -86,24 +89,32 @@ class Generation:
     completions: Sequence[str] | None = None
 
     def row(self) -> dict[str, float | None]:
-        """Return what the rollouts of a step tell."""
-        found = np.isfinite(self.reward_N)
-        _, size_P = np.unique(self.prompt_N, return_counts=True)
+        """Return what the rollouts of a step tell.
+
+        In plain Python: between two steps a model has taken the processor's caches, and a dozen small array functions take longer to
+        come back than these loops run.
+        """
+        groups: dict[int, list[float]] = {}
+        for prompt, reward in zip(self.prompt_N.tolist(), self.reward_N.tolist(), strict=True):
+            groups.setdefault(prompt, []).append(reward)
+        sizes = sorted(map(len, groups.values()))
+        found = [[reward for reward in group if math.isfinite(reward)] for group in groups.values()]
+        count = sum(map(len, found))
         row: dict[str, float | None] = {
-            "reward": float(self.reward_N[found].mean()) if found.any() else None,
-            "group_size": float(np.median(size_P)) if len(size_P) else None,
-            "prompts": float(len(size_P)),
+            "reward": sum(map(sum, found)) / count if count else None,
+            "group_size": (sizes[len(sizes) // 2] + sizes[(len(sizes) - 1) // 2]) / 2 if sizes else None,
+            "prompts": float(len(sizes)),
             **{f"rewards/{name}/mean": _mean(value_N) for name, value_N in self.part_N.items()},
         }
-        row |= _spread(self.reward_N[found], self.prompt_N[found])
-        if not found.all():
-            row["missing_share"] = float(1 - found.mean())
+        row |= _spread([group for group in found if len(group) > 1])
+        if count < len(self.reward_N):
+            row["missing_share"] = 1 - count / len(self.reward_N)
         if self.length_N is not None:
             row["completions/mean_length"] = _mean(self.length_N)
         return row
 
-    def rollouts(self) -> list[dict[str, Any]]:
-        """Return a row a completion, as `RecordWriter.append` takes it."""
+    def rollouts(self) -> RolloutColumns:
+        """Return the completions, as `RecordWriter.append` takes them."""
         columns: dict[str, Sequence[Any]] = {"prompt_id": self.prompt_N.tolist()}
         if self.prompts is not None:
             columns["prompt"] = self.prompts
@@ -114,9 +125,7 @@ class Generation:
             numbers["advantage"] = self.advantage_N
         if self.length_N is not None:
             numbers["length"] = self.length_N
-        columns |= {name: _plain(value_N) for name, value_N in numbers.items()}
-        names = list(columns)
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return RolloutColumns(columns | {name: _plain(value_N) for name, value_N in numbers.items()})
 
 
 def joined(generations: Sequence[Generation]) -> Generation:
@@ -157,29 +166,25 @@ def text_of(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _spread(reward_N: Float, prompt_N: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, float | None]:
+def _spread(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
     """Return the spread within groups of at least two, and the share of groups without any."""
-    order = np.argsort(prompt_N, kind="stable")
-    _, start_P, size_P = np.unique(prompt_N[order], return_index=True, return_counts=True)
-    if not len(start_P) or not (size_P > 1).any():
+    if not groups:
         return {}
-    value_N = reward_N[order]
-    mean_P = np.add.reduceat(value_N, start_P) / size_P
-    square_P = np.add.reduceat((value_N - np.repeat(mean_P, size_P)) ** 2, start_P)
-    several = size_P > 1
-    high_P, low_P = np.maximum.reduceat(value_N, start_P), np.minimum.reduceat(value_N, start_P)
-    return {
-        "reward_std_within_group": float(np.sqrt(square_P[several] / (size_P[several] - 1)).mean()),
-        "dead_group_share": float((high_P == low_P)[several].mean()),
-    }
+    total = 0.0
+    for group in groups:
+        middle = sum(group) / len(group)
+        total += math.sqrt(sum((reward - middle) ** 2 for reward in group) / (len(group) - 1))
+    dead = sum(max(group) == min(group) for group in groups)
+    return {"reward_std_within_group": total / len(groups), "dead_group_share": dead / len(groups)}
 
 
 def _mean(value_N: Float) -> float | None:
     """Return the mean of what is there."""
-    found = value_N[np.isfinite(value_N)]
-    return float(found.mean()) if len(found) else None
+    found = [value for value in value_N.tolist() if math.isfinite(value)]
+    return sum(found) / len(found) if found else None
 
 
 def _plain(value_N: Float) -> list[float | None]:
     """Return numbers, None for NaN."""
-    return [None if value != value else value for value in value_N.tolist()]
+    values: list[float | None] = value_N.tolist()
+    return values if not np.isnan(value_N).any() else [None if value != value else value for value in values]

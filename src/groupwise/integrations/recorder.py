@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.journal import Journal
 from groupwise.record import Meaning, RecordWriter, RunConfig, RunRecord, is_record, rollouts_table, rows_that_stand, steps_table
-from groupwise.tables import BASE_COLUMNS, plain_number
+from groupwise.tables import BASE_COLUMNS, RolloutColumns, plain_number
 
 FOLDER = "groupwise"
 _JOURNAL = "journal.jsonl"
@@ -31,7 +31,7 @@ _MOST_SIBLINGS = 20
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
-Rollouts = Sequence[Mapping[str, Any]]
+Rollouts = Sequence[Mapping[str, Any]] | RolloutColumns
 
 
 def to_terminal(sentence: str) -> None:
@@ -152,7 +152,7 @@ class Recorder:
 
         Args:
             row: as `RecordWriter.append` takes it.
-            rollouts: one mapping a completion.
+            rollouts: one mapping a completion, or these by column.
         """
         try:
             if isinstance(row.get("step"), bool) or not isinstance(row.get("step"), int):
@@ -205,7 +205,7 @@ class Recorder:
             self._failing = False
             self._say(f"the record in {self.folder} can be written again: the steps that waited are in it")
         if self._syncer is not None:
-            self._syncer.wake.set()
+            self._syncer.due = True
             if self._syncer.problem:
                 self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
                 self._syncer.problem = ""
@@ -277,7 +277,7 @@ class Recorder:
             tokens=base["tokens"],
             seconds=base["seconds"],
         )
-        rollouts = rollouts_table([{"step": number, **one} for number, some in self._recent for one in some])
+        rollouts = rollouts_table([{"step": number, **one} for number, some in self._recent for one in _rows_of(some)])
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
         return RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes))
 
@@ -347,20 +347,18 @@ class _Syncer(threading.Thread):
 
     def __init__(self, writer: RecordWriter) -> None:
         super().__init__(name="groupwise-sync", daemon=True)
-        self.wake, self._ended, self.problem, self._writer = threading.Event(), threading.Event(), "", writer
+        self.due, self._ended, self.problem, self._writer = False, threading.Event(), "", writer
 
     def run(self) -> None:
-        """Sync after appends, at most once a second."""
-        while not self._ended.is_set():
-            self.wake.wait()
-            self.wake.clear()
-            self._sync()
-            self._ended.wait(1.0)
+        """Look once a second whether anything was appended, and sync it: to be woken by each append would cost the training more."""
+        while not self._ended.wait(1.0):
+            if self.due:
+                self.due = False
+                self._sync()
 
     def finish(self) -> None:
         """Sync a last time and end."""
         self._ended.set()
-        self.wake.set()
         self.join()
         self._sync()
 
@@ -377,3 +375,8 @@ class _Syncer(threading.Thread):
 def _steps(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
     """Return the steps of rows."""
     return np.array([int(row["step"]) for row in rows], dtype=np.int64)
+
+
+def _rows_of(rollouts: Rollouts) -> Sequence[Mapping[str, Any]]:
+    """Return one mapping a completion."""
+    return rollouts.rows() if isinstance(rollouts, RolloutColumns) else rollouts

@@ -21,7 +21,7 @@ from groupwise.estimators.component_results import Components
 from groupwise.integrations.alerts import SEVERITIES, Alerts, Checks, Severity, found_by, severity, standard_checks
 from groupwise.integrations.groups import Generation, apart, joined
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched
-from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Say, guarded, opened, reason_of, to_terminal
+from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
     StepMetrics,
@@ -32,6 +32,7 @@ from groupwise.integrations.trl_trainer import (
     meanings,
     processes,
     sketch_trouble,
+    unfit,
     updates_a_generation,
 )
 
@@ -53,7 +54,8 @@ class GroupwiseCallback:
         say: what to do with a sentence.
 
     Raises:
-        InvalidArgumentError: a trainer of another kind, or an argument outside its domain.
+        InvalidArgumentError: no trainer at all, or an argument outside its domain. Of a trainer of another kind the callback says so when
+            training begins, and records nothing.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class GroupwiseCallback:
         if checks is not None and checks != "standard" and not callable(checks):
             raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
         self.stop_on = None if stop_on is None else severity(stop_on)
-        self.trainer, self.folder = trainer, Path(record) if record is not None else Path(trainer.args.output_dir) / FOLDER
+        self.trainer, self._unfit = trainer, unfit(trainer)
+        home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
+        self.folder = Path(record) if record is not None else Path(home) / FOLDER
         self.sketch_every, self.probe = sketch_every, Probe(sketch or ProbeSettings())
         self.recorder: Recorder | None = None
         self.record_seconds = self.probe_seconds = self.check_seconds = 0.0
@@ -87,8 +91,8 @@ class GroupwiseCallback:
         self._alerts, self._wants_checks = Alerts(self._say), checks is not None  # the latter is the same on every process
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._generations: list[Generation] = []
-        self._held: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
-        self._last: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
+        self._held: tuple[dict[str, Any], Rollouts | None] | None = None
+        self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._active, self._main = False, True
         self._started = self._first_seconds = 0.0
         self._sampled_at = self._steps_seen = 0
@@ -160,6 +164,9 @@ class GroupwiseCallback:
         if others and others[0] is not self:
             same = "was made for another trainer" if self not in others else "is the second of this trainer"
             self._say(f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer that it is added to")
+            return
+        if self._unfit:
+            self._say(f"{self._unfit}; nothing is recorded, and training goes on")
             return
         with self._safely():
             self._let_go()  # of a training that raised: its record is still open, and this is its only writer
@@ -378,7 +385,7 @@ class GroupwiseCallback:
             )
         return row_n + offset, score, float(tokens_n.sum()), float(len(tokens_n))
 
-    def _made(self, state: Any) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    def _made(self, state: Any) -> tuple[dict[str, Any], Rollouts | None]:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []

@@ -28,7 +28,7 @@ EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_st
 
 
 def check_trainer(trainer: Any) -> None:
-    """Refuse what is not a GRPO or RLOO trainer of TRL, or one whose insides are others than those that are read.
+    """Refuse what is no trainer at all.
 
     Raises:
         InvalidArgumentError: it is not.
@@ -37,17 +37,22 @@ def check_trainer(trainer: Any) -> None:
         raise InvalidArgumentError(
             f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then trainer.add_callback(GroupwiseCallback(trainer))"
         )
+
+
+def unfit(trainer: Any) -> str:
+    """Say why nothing of a trainer can be recorded: no GRPO or RLOO trainer of TRL, or other insides; "" where it can."""
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
     if "num_generations" in missing or GENERATE in missing:
-        raise InvalidArgumentError(
+        return (
             f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no groups of completions: "
             "attach the callback to one that does (of AsyncGRPOTrainer read the log: groupwise report)"
         )
     if missing:
-        raise InvalidArgumentError(
+        return (
             f"expected a trainer with {', '.join(missing)}, got {_kind(trainer)} of TRL {version('trl')}: "
             "use TRL 0.28 or newer, or read the log afterwards (groupwise report)"
         )
+    return ""
 
 
 def _kind(trainer: Any) -> str:
@@ -210,7 +215,9 @@ def _latest(values: Any, count: int) -> Float | None:
 
 def _texts(values: Any, count: int) -> list[str] | None:
     """Return the last `count` texts of a log, or None where it is shorter."""
-    return None if values is None or len(values) < count else [text_of(value) for value in list(values)[-count:]]
+    if values is None or len(values) < count:
+        return None
+    return [value if type(value) is str else text_of(value) for value in list(values)[-count:]]
 
 
 class StepMetrics:

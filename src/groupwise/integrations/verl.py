@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.integrations.groups import MEANINGS, Generation, apart, joined
-from groupwise.integrations.recorder import FOLDER, Recorder, Say, guarded, opened, reason_of, to_terminal
+from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.semantics import meanings_of
 from groupwise.record import Meaning, RunConfig
@@ -57,7 +57,7 @@ class Tap:
         self._say, self._config, self._name = guarded(say), RunConfig(), ""
         self._folder: Path | None = None
         self._generations: list[Generation] = []
-        self._last: tuple[dict[str, Any], list[dict[str, Any]] | None] | None = None
+        self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
         self._broken = self._told = self._took_any = False
         self._failures, self._said = 0, set[str]()  # failures since the last step that was recorded
@@ -118,7 +118,7 @@ class Tap:
         if generation is None and self._last is None and rows and rows[-1]["step"] >= step:
             return  # the validation before a resumed run: its step is recorded, with rollouts that a new row would drop
         row: dict[str, Any] = {"step": step}
-        rollouts = generation.rollouts() if generation is not None else None
+        rollouts: Rollouts | None = generation.rollouts() if generation is not None else None
         if self._last is not None and self._last[0]["step"] == step:  # a second call for one step adds to the first
             row, rollouts = dict(self._last[0]), rollouts if rollouts is not None else self._last[1]
         before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})

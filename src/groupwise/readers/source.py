@@ -181,6 +181,12 @@ class JsonReader:
             ValueError: it is not JSON, or nested too deeply.
         """
         try:
+            before = self.duplicates
+            if text[:1] == "{":  # nothing to step over, as mostly
+                value, end = self.raw_decode(text, 0)
+                if end == len(text):
+                    return value
+                self.duplicates = before
             return self._decoder.decode(text)
         except RecursionError:
             raise ValueError("nested too deeply") from None

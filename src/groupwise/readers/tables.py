@@ -6,17 +6,20 @@ The columns' meaning is judged by their names; a framework's own log has its own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.feeds import Origin, encoding_notes, read_fed
-from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
 from groupwise.record import RunRecord
 from groupwise.run_config import RunConfig
@@ -24,6 +27,7 @@ from groupwise.tables import read_parquet
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _WRAPPED = {"step", "data"}
+_BLOCK, _FEW = 20_000, 64
 _STATE_KEYS = ("log_history", "global_step", "max_steps")
 
 
@@ -69,6 +73,7 @@ class JsonlFeed:
         """Start with no rows."""
         self._store, self._reader = RowStore(), JsonReader()
         self._damaged = self._skipped = 0
+        self._plain = True  # until a block of lines holds anything but numbers
 
     @property
     def count(self) -> int:
@@ -77,24 +82,38 @@ class JsonlFeed:
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        loads = self._reader.loads
-        for line in lines:
-            text = line.strip().lstrip("\ufeff")
-            if not text:
-                continue
-            try:
-                row = loads(text)
-            except ValueError:
-                self._damaged += 1
-                continue
-            if not isinstance(row, dict):
-                self._damaged += 1
-            elif not keep_row(row):
-                self._skipped += 1
-            elif set(row) == _WRAPPED and isinstance(row["data"], dict):
-                self._store.add(row["data"] | {"step": row["step"]})
-            else:
-                self._store.add(row)
+        rest = iter(lines)
+        while block := list(islice(rest, _BLOCK)):
+            if self._plain and len(block) >= _FEW:
+                self._plain = self._take_numbers(block)
+                if self._plain:
+                    continue
+            for line in block:
+                self._take_line(line)
+
+    def _take_numbers(self, block: Sequence[str]) -> bool:
+        """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
+        found = numbers_of(block)
+        if found is None or "train_runtime" in found or len(set(map(clean_key, found))) < len(found):
+            return False
+        self._store.add_columns(found, len(block))
+        return True
+
+    def _take_line(self, line: str) -> None:
+        """Take one line."""
+        text = line.strip().lstrip("\ufeff")
+        if not text:
+            return
+        try:
+            row = self._reader.loads(text)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            self._damaged += 1
+        elif not keep_row(row):
+            self._skipped += 1
+        else:
+            self._store.add(_unwrapped(row))
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -112,6 +131,42 @@ class JsonlFeed:
                 f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
             )
         return assemble(Log(self._store, origin.path, "jsonl", origin.size, request.config, tuple(notes)), request)
+
+
+def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
+    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each.
+
+    Args:
+        lines: of a log.
+
+    Returns:
+        Key -> numbers, or None for lines of any other shape.
+
+    Example:
+        >>> numbers_of(['{"step":1,"a":0.5}\n', '{"step":2,"a":1e-3}\n'])
+        {'step': array([1., 2.]), 'a': array([0.5  , 0.001])}
+        >>> numbers_of(['{"step":1}\n', '{"step":"two"}\n'])
+    """
+    text = "".join(lines)
+    try:
+        table = pl.read_ndjson(text.encode(), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError):
+        return None
+    # A key that is missing leaves a null, and one that stands twice a colon too many: without either, every row has every key once.
+    once = len(table) == len(lines) and text.count('":') == len(table) * table.width
+    if not once or any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
+        return None
+    return {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
+
+
+def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
+    """Return a row without the one key that holds its numbers."""
+    if set(row) == _WRAPPED and isinstance(row["data"], dict):
+        return row["data"] | {"step": row["step"]}
+    inner = row.get("metrics")
+    if not isinstance(inner, dict) or inner.keys() & row.keys():
+        return row
+    return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
 def keep_row(row: Mapping[str, Any]) -> bool:

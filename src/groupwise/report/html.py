@@ -70,7 +70,7 @@ def document(title: str, body: Markup, results: Mapping[str, Any], *, sheet: Sty
         HTML that needs nothing but itself.
     """
     css = _file("page.css") + sheet.css()
-    script = _file("page.js")
+    script = _file("reading.js") + _file("page.js")
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',

@@ -41,6 +41,7 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
+_BEFORE = {"live.css": "page.css", "live_chart.js": "reading.js"}  # what is shared with a report stands before
 _META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
@@ -138,7 +139,7 @@ def application(hub: Hub) -> Application:
     async def file(request: Request) -> Response:
         name = request.url.path.removeprefix("/")
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response(_file("page.css") + _file(name) if name == "live.css" else _file(name), media_type=kind)
+        return Response(_file(_BEFORE[name]) + _file(name) if name in _BEFORE else _file(name), media_type=kind)
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:

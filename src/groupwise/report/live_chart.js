@@ -1,11 +1,12 @@
 // One chart of the live page: drawn from numbers, redrawn when they change, read with the pointer or the arrow keys.
-// Every text goes in as text; nothing is parsed as markup.
+// Every text goes in as text; nothing is parsed as markup. reading.js stands before it.
 const SVG = "http://www.w3.org/2000/svg";
 const MANY = 150;
 const SMOOTH = new Set(["law", "rival", "second_rival", "forecast", "run"]);
 const QUIET = new Set(["plateau", "limit"]);
 let clips = 0;
 
+export { format };
 export const el = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) if (value !== "" && value !== null && value !== undefined) node.setAttribute(key, value);
@@ -19,13 +20,6 @@ const draw = (name, attributes, text) => {
   return node;
 };
 
-export const format = (value) => {
-  if (value === null || value === undefined) return "–";
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e15)) return value.toExponential(2).replaceAll("-", "−");
-  const digits = size >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size || 1)));
-  return value.toLocaleString("en", { maximumFractionDigits: Math.min(digits, 8) }).replace("-", "−");
-};
 const tick = (value, spacing) => {
   const size = Math.abs(value);
   if (size >= 1e6) return `${format(value / 1e6)}M`;
@@ -41,22 +35,6 @@ export const ticks = (low, high, most, whole) => {
   const found = [];
   for (let i = Math.ceil(low / spacing - 1e-9); i * spacing <= high + spacing * 1e-9 && found.length < 50; i += 1) found.push(i * spacing);
   return [found, spacing];
-};
-
-const nearest = (xs, x) => {
-  let low = 0, high = xs.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (xs[middle] < x) low = middle; else high = middle;
-  }
-  return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
-};
-const between = (line, name, x) => {
-  const xs = line.x, ys = line[name];
-  let i = nearest(xs, x);
-  if (xs[i] > x && i > 0) i -= 1;
-  if (i >= xs.length - 1 || ys[i] === null || ys[i + 1] === null || xs[i] > x) return ys[i];
-  return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i]);
 };
 
 const visible = new IntersectionObserver((entries) => {

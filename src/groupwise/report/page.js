@@ -1,29 +1,7 @@
-// Values under the pointer. Reads the results embedded in the page; requests nothing.
-"use strict";
+// Values under the pointer. Reads the results embedded in the page; requests nothing. reading.js stands before it.
 (() => {
+  "use strict";
   const results = JSON.parse(document.getElementById("groupwise-results").textContent);
-  const format = (value) => {
-    if (value === null || value === undefined) return "–";
-    const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-4 || size >= 1e15)) return value.toExponential(2).replace("-", "−");
-    const digits = size >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size || 1)));
-    return value.toLocaleString("en", { maximumFractionDigits: Math.min(digits, 8) }).replace("-", "−");
-  };
-  const nearest = (xs, x) => {
-    let low = 0, high = xs.length - 1;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (xs[middle] < x) low = middle; else high = middle;
-    }
-    return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
-  };
-  const between = (line, name, x) => {
-    const xs = line.x, ys = line[name];
-    let i = nearest(xs, x);
-    if (xs[i] > x && i > 0) i -= 1;
-    if (i >= xs.length - 1 || ys[i] === null || ys[i + 1] === null || xs[i] > x) return ys[i];
-    return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i]);
-  };
   const smooth = new Set(["law", "rival", "second_rival", "forecast"]);
   const quiet = new Set(["plateau", "limit", "unstable", "unsafe"]);
 

@@ -157,3 +157,16 @@ def test_real_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     one = answer(capsys, f"{SWEEP / 'rho0.10_seed42.log'} {SWEEP / 'rho0.10_seed43.log'}")["comparisons"][0]
     assert one["contrasts"][0]["status"] == "seed_noise_unknown"
     assert one["contrasts"][0]["largest_seed_deviation"] < 0.3
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "same values in every row" in refused(capsys, "lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv lr2_seed2.csv")
+
+
+@pytest.mark.usefixtures("home")
+def test_groups_of_a_setting_are_not_said_to_be_ungrouped(capsys: pytest.CaptureFixture[str]) -> None:
+    one_each = "lr1_seed1.csv lr2_seed1.csv lr3_seed1.csv"
+    hint = "Every run was taken as a setting of its own; runs of one setting are put together with vs or --by."
+    assert hint in answer(capsys, one_each)["notes"]
+    assert hint not in answer(capsys, f"{one_each} --by lr")["notes"]

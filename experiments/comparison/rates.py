@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,16 +142,20 @@ def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: i
     }
 
 
-def show(rows: list[dict[str, Any]], path: Path | None) -> None:
-    """Print a table and write it."""
-    print("| " + " | ".join(rows[0]) + " |")
-    for row in rows:
-        print("| " + " | ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()) + " |", flush=True)
-    if path is not None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+def show(rows: Iterable[dict[str, Any]], path: Path) -> None:
+    """Print a table and write it, row by row as they come."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = None
+        for row in rows:
+            if writer is None:
+                writer = csv.DictWriter(file, list(row), lineterminator="\n")
+                writer.writeheader()
+                print("| " + " | ".join(row) + " |")
+            print(
+                "| " + " | ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()) + " |", flush=True
+            )
+            writer.writerow(row)
+            file.flush()
 
 
 def main() -> None:
@@ -161,9 +166,9 @@ def main() -> None:
     given = parser.parse_args()
     here = Path(__file__).parent
     if given.groups:
-        show([group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)], here / "groups.csv")
+        show((group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)), here / "groups.csv")
     if given.pairs:
-        show([pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)], here / "pairs.csv")
+        show((pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)), here / "pairs.csv")
 
 
 if __name__ == "__main__":

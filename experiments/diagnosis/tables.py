@@ -55,6 +55,17 @@ def draw() -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
+def peers(found: list[dict[str, str]]) -> list[str]:
+    """A table with a column a tool: critical and any alarms, per cent of the runs."""
+    tools = list(dict.fromkeys(row["tool"] for row in found))
+    lines = [f"| kind | runs | {' | '.join(tools)} |", "|---" * (2 + len(tools)) + "|"]
+    for kind in dict.fromkeys(row["kind"] for row in found):
+        cells = {row["tool"]: f"{100 * float(row['critical']):.3g} / {100 * float(row['any']):.3g}" for row in found if row["kind"] == kind}
+        runs = next(row["runs"] for row in found if row["kind"] == kind)
+        lines.append(f"| {kind.replace('_', ' ')} | {runs} | {' | '.join(cells[tool] for tool in tools)} |")
+    return lines
+
+
 def main() -> None:
     """Draw, and print the tables."""
     draw()
@@ -82,11 +93,8 @@ def main() -> None:
     print("\n| kind | runs | looks | ever critical | ever warned |\n|---|---|---|---|---|")
     for row in rows("prefixes.csv"):
         print(f"| {row['kind']} | {row['runs']} | {row['looks']} | {row['ever_critical']} | {row['ever_warned']} |")
-    print("\n| kind | tool | critical | any |\n|---|---|---|---|")
-    for row in rows("peers.csv"):
-        print(
-            f"| {row['kind'].replace('_', ' ')} | {row['tool']} | {100 * float(row['critical']):.0f} % | {100 * float(row['any']):.0f} % |"
-        )
+    for name in ("peers.csv", "peers_real.csv"):
+        print("\n" + "\n".join(peers(rows(name))))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from deep_pieces import Pieces
 from deep_threshold import kicked_edge, located_edge, spectra
-from deep_world import Deep, Linear, Setting, deep_world, linear, pull, symmetric, trained
+from deep_world import Deep, Linear, Setting, deep_world, linear, pull, sampled_step, symmetric, trained
 from drawing import options, print_table
 
 from groupwise.dynamics.stability import threshold
-from groupwise.trainer.exact import ExactWorld
 from groupwise.trainer.measure import leading_modes
 
 FACTORS = Pieces("deep_factors.csv", ("factor",))
@@ -33,20 +32,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "KL in the loss, clipped ratio": {"kl_in": "loss", "ratio": "clipped"},
 }
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-GROUP = 8
-
-
-def sampled_step(world: ExactWorld, now_D: torch.Tensor, old_PO: torch.Tensor | None, rng: np.random.Generator) -> tuple[Any, Any]:
-    """The leave-one-out gradient of groups of 8 of every problem, and the present policy's log-probabilities."""
-    parameter_D = now_D.clone().requires_grad_()
-    now_PO = world.log_probabilities(parameter_D)
-    sampled_PO = now_PO.detach() if old_PO is None else old_PO
-    share = sampled_PO.exp().numpy()
-    count_PO = torch.as_tensor(rng.multinomial(GROUP, share / share.sum(1, keepdims=True)), dtype=torch.float64)
-    earned = world.reward_PO - world.loss.kl_weight * (sampled_PO - world.reference_PO)
-    centred = (earned - (count_PO * earned).sum(1, keepdim=True) / GROUP) * GROUP / (GROUP - 1)
-    (step_D,) = torch.autograd.grad((count_PO / GROUP * centred * now_PO).sum(1).mean(), parameter_D)
-    return step_D, now_PO.detach()
 
 
 def edges(deep: Deep, basis: np.ndarray, kl_in: str) -> None:

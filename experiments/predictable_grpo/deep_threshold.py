@@ -8,13 +8,28 @@ tries everything.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from deep_pieces import Pieces
-from deep_world import Deep, Linear, Setting, cached, crossing, deep_world, growth, linear, pull, symmetric, trained
+from deep_world import (
+    GROUP,
+    Deep,
+    Linear,
+    Setting,
+    bracketed,
+    cached,
+    crossing,
+    deep_world,
+    growth,
+    linear,
+    pull,
+    sampled_step,
+    symmetric,
+    trained,
+)
 from drawing import BLACK, LAG_STYLE, options, print_table, pyplot, save
 
 from groupwise.dynamics.stability import oscillation_onset, rule_threshold, threshold
@@ -24,6 +39,7 @@ from groupwise.trainer.measure import leading_modes
 
 SPECTRUM = Pieces("deep_spectrum.csv", ("kl_in", "part", "rank"))
 EDGES = Pieces("deep_edges.csv", ("kl_in", "lag", "momentum", "interval"))
+LINEAR = Pieces("deep_edges_linear.csv", ("kl_in", "lag", "momentum", "interval"))
 RUNS = Pieces("deep_runs.csv", ("start", "lag", "momentum", "interval", "factor"))
 SAMPLED = Pieces("deep_sampled.csv", ("lag", "momentum", "interval", "group_size", "seed", "factor"))
 STIFFNESS = Pieces("deep_stiffness.csv", ("method",))
@@ -148,32 +164,66 @@ def located_edge(
     scale_D: torch.Tensor | None = None,
     velocity_D: torch.Tensor | None = None,
 ) -> tuple[float, float, list[float], list[float]]:
-    """The edge over the predicted one; how far it moves without the first fifth of the series; growth (log) and last amplitudes."""
-    factors = BRACKET if kinked else FACTORS
-    stride = {"none": 1, "fixed": max(1, setting.interval // 2)}.get(setting.lag, setting.interval)
-    rates, later, sizes = [], [], []
-    for factor in factors:
+    """`fitted_edge` of training from a kick."""
+
+    def along(factor: float) -> np.ndarray:
         path = trained(
             world,
             deep.point_D,
             setting,
             start_D=deep.point_D + KICK * torch.as_tensor(kick_D),
             learning_rate=factor * predicted,
-            updates=max(60, 16 * setting.interval),
+            updates=updates_after_kick(setting),
             watch_DK=watch_D[:, None],
             farthest=100 * KICK,
             scale_D=scale_D,
             velocity_D=velocity_D,
         )
-        series = path.along_TK[::stride, 0]
+        return path.along_TK[:, 0]
+
+    return fitted_edge(along, setting, kinked=kinked)
+
+
+def updates_after_kick(setting: Setting) -> int:
+    """Of the runs that show whether a kick grows."""
+    return max(60, 16 * setting.interval)
+
+
+def fitted_edge(along: Callable[[float], np.ndarray], setting: Setting, *, kinked: bool) -> tuple[float, float, list[float], list[float]]:
+    """The edge over the predicted one; how far it moves without the first fifth of the series; growth (log) and last amplitudes.
+
+    Args:
+        along: the series of a run at a multiple of the predicted edge.
+        setting: of lag and momentum.
+        kinked: a real root leaves a circle: growth has a kink at the edge, so that only its sign is used.
+    """
+    factors = BRACKET if kinked else FACTORS
+    stride = {"none": 1, "fixed": max(1, setting.interval // 2)}.get(setting.lag, setting.interval)
+    rates, later, sizes = [], [], []
+    for factor in factors:
+        series = along(factor)[::stride]
         rates.append(float(np.log(growth(series))))
         later.append(float(np.log(growth(series[len(series) // 5 :]))))
         sizes.append(float(np.abs(series[-3:]).max() / KICK))
-    if kinked:  # a real root that leaves a circle: growth has a kink at the edge, so that only its sign is used
-        last = max((index for index, rate in enumerate(rates[:-1]) if rate < 0), default=0)
-        return float(np.mean(factors[last : last + 2])), float(np.diff(factors[last : last + 2])[0] / 2), rates, sizes
+    if kinked:
+        return *bracketed(factors, rates), rates, sizes
     found, again = crossing(factors, rates), crossing(factors, later)
     return found, abs(found - again), rates, sizes
+
+
+def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> dict[str, Any]:
+    """What the same kick and the same fit find where the linear theory is all there is: the error of the method."""
+    predicted = found.edge(setting, float(threshold(setting.lag, setting.momentum, setting.interval)) / scalar)
+    position_K, velocity_K, watch_K = found.growing(1.001 * predicted, setting)
+
+    def along(factor: float) -> np.ndarray:
+        seen_TK = found.path(factor * predicted, setting, KICK * position_K, KICK * velocity_K, updates_after_kick(setting))
+        series_T: np.ndarray = seen_TK @ watch_K
+        far = np.abs(series_T) > 100 * KICK
+        return series_T[: int(far.argmax()) + 1] if far.any() else series_T
+
+    located = fitted_edge(along, setting, kinked=setting.lag == "none")[0]
+    return {"kl_in": kl_in, "lag": setting.lag, "momentum": setting.momentum, "interval": setting.interval, "located": located}
 
 
 def run_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, factor: float, start: str, updates: int) -> dict[str, Any]:
@@ -203,27 +253,21 @@ def run_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, factor
 
 def sampled_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, factor: float, seed: int, updates: int) -> dict[str, Any]:
     """Training on sampled groups of 8 of every problem, from the fixed point."""
-    rng, world, group = np.random.default_rng([seed, round(100 * factor)]), deep.world, 8
+    rng, world = np.random.default_rng([seed, round(100 * factor)]), deep.world
     now_D, velocity_D = deep.point_D.clone(), torch.zeros_like(deep.point_D)
     stiffest = torch.as_tensor(basis[:, 0])
     along, value = [], []
     old_PO = torch.zeros(0)
     for update in range(updates):
-        parameter_D = now_D.clone().requires_grad_()
-        now_PO = world.log_probabilities(parameter_D)
-        if setting.sampled_at(update) == update:
-            old_PO = now_PO.detach()
-        share = old_PO.exp().numpy()
-        count_PO = torch.as_tensor(rng.multinomial(group, share / share.sum(1, keepdims=True)), dtype=torch.float64)
-        earned = world.reward_PO - world.loss.kl_weight * (old_PO - world.reference_PO)
-        centred = (earned - (count_PO * earned).sum(1, keepdim=True) / group) * group / (group - 1)
-        (step_D,) = torch.autograd.grad((count_PO / group * centred * now_PO).sum(1).mean(), parameter_D)
+        fresh = setting.sampled_at(update) == update
+        step_D, now_PO = sampled_step(world, now_D, None if fresh else old_PO, rng)
+        old_PO = now_PO if fresh else old_PO
         velocity_D = setting.momentum * velocity_D + factor * edge * step_D
         now_D = now_D + velocity_D
         along.append(float((now_D - deep.point_D) @ stiffest))
-        value.append(float(world.value(now_PO.detach())))
+        value.append(float(world.value(now_PO)))
     third = updates // 3
-    row = {"lag": setting.lag, "momentum": setting.momentum, "interval": setting.interval, "group_size": group, "seed": seed}
+    row = {"lag": setting.lag, "momentum": setting.momentum, "interval": setting.interval, "group_size": GROUP, "seed": seed}
     row |= {"factor": factor, "spread_early": float(np.std(along[:third])), "spread_late": float(np.std(along[-third:]))}
     return row | {"value_late": float(np.mean(value[-third:])), "value_lowest": float(np.min(value)), "updates": updates}
 
@@ -245,13 +289,16 @@ def show() -> None:
         for row in STIFFNESS.rows()
     ]
     print_table("Stiffness that the reward shows", ("method", "K", "n", "share of the stiffest mode in the reward's slope"), lines)
+    key = ("kl_in", "lag", "momentum", "interval")
+    by_method = {tuple(row[name] for name in key): f"{100 * (row['located'] - 1):+.2f} %" for row in LINEAR.rows()}
     lines = [
         [row["kl_in"], f"{row['momentum']:g}", row["lag"], str(row["interval"]), f"{row['predicted']:.4g}"]
         + [f"{row['measured']:.4g} +- {row['error']:.1g}", f"{100 * (row['measured'] / row['predicted'] - 1):+.2f} %"]
+        + [by_method.get(tuple(row[name] for name in key), "")]
         + [f"{100 * (row[other] / row['measured'] - 1):+.1f} %" for other in ("scalar", "reward_mode", "rule")]
         for row in EDGES.rows()
     ]
-    header = ("KL term in the", "momentum", "lag", "R", "predicted edge", "measured", "measured against predicted")
+    header = ("KL term in the", "momentum", "lag", "R", "predicted edge", "measured", "measured against predicted", "of it the method's")
     print_table("Edges of the learning rate", (*header, "largest eigenvalue alone", "reward mode alone", "published rule"), lines)
     lines = [
         [
@@ -346,13 +393,17 @@ def find_edges(deep: Deep, known: dict[str, tuple[ExactWorld, np.ndarray, Linear
     """All edges that are missing."""
     shown = stiffness(deep, known["reward"][1][:, 0])
     for kl_in, setting in wanted:
-        if EDGES.has(kl_in, setting.lag, setting.momentum, setting.interval):
+        key = (kl_in, setting.lag, setting.momentum, setting.interval)
+        if EDGES.has(*key) and LINEAR.has(*key):
             continue
         if kl_in not in known:
             known[kl_in] = spectra(deep, kl_in)
         world, basis, found = known[kl_in]
         stiffest = symmetric(found.now_KK + found.stale_KK)[0]
-        EDGES.add(edge_row(deep, world, setting, found, basis, stiffest, shown))
+        if not EDGES.has(*key):
+            EDGES.add(edge_row(deep, world, setting, found, basis, stiffest, shown))
+        if not LINEAR.has(*key):
+            LINEAR.add(linear_row(setting, kl_in, found, stiffest))
 
 
 def beyond(deep: Deep, basis: np.ndarray, found: Linear, edge: float, *, quick: bool) -> None:
@@ -373,7 +424,7 @@ def main() -> None:
     asked = options(__doc__, edges=99)
     if not asked.tables:
         if asked.quick:
-            for pieces in (SPECTRUM, EDGES, RUNS, SAMPLED, STIFFNESS):
+            for pieces in (SPECTRUM, EDGES, LINEAR, RUNS, SAMPLED, STIFFNESS):
                 pieces.keep_in_memory()
         deep = deep_world(quick=asked.quick)
         known = {"reward": spectra(deep, "reward")}

@@ -6,6 +6,7 @@ The tiny policy on addition mod 10, warmed up to a mean reward of .3, with a KL 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ Float = NDArray[np.float64]
 KL_WEIGHT = 0.5
 START = 0.3
 ITERATIONS = 1000
+GROUP = 8  # where completions are sampled, of every problem
 torch.set_num_threads(1)
 
 
@@ -90,7 +92,9 @@ def cached(name: str, make: Callable[[], Float]) -> Float:
     path = default_cache().parent / f"deep-{KL_WEIGHT}-{START}-{name}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, make())
+        partial = path.with_suffix(f".{os.getpid()}.partial.npy")
+        np.save(partial, make())
+        partial.replace(path)  # a run that is killed leaves no half of a file
     return np.asarray(np.load(path))
 
 
@@ -171,9 +175,22 @@ class Linear:
         dual_K = (dual_K / dual_K[np.abs(dual_K).argmax()]).real
         return mode_M[:size].real, mode_M[size : 2 * size].real, dual_K / np.linalg.norm(dual_K)
 
+    def path(self, learning_rate: float, setting: Setting, position_K: Float, velocity_K: Float, updates: int) -> Float:
+        """Positions before the first update and after each where linear theory is all there is; all older policies stood at the first."""
+        along = [position_K]
+        for update in range(updates):
+            pull_K = self.now_KK @ along[-1] + self.stale_KK @ along[setting.sampled_at(update)]
+            velocity_K = setting.momentum * velocity_K - learning_rate * pull_K
+            along.append(along[-1] + velocity_K)
+        return np.stack(along)
+
     def edge(self, setting: Setting, guess: float) -> float:
-        """The smallest learning rate from which a mode grows; looked for from a tenth of a guess on in steps of 4 %."""
+        """The smallest learning rate from which a mode grows; looked for from a tenth of a guess on, or lower, in steps of 4 %."""
         low = high = guess / 10
+        while self.radius(low, setting) > 1 + 1e-9:
+            if low < guess / 1e4:
+                raise ValueError(f"a mode grows at a learning rate of {low:.3g} already: no fixed point that training stays at")
+            low = high = low / 2
         while self.radius(high, setting) <= 1 + 1e-9:
             low, high = high, 1.04 * high
         for _ in range(40):
@@ -266,6 +283,21 @@ def trained(
     return Path(torch.stack(along).numpy(), np.array(value), np.array(divergence), now_D)
 
 
+def sampled_step(
+    world: ExactWorld, now_D: torch.Tensor, old_PO: torch.Tensor | None, rng: np.random.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The leave-one-out gradient of groups of all problems, drawn by the old policy or the present one; and its log-probabilities now."""
+    parameter_D = now_D.clone().requires_grad_()
+    now_PO = world.log_probabilities(parameter_D)
+    sampled_PO = now_PO.detach() if old_PO is None else old_PO
+    share = sampled_PO.exp().numpy()
+    count_PO = torch.as_tensor(rng.multinomial(GROUP, share / share.sum(1, keepdims=True)), dtype=torch.float64)
+    earned = world.reward_PO - world.loss.kl_weight * (sampled_PO - world.reference_PO)
+    centred = (earned - (count_PO * earned).sum(1, keepdim=True) / GROUP) * GROUP / (GROUP - 1)
+    (step_D,) = torch.autograd.grad((count_PO / GROUP * centred * now_PO).sum(1).mean(), parameter_D)
+    return step_D, now_PO.detach()
+
+
 def growth(series_T: Float) -> float:
     """The largest root of a linear recursion, order 2 and a constant, fitted to a series: its growth from one number to the next."""
     late = series_T[len(series_T) // 3 :] / np.abs(series_T).max()
@@ -278,6 +310,17 @@ def growth(series_T: Float) -> float:
     parts = np.stack([*(root ** np.arange(len(late)) for root in roots), np.ones(len(late))], axis=1)
     share, *_ = np.linalg.lstsq(parts, late, rcond=None)
     return float(np.abs(roots[np.argmax(np.abs(share[:2] * roots ** (len(late) - 1)))]))
+
+
+def bracketed(factor_S: Sequence[float], log_growth_S: Sequence[float]) -> tuple[float, float]:
+    """The middle between the last factor of a rising series whose growth is below 0 and the next one, and half their distance."""
+    below = np.asarray(log_growth_S) < 0
+    last = int(below.sum()) - 1
+    if not below[0] or below[-1] or not below[: last + 1].all():
+        raise ValueError(
+            f"growth {np.round(log_growth_S, 5).tolist()} at {list(factor_S)} times the predicted edge changes its sign not once"
+        )
+    return (factor_S[last] + factor_S[last + 1]) / 2, (factor_S[last + 1] - factor_S[last]) / 2
 
 
 def crossing(factor_S: Sequence[float], log_growth_S: Sequence[float]) -> float:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.compare import Question, compare
+from groupwise.comparison.contrasts import Setup, contrast, is_tested
+from groupwise.comparison.curves import Curve
 from groupwise.comparison.power import minimum_detectable, power, seeds_needed
-from groupwise.comparison.results import Measured, SeedNoise, missing
+from groupwise.comparison.results import Contrast, Measured, SeedNoise, missing
 from groupwise.comparison.seed_noise import seed_noise
 from groupwise.comparison.verdicts import holm, judged
 from groupwise.errors import InvalidArgumentError
@@ -201,6 +203,43 @@ def test_power_is_what_the_minimum_detectable_effect_promises() -> None:
         a, b = drawn(rng, 4, 0.4, spread, 0.0), drawn(rng, 4, 0.4 + difference, spread, 0.0)
         found += contrast("level", a, b, setup(a, b), rng).p_value < 0.05
     assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01  # Welch gives up a little where spreads are equal
+
+
+def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
+    """Four contrasts share the rate: the difference usually stated passes the strictest threshold in about four of five."""
+    rng, n = np.random.default_rng(10), 200
+
+    def drawn_with(shift: float) -> Contrast:
+        a, b = drawn(rng, 6, 0.0, 0.1, 0.0), drawn(rng, 6, shift, 0.1, 0.0)
+        return contrast("level", a, b, dataclasses.replace(setup(a, b), tests=4), rng)
+
+    usual = float(np.median([drawn_with(0.0).minimum_detectable for _ in range(n)]))
+    found = sum(holm([drawn_with(usual).p_value, 1.0, 1.0, 1.0])[0] < 0.05 for _ in range(n))
+    assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n)
+
+
+def test_more_groups_take_a_larger_difference() -> None:
+    rng, step = np.random.default_rng(11), np.arange(60.0)
+    groups = [
+        [Curve(step, own + rng.normal(0, 0.01, 60), np.full(60, own), exactly(own)[0]) for own in rng.normal(0, 0.1, 3)] for _ in range(3)
+    ]
+    few, many = (compare(groups[:n], ["a", "b", "c"][:n], Question(), rng).pairings[0].contrasts[0] for n in (2, 3))
+    assert few.difference == many.difference
+    assert few.minimum_detectable < many.minimum_detectable
+
+
+def test_a_real_difference_below_what_matters_is_the_same() -> None:
+    a, b = exactly(0.5, 0.501, 0.499), exactly(0.51, 0.511, 0.509)
+    found = contrast("level", a, b, setup(a, b), RNG)
+    assert found.p_value < 0.001
+    assert judged(found, found.p_value, level=0.95, effect=0.1, tests=1).status == "equivalent"
+    assert judged(found, found.p_value, level=0.95, effect=0.001, tests=1).status == "different"
+
+
+def test_what_is_tested_gives_a_p_value() -> None:
+    never = exactly(math.inf, math.inf)
+    for a, b in ((A, B), (A[:1], B[:1]), (A, never), (never, never), (A, []), (A[:1], never[:1])):
+        assert is_tested(a, b, setup(a, b)) == math.isfinite(contrast("speed", a, b, setup(a, b), RNG).p_value)
 
 
 def test_pairs_find_what_shared_seeds_hide() -> None:

@@ -183,3 +183,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare([[run]], ["A"], Question(), np.random.default_rng(0))
     with pytest.raises(InvalidArgumentError, match="late"):
         Question(late=0.0)
+
+
+def test_a_run_does_not_diverge_from_itself() -> None:
+    step = np.arange(40.0)
+    run = Curve(step, np.random.default_rng(3).normal(0, 0.1, 40), np.zeros(40), missing(""))
+    found = run_divergence(run, run)
+    assert (found.status, "same values" in found.message) == ("none", True)

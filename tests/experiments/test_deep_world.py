@@ -44,6 +44,74 @@ def test_modes_that_do_not_mix_grow_from_the_stiffest_ones_threshold(deep: Modul
     assert found == pytest.approx(limit / 7, rel=1e-6)
 
 
+def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
+    """Of a present and a stale part, in three directions."""
+    rng, parts = np.random.default_rng(4), []
+    for size_K in ([3.0, 0.4, 0.1], [5.0, 2.0, 1.0]):
+        turned, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+        parts.append(turned @ np.diag(size_K) @ turned.T)
+    found: ModuleType = deep.Linear(*parts)
+    return found
+
+
+@pytest.mark.parametrize(("lag", "interval"), [("none", 1), ("refresh", 3), ("fixed", 1), ("fixed", 3), ("async", 1), ("async", 3)])
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_the_mode_that_grows_first_grows_as_its_block_says(deep: ModuleType, lag: str, interval: int, momentum: float) -> None:
+    found, setting = forces_that_do_not_commute(deep), deep.Setting(lag, momentum, interval)
+    edge = found.edge(setting, 0.1)
+    assert found.radius(0.999 * edge, setting) < 1 < found.radius(1.001 * edge, setting)
+    position, start, watch = found.growing(1.02 * edge, setting)
+    assert np.linalg.norm(position) == pytest.approx(1)
+    assert np.linalg.norm(watch) == pytest.approx(1)
+    # Written out, update by update; who samples is counted here.
+    behind = {"none": (0, 0), "refresh": (1, 0), "fixed": (0, interval), "async": (1, interval)}[lag]
+    places, velocity = [position], start
+    for at in range(120 * interval):
+        older = places[max(at - behind[0] * (at % interval) - behind[1], 0)]
+        velocity = momentum * velocity - 1.02 * edge * (found.now_KK @ places[-1] + found.stale_KK @ older)
+        places.append(places[-1] + velocity)
+    np.testing.assert_allclose(found.path(1.02 * edge, setting, position, start, 120 * interval), places, rtol=1e-9, atol=1e-12)
+    seen = (np.array(places) @ watch)[:: 1 if lag == "fixed" else interval]
+    assert deep.growth(seen) == pytest.approx(found.radius(1.02 * edge, setting), rel=1e-6)
+    if lag in ("none", "refresh"):  # parameters and velocity are the whole state: the mode and its mirror image, from the start on
+        columns = np.stack([seen[1:9], seen[:8]], axis=1)
+        left = np.linalg.lstsq(columns, seen[2:10], rcond=None)[0]
+        np.testing.assert_allclose(columns @ left, seen[2:10], atol=1e-9)
+
+
+def test_an_edge_far_below_the_guess_is_found_and_where_every_rate_grows_it_is_said(deep: ModuleType) -> None:
+    setting = deep.Setting("none", 0.0, 1)
+    assert deep.Linear(np.array([[4.0]]), np.zeros((1, 1))).edge(setting, 100.0) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="a mode grows"):
+        deep.Linear(np.array([[-4.0]]), np.zeros((1, 1))).edge(setting, 100.0)
+
+
+def test_a_sign_that_changes_not_once_brackets_no_edge(deep: ModuleType) -> None:
+    factors = (0.99, 0.997, 1.003, 1.01)
+    assert deep.bracketed(factors, (-0.2, -0.1, 0.1, 0.2)) == pytest.approx((1.0, 0.003))
+    assert deep.bracketed(factors, (-0.3, -0.2, -0.1, 0.2)) == pytest.approx((1.0065, 0.0035))
+    for rates in ((-0.4, -0.3, -0.2, -0.1), (0.1, 0.2, 0.3, 0.4), (-0.2, 0.1, -0.1, 0.2)):
+        with pytest.raises(ValueError, match="changes its sign not once"):
+            deep.bracketed(factors, rates)
+
+
+def test_a_file_of_the_cache_is_whole_or_not_there(deep: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deep, "default_cache", lambda: tmp_path / "warm-up")
+    whole, made = np.arange(3.0), []
+    for _ in range(2):
+        np.testing.assert_array_equal(deep.cached("three", lambda: made.append(1) or whole), whole)
+    assert len(made) == 1
+
+    def killed(path: Path, values: np.ndarray) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deep.np, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        deep.cached("four", lambda: whole)
+    assert not list(tmp_path.glob("*-four.npy"))
+
+
 def test_a_part_that_is_current_moves_the_edge_as_the_two_armed_bandit_says(deep: ModuleType) -> None:
     # Shares and thresholds of the bandit of the theory notes, KL term in the loss: 1.04 of the force is stale.
     for lag, limit in (("refresh", 0.0323), ("fixed", 0.01334), ("async", 0.00976)):

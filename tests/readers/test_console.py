@@ -82,3 +82,64 @@ def test_verls_output_is_read_by_its_own_reader(tmp_path: Path) -> None:
     (tmp_path / "verl.log").write_text("(TaskRunner pid=1) step:1 - actor/entropy:0.1 - critic/score/mean:0.5\n")
     record = open_run(tmp_path / "verl.log")
     assert (record.sources[0].reader, record.column("reward")) == ("verl_console", "critic/score/mean")
+
+
+def again(rows: int, last: int, offset: float = 0.0, first: int = 1, *, bars: bool = True) -> str:
+    """Rows as they are printed after each of so many steps, with the bar of the training or without."""
+    text = ""
+    for step in range(first, rows + 1):
+        text += f"\r {step}%|#  | {step}/{last} [00:01<00:09, 1.0s/it]\n" if bars else ""
+        text += str({"loss": 0.1, "reward": offset + step / 100, "epoch": round(step / last, 4)}) + "\n"
+    return text
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_resumed_run_is_no_longer_run(tmp_path: Path, *, bars: bool) -> None:
+    (tmp_path / "train.log").write_text("start\n" + again(40, 60, bars=bars) + "resumed\n" + again(60, 60, 1.0, 31, bars=bars))
+    record = open_run(tmp_path / "train.log")
+    assert values(record, "step") == list(range(1, 61))
+    assert values(record, "reward") == [step / 100 + (step > 30) for step in range(1, 61)]
+    assert any("restarted 1 time" in note for note in record.notes)
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_run_that_was_begun_again_is_read_alone(tmp_path: Path, *, bars: bool) -> None:
+    (tmp_path / "train.log").write_text("start\n" + again(30, 60, bars=bars) + "again\n" + again(30, 60, 1.0, bars=bars))
+    record = open_run(tmp_path / "train.log")
+    assert len(record.steps) == 30
+    assert values(record, "reward")[0] == 1.01
+    assert any("second run in the same log" in note for note in record.notes)
+
+
+def test_the_bar_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 31):
+        text += again(step, 30, first=step)
+        if step % 10 == 0:
+            text += "".join(f"\r {at}%|#| {at}/7 [00:01<00:01]" for at in range(1, 8)) + str({"eval_loss": 0.1, "eval_reward": 0.5}) + "\n"
+    (tmp_path / "train.log").write_text(text)
+    record = open_run(tmp_path / "train.log")
+    seen = dict(zip(values(record, "step"), values(record, "eval_reward"), strict=True))
+    assert [step for step, value in seen.items() if value is not None] == [10, 20, 30]
+
+
+def test_a_step_that_is_printed_over_the_last_one_is_read(tmp_path: Path) -> None:
+    rows = [str({"loss": 0.1, "reward": 0.5, "global_step/max_steps": f"{5 * step}/300"}) for step in range(1, 5)]
+    (tmp_path / "train.log").write_text("start\n" + "\n".join(rows))
+    assert values(open_run(tmp_path / "train.log"), "step") == [5, 10, 15, 20]
+
+
+def test_two_runs_of_verl_in_one_output_are_told_apart(tmp_path: Path) -> None:
+    rows = [f"(TaskRunner pid={pid}) step:{step} - critic/score/mean:{pid + step}" for step in range(1, 9) for pid in (11, 22)]
+    (tmp_path / "verl.log").write_text("\n".join(rows))
+    with pytest.raises(UnreadableRunError, match="add #11"):
+        open_run(tmp_path / "verl.log")
+    assert values(open_run(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [22.0 + step for step in range(1, 9)]
+
+
+@pytest.mark.parametrize("second", ["(TaskRunner pid=22)", "(Trainer pid=22)"])
+def test_one_run_of_verl_by_several_processes(tmp_path: Path, second: str) -> None:
+    first = "(TaskRunner pid=11)"
+    turns = [first] * 4 + [second] * 4 if "TaskRunner" in second else [first, second] * 4
+    (tmp_path / "verl.log").write_text("\n".join(f"{who} step:{step} - critic/score/mean:0.5" for step, who in enumerate(turns)))
+    assert len(open_run(tmp_path / "verl.log").steps) == 8

@@ -470,3 +470,22 @@ def test_every_reader_has_a_name_a_sentence_and_a_sniff() -> None:
     for reader in READERS:
         assert reader.description
         assert callable(reader.sniff)
+
+
+def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9)))
+    record = open_run(tmp_path / "run.csv")
+    assert record.notes == ("1 column is no plain numbers and left out: tokens ('1,000')",)
+    (tmp_path / "shares.csv").write_text("step,accuracy\n" + "\n".join(f"{t},{t}.5%" for t in range(1, 9)))
+    with pytest.raises(UnreadableRunError, match=r"accuracy such as '1\.5%': write plain numbers"):
+        open_run(tmp_path / "shares.csv")
+
+
+def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:
+    rows = [{"event": "train_step", "step": t, "metrics": {"reward_mean": t / 8, "loss": 0.5}} for t in range(1, 9)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    record = open_run(tmp_path / "log.jsonl")
+    assert record.steps[record.column("reward")].to_list() == [t / 8 for t in range(1, 9)]
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row | {"loss": 1.0}) for row in rows))
+    record = open_run(tmp_path / "log.jsonl")
+    assert (record.steps["loss"][0], record.steps["metrics/loss"][0]) == (1.0, 0.5)

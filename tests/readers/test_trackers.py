@@ -225,3 +225,34 @@ def test_arts_trajectories(tmp_path: Path) -> None:
     assert record.rollouts is not None
     assert (record.steps["step"].to_list(), record.config.value("group_size")) == ([1, 2], 4)
     assert record.rollouts["completion"].to_list()[0] == "4"
+
+
+def slime_rows(each: int) -> list[dict[str, Any]]:
+    """What slime logs of twelve rollouts: a row of the rollout by its number, and `each` rows of training by the updates so far."""
+    rows: list[dict[str, Any]] = []
+    for rollout in range(12):
+        rows.append({"step": rollout, "rollout/step": rollout, "rollout/raw_reward": 0.125 * (rollout % 4), "rollout/truncated_ratio": 0.0})
+        first = each * rollout
+        rows += [{"step": first + k, "train/step": first + k, "train/loss": 1.0 * rollout + k, "train/grad_norm": 1.0} for k in range(each)]
+    return rows
+
+
+@pytest.mark.parametrize("each", [1, 2, 4])
+@pytest.mark.parametrize("tracker", ["one file", "two files", "wandb"])
+def test_updates_of_slime_are_put_with_their_rollout(tmp_path: Path, tracker: str, each: int) -> None:
+    rows = slime_rows(each)
+    if tracker == "wandb":
+        place = tmp_path / "run-a.wandb"
+        wandb_file(place, [{key: value for key, value in row.items() if key != "step"} for row in rows], {})
+    elif tracker == "one file":
+        place = event_file(tmp_path / "events.out.tfevents.1.host", rows)
+    else:
+        bare = [{key: value for key, value in row.items() if not key.endswith("/step")} for row in rows]
+        event_file(tmp_path / "events.out.tfevents.1.host", [row for row in bare if "rollout/raw_reward" in row])
+        event_file(tmp_path / "events.out.tfevents.2.host", [row for row in bare if "train/loss" in row])
+        place = tmp_path
+    record = open_run(place)
+    assert record.steps["step"].to_list() == list(range(12))
+    assert record.steps["rollout/raw_reward"].to_list() == [0.125 * (rollout % 4) for rollout in range(12)]
+    assert record.steps["train/loss"].to_list() == pytest.approx([rollout + (each - 1) / 2 for rollout in range(12)])
+    assert record.steps["optimizer_updates"].to_list() == [each * rollout for rollout in range(12)]

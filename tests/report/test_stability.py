@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from groupwise.report.html import render
 from groupwise.report.stability import NO_GUARANTEE, measured_stability, mixture_notes, stability_evidence, with_ratio
 from groupwise.report.stability_charts import map_chart
 from groupwise.report.stability_page import stability_svg
-from groupwise.report.stability_results import StabilityEvidence, ranged_margin
+from groupwise.report.stability_results import StabilityEvidence, ranged, ranged_margin
 from groupwise.report.stability_settings import LagSetting, lag_of, momentum_of, optimizer_of
-from groupwise.report.stability_tables import mode_grid, stability_grid
+from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.summary import summarise
 from groupwise.report.text import print_summary
 from groupwise.simulate.bandit_runs import simulate_bandit
@@ -327,7 +328,35 @@ def test_tables_write_what_was_judged() -> None:
     assert "Largest learning rate" not in rows
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
+    assert ranged(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"
     assert mode_grid([stability(5.0, 0.9, lag="none")], [5.0]).rows[0][2] == "unstable"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (34_819.0, 0.2, 131_167.0, "over 1,000 times (0.2 to over 1,000)"),
+        (12.0, 0.2, 1500.0, "12 (0.2 to over 1,000)"),
+        (5000.0, 12.0, np.inf, "over 1,000 times (at least 12)"),
+        (5000.0, 0.0, np.inf, "over 1,000 times (not bounded)"),
+        (5000.0, 2000.0, 9000.0, "over 1,000 times"),
+        (5000.0, 5000.0, 5000.0, "over 1,000 times"),
+    ],
+)
+def test_a_margin_beyond_a_thousand_is_not_told_in_digits(value: float, low: float, high: float, said: str) -> None:
+    assert ranged_margin(Interval(value, low, high)) == said
+
+
+def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(known_run: tuple[RunRecord, Fitted]) -> None:
+    found = stability_evidence(*known_run)
+    assert " may be below 1" not in found.said
+    open_one = replace(found, margin=Interval(34_819.0, 0.2, 131_167.0))
+    assert open_one.verdict == "open"
+    assert open_one.said.endswith(
+        "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data do not say whether this mode is stable."
+    )
+    rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
+    assert rows["Margin"] == "over 1,000 times (0.2 to over 1,000)"
 
 
 def test_the_report_has_the_section_on_page_and_terminal(known_run: tuple[RunRecord, Fitted]) -> None:

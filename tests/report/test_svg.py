@@ -59,6 +59,21 @@ def test_labels_and_marks_are_text() -> None:
     assert any("plateau" in text for text in texts)
 
 
+@pytest.mark.parametrize("x", [1.0, 4.0, 8.0, 20.0])
+def test_labels_of_marks_meet_neither_the_axis_title_nor_each_other(x: float) -> None:
+    """A text of size 11 reaches less than 9 above its base line and 3 below, and a letter of these is narrower than 6."""
+    line, sheet = Line("logged", "law", tuple(range(40)), tuple(0.01 * i for i in range(40))), new_sheet()
+    marks = (Mark(x, "best 3"), Mark(x + 1, "in use 4"))
+    made = draw(Chart("c", "t", "step", "mean squared error, best = 1", (line,), marks), prefix="a", sheet=sheet)
+    place = {"".join(node.itertext()): node.attrib for node in wrapped(made.svg).iter() if node.tag.endswith("text")}
+    title, best, used = (float(place[name]["y"]) for name in ("mean squared error, best = 1", "best 3", "in use 4"))
+    assert 9 <= title <= min(best, used) - 12
+    ends = "text-anchor:end" in sheet.css().split(f".{place['best 3']['class']}{{")[1].split("}")[0]
+    left = float(place["best 3"]["x"]) - (6 * len("best 3") if ends else 0)
+    assert left >= 0
+    assert left + 6 * len("best 3") <= float(place["in use 4"]["x"])
+
+
 def test_a_line_of_six_hundred_points_takes_less_than_ten_thousand_characters() -> None:
     line = Line("logged", "observed", tuple(range(600)), tuple((i * 37 % 100) / 100 for i in range(600)))
     assert len(draw(Chart("c", "t", "step", "reward", (line,)), prefix="a", sheet=new_sheet()).svg) < 10_000 + 3_000

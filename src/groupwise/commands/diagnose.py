@@ -11,13 +11,14 @@ from groupwise.commands.options import Opening, checked_until, out_console, prin
 from groupwise.errors import InsufficientDataError
 
 
-def run(path: Path, opening: Opening, *, until: float | None, as_json: bool) -> bool:
+def run(path: Path, opening: Opening, *, until: float | None, evidence: bool, as_json: bool) -> bool:
     """Diagnose and print.
 
     Args:
         path: of the run.
         opening: how to open it.
         until: last step to use.
+        evidence: whether to print all numbers beside the checks, in JSON too, and what to log for those that are missing.
         as_json: whether to print JSON.
 
     Returns:
@@ -33,15 +34,16 @@ def run(path: Path, opening: Opening, *, until: float | None, as_json: bool) -> 
     record = opening.open(path)
     if until is not None:
         record = cut(record, until)
-    found = diagnose(record)
+    found = diagnose(record, measured=evidence or not as_json)
     looked = len(found.findings) + len(found.healthy)
     if found.verdict == "undetermined" and found.worst in (None, "info"):
         reasons = "; ".join(dict.fromkeys(missing.reason for missing in found.unavailable))
-        raise InsufficientDataError(f"expected a log that can be judged, got one in which {looked or 'no'} check can look: {reasons}")
+        many = f"{looked} of {looked + len(found.unavailable)} checks" if looked else "no check"
+        raise InsufficientDataError(f"expected a log that can be judged, got one in which {many} can look: {reasons}")
     if as_json:
-        print_json(found.as_dict())
+        print_json(found.as_dict(evidence=evidence))
     else:
         from groupwise.report.diagnosis import print_diagnosis
 
-        print_diagnosis(found, out_console())
+        print_diagnosis(found, out_console(), evidence=evidence)
     return found.verdict != "healthy"

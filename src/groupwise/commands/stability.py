@@ -174,8 +174,9 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
 
 def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival) -> _Answer:
     """Judge a setting whose stiffness is known."""
+    from groupwise.diagnostics.margin import judged
     from groupwise.dynamics.stability_map import adam_force, rate_limits
-    from groupwise.report.stability import ADAM, judged, mixture_notes, with_ratio
+    from groupwise.report.stability import ADAM, mixture_notes, with_ratio
     from groupwise.report.stability_charts import map_chart
     from groupwise.report.stability_settings import asking, kl_notes
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
 from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
@@ -149,16 +149,14 @@ def _pairings(
     rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
+    asked = [(g, quantity) for g in range(1, len(groups)) for quantity in QUANTITIES]
+    setups = {quantity: _setup(quantity, seeds[quantity], question) for quantity in QUANTITIES}
+    tests = sum(is_tested(measured[quantity][0], measured[quantity][g], setups[quantity]) for g, quantity in asked)
     raw: list[tuple[int, Contrast]] = []
-    for g in range(1, len(groups)):
-        for quantity in QUANTITIES:
-            values = measured[quantity]
-            known = None if quantity == "speed" else question.seed_deviation
-            effect = None if quantity == "speed" else question.effect
-            setup = Setup(question.level, question.paired, seeds[quantity], known, effect)
-            raw.append((g, contrast(quantity, values[0], values[g], setup, rng)))
+    for g, quantity in asked:
+        setup = dataclasses.replace(setups[quantity], tests=tests)
+        raw.append((g, contrast(quantity, measured[quantity][0], measured[quantity][g], setup, rng)))
     adjusted = holm([found.p_value for _, found in raw])
-    tests = sum(math.isfinite(p) for p in adjusted)
     done: dict[int, list[Contrast]] = {}
     for (g, found), p in zip(raw, adjusted, strict=True):
         effect = None if found.quantity == "speed" else question.effect
@@ -169,6 +167,13 @@ def _pairings(
         said = summed_up(contrasts, parting, first=names[0], second=names[g])
         pairings.append(Pairing(0, g, tuple(contrasts), parting, said))
     return tuple(pairings)
+
+
+def _setup(quantity: Quantity, seeds: SeedNoise, question: Question) -> Setup:
+    """What a quantity is judged by: a time has no spread of seeds and no smallest difference in units of the metric."""
+    if quantity == "speed":
+        return Setup(question.level, question.paired, seeds)
+    return Setup(question.level, question.paired, seeds, question.seed_deviation, question.effect)
 
 
 def _divergence(first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int) -> Divergence:

@@ -36,6 +36,7 @@ class Setup:
         seeds: spread of the seeds from all groups.
         known_deviation: the spread of seeds as the user knows it, or None.
         effect: the smallest difference that matters, or None.
+        tests: contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds.
     """
 
     level: float
@@ -43,6 +44,12 @@ class Setup:
     seeds: SeedNoise
     known_deviation: float | None = None
     effect: float | None = None
+    tests: int = 1
+
+    @property
+    def strict_level(self) -> float:
+        """The level that a p-value has to pass before any other contrast did."""
+        return 1 - (1 - self.level) / max(self.tests, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,31 @@ def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Mea
     if estimate is None:
         return _step_noise_alone(quantity, a, b, setup, step)
     return _judged(quantity, a, b, setup, estimate, step, rng)
+
+
+def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
+    """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate.
+
+    Args:
+        first: one value a run.
+        second: the same of the other group.
+        setup: what it is judged by.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> one = [Measured(Interval(0.1, 0.1, 0.1), 0.0)]
+        >>> is_tested(one, one, Setup(0.95, False, _NO_SEEDS)), is_tested(one * 2, one * 2, Setup(0.95, False, _NO_SEEDS))
+        (False, True)
+    """
+    a, b = _usable(first, second, paired=setup.paired)
+    if not a or not b:
+        return False
+    values = [run.value for run in (*a, *b)]
+    if any(math.isinf(value) for value in values):
+        return len(values) > 2 and any(math.isfinite(value) for value in values)
+    return _estimate(a, b, setup) is not None
 
 
 def seed_test(first: Sequence[Measured], second: Sequence[Measured], *, paired: bool = False) -> float:
@@ -192,8 +224,8 @@ def _judged(
         freedom=found.freedom,
         runs=(len(a), len(b)),
         step_error=step,
-        minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.level) if found.error > 0 else math.nan,
-        seeds_needed=seeds_needed(asked, found.variance, paired=found.method == "paired_t", level=setup.level),
+        minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.strict_level) if found.error > 0 else math.nan,
+        seeds_needed=seeds_needed(asked, found.variance, paired=found.method == "paired_t", level=setup.strict_level),
         asked=abs(asked),
     )
 
@@ -235,11 +267,11 @@ def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], se
 
     counts = [sum(math.isfinite(run.value) for run in runs) for runs in (a, b)]
     rank = rankdata([run.value for run in (*a, *b)])
-    p_value = _relabelled(rank, len(a), rng) if len(a) > 1 or len(b) > 1 else math.nan
+    p_value = _relabelled(rank, len(a), rng) if sum(counts) and (len(a) > 1 or len(b) > 1) else math.nan
     said = f"reached in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,
-        "unavailable" if math.isnan(p_value) or sum(counts) == 0 else "not_separable",
+        "unavailable" if math.isnan(p_value) else "not_separable",
         said,
         Interval(math.nan, -math.inf, math.inf, setup.level),
         p_value=p_value,

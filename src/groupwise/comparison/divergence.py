@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from groupwise.comparison.contrasts import seed_test
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
 from groupwise.comparison.results import Divergence, Measured, missing
+from groupwise.dynamics.e_process import change_evidence
 from groupwise.dynamics.noise import NoiseShape, noise_posterior
 from groupwise.intervals import Interval
 
@@ -51,6 +52,8 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
     if step.size < FEWEST:
         said = f"the runs share {step.size} rows; a divergence needs {FEWEST}"
         return Divergence("unavailable", said, math.nan, math.nan, rate, "step_noise")
+    if not difference.any():
+        return Divergence("none", "The runs have the same values in every row that they share.", math.nan, math.nan, rate, "step_noise")
     spread = local_spread(residual)
     if spread.max() == 0:
         return Divergence("unavailable", "the runs have no noise of steps to judge by", math.nan, math.nan, rate, "step_noise")
@@ -133,16 +136,10 @@ def log_evidence(score_T: FloatArray) -> FloatArray:
         >>> bool(log_evidence(np.zeros(30)).max() < 0.1), bool(log_evidence(np.full(30, 2.0))[-1] > 10)
         (True, True)
 
-    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024); sizes and horizon are ours.
+    Source: `dynamics.e_process`; the sizes are ours.
     """
     drift = np.array(DRIFTS)
-    n = len(score_T)
-    running, out = np.full(drift.size, -np.inf), np.empty(n)
-    for t, score in enumerate(score_T):
-        running = np.logaddexp(running, -math.log(n)) + drift * score - drift**2 / 2
-        waiting = math.log((n - t - 1) / n) if t < n - 1 else -np.inf
-        out[t] = np.logaddexp(np.logaddexp.reduce(running) - math.log(drift.size), waiting)
-    return out
+    return change_evidence(np.outer(score_T, drift) - drift**2 / 2)
 
 
 def _onset(score_T: FloatArray) -> int:

@@ -94,7 +94,7 @@ class Contrast:
         freedom: degrees of freedom; nan without.
         runs: how many of each group took part.
         step_error: standard error of the difference by step noise alone.
-        minimum_detectable: difference that so many runs would find 8 times in 10.
+        minimum_detectable: difference that so many runs would find 8 times in 10, beside the other contrasts.
         seeds_needed: runs a group that would find a difference of the size asked about 8 times in 10; None where unknown.
         asked: the difference that `seeds_needed` is about.
         largest_seed_deviation: with unknown seed noise, the spread of seeds up to which the difference would be real; else nan.

@@ -55,7 +55,7 @@ def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | 
     status = found.status
     if status == "not_separable":
         inside = effect is not None and -effect < found.difference.low and found.difference.high < effect
-        status = "different" if adjusted_p < 1 - level else "equivalent" if inside else "not_separable"
+        status = "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
     found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
     return dataclasses.replace(found, message=_SENTENCES[status](found, effect, tests))
 

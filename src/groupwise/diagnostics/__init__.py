@@ -1,35 +1,53 @@
 """Why a run is flat, falls or swings: one check a failure, each healthy, a finding, or unavailable with what to log.
 
-`CHECKS` is the registry, `diagnose` asks all of them and concludes. It mends nothing.
+`CHECKS` is the registry, `diagnose` asks all of them and concludes; the numbers beside them raise no alarm. It mends nothing.
 """
 
 from __future__ import annotations
 
-from groupwise.diagnostics import collapse, concentration, degeneracy, hacking, instability, length, no_learning, verdict, verifier
-from groupwise.diagnostics.findings import Cause, Check, Diagnosis, Finding, Healthy, Outcome, Unavailable
+from dataclasses import replace
+
+from groupwise.diagnostics import (
+    collapse,
+    concentration,
+    dead_groups,
+    degeneracy,
+    hacking,
+    instability,
+    length,
+    margin,
+    no_learning,
+    pairs,
+    variety,
+    verdict,
+    verifier,
+    weights,
+)
+from groupwise.diagnostics.findings import Cause, Check, Diagnosis, Finding, Healthy, Measure, Outcome, Unavailable
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record import RunRecord
 
-__all__ = ["CHECKS", "Cause", "Check", "Diagnosis", "Evidence", "Finding", "Healthy", "Outcome", "Unavailable", "diagnose"]
+__all__ = ["CHECKS", "Cause", "Check", "Diagnosis", "Evidence", "Finding", "Healthy", "Measure", "Outcome", "Unavailable", "diagnose"]
 
 # The verifier first: its failure looks like all the others.
 CHECKS = (
     Check("verifier_failure", "The verifier", verifier.check),
-    Check("reward_hacking", "Training against held-out reward", hacking.check),
-    Check("advantage_degeneracy", "Groups that teach", degeneracy.check),
-    Check("policy_concentration", "Variety of the policy", concentration.check),
-    Check("dynamical_instability", "Swings and breakdown", instability.check),
+    Check("reward_hacking", "Training against held-out reward", hacking.check, (pairs.measures,)),
+    Check("advantage_degeneracy", "Groups that teach", degeneracy.check, (dead_groups.measures,)),
+    Check("policy_concentration", "Variety of the policy", concentration.check, (variety.measures,)),
+    Check("dynamical_instability", "Swings and breakdown", instability.check, (margin.measures, weights.measures)),
     Check("collapse", "Height of the reward", collapse.check),
     Check("no_learning", "Movement", no_learning.check),
     Check("length_runaway", "Length of the completions", length.check),
 )
 
 
-def diagnose(record: RunRecord) -> Diagnosis:
+def diagnose(record: RunRecord, *, measured: bool = False) -> Diagnosis:
     """Ask every check and conclude.
 
     Args:
         record: a run.
+        measured: whether to add the numbers beside the checks, which may take a fit of the reward; they change nothing else.
 
     Returns:
         Verdict, causes with probabilities, findings, and what could not be looked at.
@@ -41,4 +59,7 @@ def diagnose(record: RunRecord) -> Diagnosis:
         40
     """
     evidence = Evidence(record)
-    return verdict.conclude(record.name, [check.run(evidence) for check in CHECKS])
+    found = verdict.conclude(record.name, [check.run(evidence) for check in CHECKS], evidence.logged)
+    if not measured:
+        return found
+    return replace(found, measures=tuple(one for check in CHECKS for measure in check.measures for one in measure(evidence)))

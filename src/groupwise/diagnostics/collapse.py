@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Unavailable
 from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal, blocks, counted
 from groupwise.diagnostics.verifier import behaviour_change
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
 NAME = "collapse"
+# What the number of a fall is.
+LOST = "share of the height lost"
 HALF = 0.5
 # Chance in health of a row below half of the height. Rows are averaged until half of the height is three standard deviations.
 USUAL = 0.2
@@ -60,7 +62,7 @@ def check(evidence: Evidence) -> Outcome:
     """
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, "the log has no reward", "the mean reward of every step")
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
     found = [(name, signal, fall) for name, signal in _watched(evidence) if (fall := find_fall(signal)) is not None]
     lasting = [item for item in found if item[2].lasts]
     if lasting:
@@ -181,21 +183,22 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
     step = int(signal.step_T[fall.row])
-    message = f"The {name} collapsed: {fall.height:.3g} before step {step:,}, {fall.end:.2g} since, to the last row."
+    message = f"The {name} collapsed: it had reached {fall.height:.3g} at least, and stands at {fall.end:.2g} since step {step:,}."
     advice = "Stop, go back to a checkpoint before this step, and look at the verdict for the cause before you start again."
     known = {"fall": "lasting"} if name == "reward" else {"fall": "function"}
     known["behaviour"] = behaviour_change(evidence, step)[0]
-    return Finding(NAME, "critical", step, fall.lost, HALF, message, advice, known)
+    return Finding(NAME, "critical", step, fall.lost, HALF, message, advice, known, what=LOST)
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
     message = (
-        f"From step {step:,} the {name} stood below half of its height for a while ({fall.end:.2g} of {fall.height:.2g}) and came back."
+        f"From step {step:,} the {name} stood below half of its height for a while "
+        f"({fall.end:.2g}, from {fall.height:.2g} at least) and came back."
     )
     advice = "Look at the completions of those steps; a run that fell once tends to fall again, so keep a checkpoint from before."
-    return Finding(NAME, "warning", step, fall.lost, HALF, message, advice, {"fall": "recovered"})
+    return Finding(NAME, "warning", step, fall.lost, HALF, message, advice, {"fall": "recovered"}, what=LOST)
 
 
 def _decline(reward: Signal) -> Finding | None:
@@ -224,7 +227,7 @@ def _decline(reward: Signal) -> Finding | None:
     share = Interval(-lost.value / height, max(0.0, -lost.high / height), max(min(1.0, -lost.low / height), -lost.value / height))
     message = f"The reward fell from {levels[best]:.3g} to {levels[best] + lost.value:.3g}, beyond its noise, and ends there."
     advice = "Evaluate the checkpoint of the height and the last one on held-out prompts; if the loss is real, go back and learn slower."
-    return Finding(NAME, "warning", step, share, 0.2, message, advice, {"fall": "partial"})
+    return Finding(NAME, "warning", step, share, 0.2, message, advice, {"fall": "partial"}, what=LOST)
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -251,11 +254,15 @@ def _shortened(evidence: Evidence) -> Finding | None:
         f"The completions collapsed from {before:.3g} to {end:.2g} tokens at step {step:,}, and most groups have taught nothing since."
     )
     advice = "Read the completions: short fixed answers that still earn a reward. Reward what you want beside it, and start from before."
-    return Finding(NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"})
+    return Finding(
+        NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"}, what="length of the completions over what it was"
+    )
 
 
 def _too_noisy(reward: Signal) -> str:
     """Say why no height can be told."""
     if len(reward) < FEWEST_ROWS:
-        return f"{len(reward)} rows are too few: a height and a fall need {FEWEST_ROWS}"
+        return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+    if float(np.ptp(reward.value_T)) == 0:
+        return f"the reward is {reward.value_T[0]:.3g} in all rows: no height to fall from"
     return f"a row scatters by {reward.scatter:.2g}, so much that half of the height could be noise"

@@ -17,7 +17,11 @@ from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
 NAME = "policy_concentration"
-LOG = "the entropy of the policy (TRL 0.20 and later log it; verl: actor/entropy), and the completions"
+LEFT = "share of the gain that the entropy law leaves (the median row, and the range of 95 % of the rows)"
+LOG = (
+    "the entropy of the policy (TRL: entropy, from 0.20 on; verl: actor/entropy), or the completions (TRL: log_completions=True; verl: "
+    "trainer.rollout_data_dir)"
+)
 ADVICE = (
     "More steps will not help: nothing new is sampled. Go back to a checkpoint with entropy, and keep it there: a wider clip above 1, "
     "a KL or entropy term, a higher temperature, or new prompts."
@@ -60,16 +64,22 @@ def check(evidence: Evidence) -> Outcome:
     where = (
         "and the reward is at its top, if 1 is the most it can be: the run is done"
         if top
-        else "and the reward has stood still"
+        else "and the reward has not risen beyond its noise since"
         if flat
         else "and the reward still moves"
     )
     message = (
-        f"Since step {step:,} the entropy is {entropy.value_T[found.onset :].mean():.2g} nats a token, from {_start(entropy):.3g}; {where}."
+        f"Since step {step:,} the entropy is {entropy.value_T[found.onset :].mean():.2g} nats a token, from {_start(entropy):.3g}: "
+        f"by the entropy law {_percent(value.value)} of the gain is still to come; {where}."
     )
     advice = "Nothing to do for the reward; the policy has lost its variety, which evaluations at k attempts will show." if top else ADVICE
     known = {"entropy": "gone" if not top else "spent at the top"}
-    return Finding(NAME, severity, step, value, SPENT, message, advice, known, "the entropy law of 2505.22617")
+    return Finding(NAME, severity, step, value, SPENT, message, advice, known, "the entropy law of 2505.22617", LEFT)
+
+
+def _percent(share: float) -> str:
+    """Write a small share."""
+    return "less than 0.1 %" if share < 1e-3 else f"{100 * share:.2g} %"
 
 
 def share_left(entropy: Signal) -> FloatArray:
@@ -185,4 +195,14 @@ def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
     top = _at_the_top(evidence, step)
     message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
     severity: Severity = "info" if top else "critical"
-    return Finding(NAME, severity, step, value, 0.5, message, ADVICE, {"entropy": "gone" if not top else "spent at the top"})
+    return Finding(
+        NAME,
+        severity,
+        step,
+        value,
+        0.5,
+        message,
+        ADVICE,
+        {"entropy": "gone" if not top else "spent at the top"},
+        what="share of pairs that are the same text",
+    )

@@ -47,7 +47,7 @@ def constant_reward(evidence: Evidence, check: str) -> Finding | None:
         "take easier prompts or a larger group."
     )
     message = f"The reward is {level:.3g} in all {len(reward)} rows{within}: nothing can be learnt from it{told}."
-    return Finding(check, severity, None, Interval(level, level, level), level, message, advice, {"drop": CONSTANT})
+    return Finding(check, severity, None, Interval(level, level, level), level, message, advice, {"drop": CONSTANT}, what="reward")
 
 
 def not_finite(evidence: Evidence, check: str) -> Finding | None:
@@ -93,7 +93,17 @@ def not_finite(evidence: Evidence, check: str) -> Finding | None:
         "the loss: an empty mask, or a group without a spread."
     )
     severity: Severity = "critical" if "reward" in lost or len(lost) > 1 else "warning"
-    return Finding(check, severity, step, wilson(n - first, n - first), 0.0, message, advice, {"numbers": "not finite"})
+    return Finding(
+        check,
+        severity,
+        step,
+        wilson(n - first, n - first),
+        0.0,
+        message,
+        advice,
+        {"numbers": "not finite"},
+        what="share of the rows since that are not finite",
+    )
 
 
 _GOING = ("learning_rate", "completion_length", "truncated_share", "entropy", "kl")

@@ -8,16 +8,22 @@ over what it would be if all prompts were equally hard, is the variety left. It 
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.dead_groups import graded_groups
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
 from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, signal_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, counted, signal_of
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
 NAME = "advantage_degeneracy"
-LOG = "the completions with their rewards (TRL: log_completions=True), or frac_reward_zero_std"
+DEAD = "share of groups whose rewards are all equal"
+LOG = (
+    "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir), or the share of groups whose rewards "
+    "are all equal (TRL: frac_reward_zero_std)"
+)
 # Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
 STARVED = 0.1
 HALVED = 0.5
@@ -38,7 +44,9 @@ def check(evidence: Evidence) -> Outcome:
         return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)
     dead = _pooled(evidence, dead)
     if len(dead) < FEWEST_ROWS:
-        return Unavailable(NAME, f"{len(dead)} stretches of {GROUPS} groups are too few", LOG, {})
+        return Unavailable(
+            NAME, f"{counted(len(dead), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", LOG
+        )
     room = _room(evidence, dead)
     live = 1 - dead.value_T
     variety = np.where(room > 0, live / np.maximum(room, 1e-9), 1.0)
@@ -59,8 +67,8 @@ def check(evidence: Evidence) -> Outcome:
     step = int(dead.step_T[found.onset])
     rising = _rise_before(dead, found.onset)
     message = (
-        f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal; with the mean reward of those steps "
-        f"{100 * expected:.0f} % could be, so hardly any group teaches."
+        f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
+        f"{_explained(evidence, expected)}."
     )
     advice = (
         "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
@@ -71,7 +79,17 @@ def check(evidence: Evidence) -> Outcome:
     severity: Severity = "critical"
     if _at_its_height(evidence, step):
         severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
-    return Finding(NAME, severity, None if found.onset == 0 else step, value, expected, message, advice, known)
+    return Finding(NAME, severity, None if found.onset == 0 else step, value, expected, message, advice, known, what=DEAD)
+
+
+def _explained(evidence: Evidence, expected: float) -> str:
+    """Say how many dead groups the rewards explain: of right and wrong answers their mean, of others the rewards of the completions."""
+    reward = evidence.reward
+    if reward is not None and reward.bounds == (0.0, 1.0):
+        return f"with equally hard prompts and the mean reward of those steps {100 * expected:.0f} % would be"
+    if expected > 0:
+        return f"rewards at either end of their range explain {100 * expected:.0f} %"
+    return "how many their rewards would explain cannot be told"
 
 
 def _at_its_height(evidence: Evidence, step: int) -> bool:
@@ -119,8 +137,27 @@ def _pooled(evidence: Evidence, dead: Signal) -> Signal:
 def _room(evidence: Evidence, dead: Signal) -> FloatArray:
     """Share of live groups if all prompts of the step were equally hard: the most that the mean reward leaves room for.
 
-    Of a reward that is not a share of right answers nothing is known; then every group could be live.
+    Of a reward that is not a share of right answers nothing is known; then every group could be live, but for those that the rewards of
+    the completions themselves, dealt at random, leave at one end of their range.
     """
+    return np.minimum(_room_of_mean(evidence, dead), 1 - _at_an_end(evidence, dead))
+
+
+def _at_an_end(evidence: Evidence, dead: Signal) -> FloatArray:
+    """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
+    rollouts = evidence.record.rollouts
+    if rollouts is None or "reward" not in rollouts.columns or rollouts["reward"].drop_nulls().is_in([0.0, 1.0]).all():
+        return np.zeros(len(dead))
+    groups = graded_groups(evidence)
+    if groups is None:
+        return np.zeros(len(dead))
+    steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
+    parts = np.split(steps["edges"].to_numpy().astype(float), np.searchsorted(steps["step"].to_numpy(), dead.step_T[1:]))
+    return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
+
+
+def _room_of_mean(evidence: Evidence, dead: Signal) -> FloatArray:
+    """The room that the mean reward leaves where it is a share of right answers, else 1."""
     reward = evidence.reward
     if reward is None or reward.bounds != (0.0, 1.0):
         return np.ones(len(dead))
@@ -185,7 +222,9 @@ def _all_wrong(evidence: Evidence, dead: Signal, room: FloatArray) -> Finding | 
         f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
     )
     advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
-    return Finding(NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"})
+    return Finding(
+        NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"}, what=DEAD
+    )
 
 
 def _fewer(evidence: Evidence, dead: Signal, variety: FloatArray, room: FloatArray) -> Finding | None:
@@ -210,7 +249,7 @@ def _fewer(evidence: Evidence, dead: Signal, variety: FloatArray, room: FloatArr
     advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
     began = "rising" if _rise_before(dead, found.onset) else "jump"
     known = {"dead": "above expectation", "dead_onset": began, "gradient": _gradient(evidence, step)}
-    return Finding(NAME, "warning", step, value, old, message, advice, known)
+    return Finding(NAME, "warning", step, value, old, message, advice, known, what=DEAD)
 
 
 def _calm(evidence: Evidence, room: FloatArray, mean: float) -> Outcome:

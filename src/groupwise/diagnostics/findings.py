@@ -1,6 +1,6 @@
-"""What a check says: healthy, a finding, or that it cannot tell and what to log so that it can.
+"""What a check says: healthy, a finding, or that it cannot tell and what to log so that it can; and what it measures besides.
 
-Three frozen results and the diagnosis that collects them. No statistic is computed here.
+Four frozen results and the diagnosis that collects them. No statistic is computed here.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Finding:
         advice: what to do.
         evidence: facts for the verdict.
         reference: where the method comes from.
+        what: the number is, in a few words.
     """
 
     check: str
@@ -76,6 +77,7 @@ class Finding:
     advice: str
     evidence: Mapping[str, str] = field(default_factory=dict)
     reference: str = ""
+    what: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -92,6 +94,30 @@ class Finding:
 
 
 Outcome = Healthy | Finding | Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number beside a check: it raises no alarm and changes no verdict.
+
+    Args:
+        check: the check that it belongs to.
+        name: of the number.
+        value: with its interval; None where the log does not tell it.
+        message: what it is, in a sentence; why there is none where there is none.
+        log_this: what to log to get it; "" where it is there.
+    """
+
+    check: str
+    name: str
+    value: Interval | None
+    message: str
+    log_this: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        value = None if self.value is None else {end: finite_or_none(getattr(self.value, end)) for end in ("value", "low", "high")}
+        return {"check": self.check, "name": self.name, "value": value, "message": self.message, "log_this": self.log_this}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +144,7 @@ class Diagnosis:
         findings: worst first.
         healthy: checks that found nothing.
         unavailable: checks that could not look.
+        measures: numbers beside the checks, where they were asked for.
     """
 
     run: str
@@ -127,21 +154,30 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     healthy: tuple[Healthy, ...]
     unavailable: tuple[Unavailable, ...]
+    measures: tuple[Measure, ...] = ()
 
     @property
     def worst(self) -> Severity | None:
         """The highest severity found, or None."""
         return self.findings[0].severity if self.findings else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
+    def as_dict(self, *, evidence: bool = False) -> dict[str, Any]:
+        """Plain data for JSON.
+
+        Args:
+            evidence: whether to add the numbers beside the checks.
+
+        Returns:
+            Verdict, causes, findings, healthy and unavailable; and evidence.
+        """
+        plain: dict[str, Any] = {
             "verdict": self.verdict,
             "causes": [cause.as_dict() for cause in self.causes],
             "findings": [finding.as_dict() for finding in self.findings],
             "healthy": [healthy.check for healthy in self.healthy],
             "unavailable": [missing.as_dict() for missing in self.unavailable],
         }
+        return plain | {"evidence": [measure.as_dict() for measure in self.measures]} if evidence else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +188,10 @@ class Check:
         name: as in the JSON.
         title: a few words.
         run: takes the evidence of a run and answers.
+        measures: each takes the same and gives numbers beside the answer.
     """
 
     name: str
     title: str
     run: Callable[[Any], Outcome]
+    measures: tuple[Callable[[Any], tuple[Measure, ...]], ...] = ()

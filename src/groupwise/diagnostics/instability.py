@@ -18,15 +18,28 @@ from groupwise.diagnostics.data_order import DataOrder, level_of
 from groupwise.diagnostics.dead_signal import not_finite
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
 from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.signals import LOG_REWARD, Evidence, Signal, counted
+from groupwise.diagnostics.weights import ESS, moments_of
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
 NAME = "dynamical_instability"
+NOTE = (
+    "Nothing to do as long as the reward holds: look again if it falls. `groupwise stability RUN` says how far the setting "
+    "is from the edge."
+)
 ADVICE = (
     "Lower the learning rate by a factor of 3, or shorten the refresh interval (fewer updates a generation), and go back to a checkpoint "
     "before this step; `groupwise stability RUN` says how far the setting is from the edge."
 )
+# What the number of a sign is.
+WHAT = {
+    "swing": "spectral radius of the swing",
+    "scatter": "variance from row to row, late over early",
+    "apart": "entropy over what it was",
+    "spikes": "gradient norm of the spikes over its usual height",
+    "weights": "the importance weights' own number",
+}
 _FEWEST = 16
 # The first autocorrelations of a row tell a swing only if it comes round three times.
 _TURNS = 3
@@ -95,9 +108,11 @@ def check(evidence: Evidence) -> Outcome:
     if lost is not None:
         return lost
     reward = evidence.reward
-    if reward is None or len(reward) < _FEWEST:
-        rows = 0 if reward is None else len(reward)
-        return Unavailable(NAME, f"{rows} rows of reward are too few to tell a swing from noise", f"the reward of {_FEWEST} steps or more")
+    if reward is None:
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+    if len(reward) < _FEWEST:
+        few = counted(len(reward), "row")
+        return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {_FEWEST} steps or more")
     reward, order = level_of(reward)
     fall = find_fall(reward)
     step = None if fall is None else int(reward.step_T[fall.row])
@@ -125,8 +140,20 @@ def check(evidence: Evidence) -> Outcome:
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
     since = min(steps) if steps else first.step
     message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
+    advice = NOTE if severity == "info" else ADVICE
     reference = "critical slowing down, Scheffer et al. (2009); the oscillator of 2606.30789"
-    return Finding(NAME, severity, since, first.value, first.threshold, message[0].upper() + message[1:] + ".", ADVICE, known, reference)
+    return Finding(
+        NAME,
+        severity,
+        since,
+        first.value,
+        first.threshold,
+        message[0].upper() + message[1:] + ".",
+        advice,
+        known,
+        reference,
+        WHAT[first.name],
+    )
 
 
 def swing_of(value_T: FloatArray) -> Swing | None:
@@ -193,7 +220,17 @@ def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
         "itself, to see the curve. If nothing in the data has this period, a schedule may: it began before the log did."
     )
     share = Interval(order.share, order.share, order.share)
-    return Finding(NAME, "info", None, share, 0.0, said[0].upper() + said[1:] + ".", advice, known)
+    return Finding(
+        NAME,
+        "info",
+        None,
+        share,
+        0.0,
+        said[0].upper() + said[1:] + ".",
+        advice,
+        known,
+        what="share of the scatter about the trend that the order explains",
+    )
 
 
 def _alternations(left: FloatArray, level: float) -> int:
@@ -241,9 +278,10 @@ def _second_order(left: FloatArray) -> tuple[Interval, float]:
     covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
     rng = np.random.default_rng(0)
     draws = np.vstack([solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")])
-    roots = [np.roots([1.0, -a, -b]) for a, b in draws]
-    radii = np.array([float(np.abs(root).max()) for root in roots])
-    main = roots[0][np.abs(roots[0]).argmax()]
+    half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
+    roots = np.stack([half + root, half - root])
+    radii = np.abs(roots).max(axis=0)
+    main = complex(roots[np.abs(roots[:, 0]).argmax(), 0])
     logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
     damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
     return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping
@@ -371,7 +409,7 @@ def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
     value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
     return Sign(
         "spikes",
-        f"the gradient norm spiked {int(high.sum())} times, to {times.max():.2g} times its median",
+        f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height{_rows(value)}",
         int(step[np.argmax(high)]),
         value,
         float(np.exp(max(5 * width, np.log(5.0)))),
@@ -379,33 +417,64 @@ def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
 
 
 def _weights(evidence: Evidence) -> Sign | None:
-    """Importance weights that leave few effective samples, or a second moment that grew."""
-    for signal in evidence.matching(r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"):
-        share = signal.value_T if signal.value_T.max() <= 1.0 + 1e-9 else signal.value_T / signal.value_T.max()
-        low = share < 0.5
-        found = alarm(rare_event_factors(low, 0.2), rate=CRITICAL)
+    """Importance weights that leave few effective samples, many clipped tokens, or a second moment that doubled."""
+    return _few_effective(evidence) or _clipped(evidence) or _unequal(evidence)
+
+
+def _few_effective(evidence: Evidence) -> Sign | None:
+    """An effective sample size of less than half: of all samples where it is a share, of what it was at first where it is a count."""
+    for signal in evidence.matching(ESS):
+        count = float(signal.value_T.max()) > 1.0 + 1e-9
+        usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
+        if usual <= 0:
+            continue
+        share = signal.value_T / usual
+        found = alarm(rare_event_factors(share < 0.5, 0.2), rate=CRITICAL)
         if found is not None and found.lasts:
-            value = Interval(float(share[found.onset :].mean()), float(share[found.onset :].min()), float(share[found.onset :].max()))
-            said = f"the importance weights leave {100 * value.value:.0f} % of the samples effective"
-            return Sign("weights", said, int(signal.step_T[found.onset]), value, 0.5)
-    clipped = evidence.quantity("clip_ratio")
-    if clipped is not None and len(clipped) >= _FEWEST:
-        usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
-        found = alarm(rare_event_factors(clipped.value_T > max(3 * usual, 0.2), 0.2), rate=CRITICAL)
-        if found is not None and found.lasts:
-            value = clipped.mean(slice(found.onset, None))
-            said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
-            return Sign("weights", said, int(clipped.step_T[found.onset]), value, max(3 * usual, 0.2))
-    for signal in evidence.matching(r".*(chi2_(token|seq)|ratio_var|second_moment).*"):
-        found = alarm(rare_event_factors(signal.value_T > 1.0, 0.2), rate=CRITICAL)
-        if found is not None and found.lasts:
-            part = signal.value_T[found.onset :]
-            value = Interval(float(part.mean()), float(part.min()), float(part.max()))
-            return Sign(
-                "weights",
-                f"the second moment of the importance weights, {signal.column}, is {value.value:.2g}",
-                int(signal.step_T[found.onset]),
-                value,
-                1.0,
-            )
+            value = _ranged(share[found.onset :])
+            percent = f"{100 * value.value:.2g} %"
+            said = f"the importance weights leave {percent} of the samples effective, by {signal.column}"
+            if count:
+                said = f"the effective sample size of the importance weights, {signal.column}, is {percent} of what it was at first"
+            return Sign("weights", said + _rows(value), int(signal.step_T[found.onset]), value, 0.5)
     return None
+
+
+def _clipped(evidence: Evidence) -> Sign | None:
+    """A share of clipped tokens of more than three times what it was, and a fifth."""
+    clipped = evidence.quantity("clip_ratio")
+    if clipped is None or len(clipped) < _FEWEST:
+        return None
+    usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
+    most = max(3 * usual, 0.2)
+    found = alarm(rare_event_factors(clipped.value_T > most, 0.2), rate=CRITICAL)
+    if found is None or not found.lasts:
+        return None
+    value = clipped.mean(slice(found.onset, None))
+    said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
+    return Sign("weights", said, int(clipped.step_T[found.onset]), value, most)
+
+
+def _unequal(evidence: Evidence) -> Sign | None:
+    r"""A second moment $E[w^2]/E[w]^2$ of more than two: fewer than half of the samples count."""
+    moments = moments_of(evidence)
+    if moments is None:
+        return None
+    mean, second, signal = moments
+    moment = second / np.maximum(mean**2, 1e-300)
+    found = alarm(rare_event_factors(moment > _DOUBLED, 0.2), rate=CRITICAL)
+    if found is None or not found.lasts:
+        return None
+    value = _ranged(moment[found.onset :])
+    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}{_rows(value)}"
+    return Sign("weights", said, int(signal.step_T[found.onset]), value, _DOUBLED)
+
+
+def _ranged(value_T: FloatArray) -> Interval:
+    """The mean of some rows with their range."""
+    return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
+
+
+def _rows(value: Interval) -> str:
+    """The range of rows in words."""
+    return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"

@@ -13,7 +13,10 @@ from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, signal_of
 
 NAME = "length_runaway"
-LOG = "the mean length of the completions and the share that is cut off (TRL: completions/mean_length, completions/clipped_ratio)"
+LOG = (
+    "the mean length of the completions and the share that is cut off (TRL: completions/mean_length, "
+    "completions/clipped_ratio; verl: response_length/mean, response_length/clip_ratio)"
+)
 ADVICE = (
     "Average the loss over the tokens of the batch and not over those of each answer (long wrong answers pay less there), penalise or mask "
     "answers that are cut off, and check that the end-of-sequence token is learnt; raise the limit only if the answers need it."
@@ -48,7 +51,9 @@ def check(evidence: Evidence) -> Outcome:
     severity, said = _effect(evidence, step)
     before = 100 * float(signal.value_T[: found.onset].mean())
     message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are cut off, {before:.0f} % before; {said}."
-    return Finding(NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"})
+    return Finding(
+        NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what="share of the completions that are cut off"
+    )
 
 
 def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
@@ -71,7 +76,17 @@ def _by_length(evidence: Evidence, length: Signal | None) -> Outcome:
         return Healthy(NAME, f"The completions are {float(length.value_T[-few:].mean()):.3g} tokens long, {first:.3g} at the beginning.")
     step = int(length.step_T[row])
     message = f"The completions grew from {first:.3g} to {first + change.value:.3g} tokens; {said}."
-    return Finding(NAME, "warning", step, length.mean(slice(n - few, None)), 2 * first, message, ADVICE, {"length": "runaway"})
+    return Finding(
+        NAME,
+        "warning",
+        step,
+        length.mean(slice(n - few, None)),
+        2 * first,
+        message,
+        ADVICE,
+        {"length": "runaway"},
+        what="tokens of a completion at the end",
+    )
 
 
 def _effect(evidence: Evidence, step: int) -> tuple[Severity, str]:

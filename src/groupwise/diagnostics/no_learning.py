@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.diagnostics.data_order import level_of
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Unavailable
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted
 from groupwise.intervals import Interval
 
 NAME = "no_learning"
@@ -36,39 +36,53 @@ def check(evidence: Evidence) -> Outcome:
     stopped = None if rate is None else _stopped(rate)
     if stopped is not None:
         return stopped
-    stated = evidence.setting("learning_rate")
-    if rate is None and stated == 0:
+    if rate is None and evidence.setting("learning_rate") == 0:
         return _no_rate(None, 0)
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, "the log has no reward", "the mean reward of every step")
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < _FEWEST:
-        return Unavailable(NAME, f"{len(reward)} rows are too few to show that nothing moves", f"{_FEWEST} rows or more")
+        return Unavailable(NAME, f"{counted(len(reward), 'row')} cannot show that nothing moves", f"{_FEWEST} rows or more")
+    if evidence.relative:
+        return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
     if float(np.ptp(reward.value_T)) > 0:
         reward = level_of(reward)[0]
     gain = gain_of(reward)
     room = _room(reward)
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
     open_ = gain.high > NOTHING * room or gain.low < -NOTHING * room or float(np.ptp(_thirds(reward))) > NOTHING * room
-    if room <= 0 or (open_ and (trend != "flat" or gain.low > -NOTHING * room or _moved(evidence) or not _watches(evidence))):
+    # Where the top is not known there is no share of the way to it: what rises beyond its noise has learnt.
+    rises = reward.bounds is None and trend == "up"
+    if room <= 0 or rises or (open_ and (trend != "flat" or gain.low > -NOTHING * room or _moved(evidence) or not _watches(evidence))):
         return Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
     if open_:
-        message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, of {room:.2g} that were left."
+        message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, {_against(reward, room)}."
         advice = "Check that the learning rate is what you meant and that the optimiser steps; more prompts a step would show a small gain."
-        return Finding(NAME, "info", None, Interval(gain.value, gain.low, gain.high), NOTHING * room, message, advice, {"trend": "flat"})
-    moved = _moved(evidence)
+        return Finding(
+            NAME, "info", None, Interval(gain.value, gain.low, gain.high), NOTHING * room, message, advice, {"trend": "flat"}, what="gain"
+        )
+    return _still(evidence, reward, gain, room)
+
+
+def _still(evidence: Evidence, reward: Signal, gain: Interval, room: float) -> Finding:
+    """Report a reward that is shown not to rise."""
+    moved, stated = _moved(evidence), evidence.setting("learning_rate")
     # Movement is no learning: it says where to look. Near its top a reward may stand.
     near = reward.bounds is not None and room < NEAR * (reward.bounds[1] - reward.bounds[0])
-    told = f"the policy moves ({', '.join(moved)})" if moved else "nothing else in the log moves"
-    message = f"The reward gained at most {gain.high:.2g} in all, of {room:.2g} that were left; {told}."
+    told = f"the policy moves ({', '.join(moved)})" if moved else "entropy and KL do not move either"
+    if not moved and not _watches(evidence):
+        told = "neither entropy nor KL is logged to see whether the policy moves"
+    message = f"The reward gained at most {gain.high:.2g} in all, {_against(reward, room)}; {told}."
     advice = (
         f"Raise the learning rate{_stated(stated)} (three times, until the KL shows it), check that the optimiser steps at all, "
         "and that the reward differs within groups."
     )
-    share = Interval(gain.value / room, gain.low / room, gain.high / room)
     if moved:
         advice = "The policy moves and does not get better: grade completions by hand, and look at what the advantages reward."
-    return Finding(NAME, "info" if near else "warning", None, share, NOTHING, message, advice, {"trend": "flat"})
+    share = Interval(gain.value / room, gain.low / room, gain.high / room)
+    severity: Severity = "info" if near else "warning"
+    what = "gain over what it is held against"
+    return Finding(NAME, severity, None, share, NOTHING, message, advice, {"trend": "flat"}, what=what)
 
 
 def gain_of(reward: Signal) -> Interval:
@@ -98,6 +112,13 @@ def _room(reward: Signal) -> float:
     return max(3 * reward.deviation, 0.1 * abs(first))
 
 
+def _against(reward: Signal, room: float) -> str:
+    """What a gain is held against, in words."""
+    if reward.bounds is not None:
+        return f"of {room:.2g} that were left"
+    return f"against {room:.2g}, three times the scatter of a row or a tenth of the reward (its top is not known)"
+
+
 def _moved(evidence: Evidence) -> list[str]:
     """Names of the quantities that moved beyond their noise."""
     moved = []
@@ -123,7 +144,15 @@ def _no_rate(rate: Signal | None, rows: int) -> Finding:
     message = f"The learning rate is 0 {where}: nothing can be learnt."
     advice = "Set a learning rate above 0 and check the schedule: a warm-up over more steps than the run has keeps it at 0."
     return Finding(
-        NAME, "critical", None if rate is None else int(rate.step_T[0]), zero, 0.0, message, advice, {"trend": "flat", "rate": "zero"}
+        NAME,
+        "critical",
+        None if rate is None else int(rate.step_T[0]),
+        zero,
+        0.0,
+        message,
+        advice,
+        {"trend": "flat", "rate": "zero"},
+        what="learning rate",
     )
 
 
@@ -141,7 +170,9 @@ def _stopped(rate: Signal) -> Finding | None:
         f"Since step {step:,} the learning rate is 0, from {before:.2g} just before: nothing has been learnt in the {n - row} rows since."
     )
     advice = "Check the schedule and its number of steps, and what a resumed run makes of them."
-    return Finding(NAME, "critical", step, Interval(0.0, 0.0, 0.0), 0.0, message, advice, {"trend": "flat", "rate": "zero"})
+    return Finding(
+        NAME, "critical", step, Interval(0.0, 0.0, 0.0), 0.0, message, advice, {"trend": "flat", "rate": "zero"}, what="learning rate"
+    )
 
 
 def _stated(rate: object) -> str:

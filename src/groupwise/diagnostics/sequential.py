@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.dynamics.e_process import change_evidence
+
 FloatArray = NDArray[np.float64]
 
 # Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.
@@ -39,33 +41,6 @@ class Alarm:
     onset: int
     evidence: float
     lasts: bool
-
-
-def change_evidence(log_factor_T: FloatArray) -> FloatArray:
-    r"""Logarithm of the e-process of a change at an unknown row.
-
-    $M_t = (M_{t-1} + 1/n) f_t$, $E_t = M_t + (n-t)/n$.
-
-    Args:
-        log_factor_T: logarithms of the factors; 0 where nothing is bet.
-
-    Returns:
-        $\log E_t$, shape (T,).
-
-    Example:
-        >>> bool(change_evidence(np.full(20, np.log(0.9))).max() <= 0), bool(change_evidence(np.full(20, np.log(3.0)))[-1] > 10)
-        (True, True)
-
-    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024), e-detectors; the horizon n is ours.
-    """
-    n = len(log_factor_T)
-    out = np.empty(n)
-    running = -np.inf
-    for t, log_factor in enumerate(log_factor_T):
-        running = np.logaddexp(running, -np.log(n)) + log_factor
-        waiting = np.log((n - t - 1) / n) if t < n - 1 else -np.inf
-        out[t] = np.logaddexp(running, waiting)
-    return out
 
 
 def alarm(log_factor_T: FloatArray, *, rate: float) -> Alarm | None:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,10 @@ _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
+LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
+# Beyond this the squares of numbers have no room in a float: as good as not finite.
+LARGEST = 1e100
+LOG_REWARD = "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column reward=NAME)"
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 
@@ -164,9 +167,35 @@ class Evidence:
             except MissingMetricError:
                 continue
             known = self.record.meaning(series.metric)
-            if series.value_T.size and (known is None or not known.unavailable):
-                return _of_series(series, alone=len(self.functions) < 2)
+            usable = np.abs(series.value_T) <= LARGEST
+            if usable.any() and (known is None or not known.unavailable):
+                return _of_series(series, usable, alone=len(self.functions) < 2)
         return None
+
+    @cached_property
+    def no_reward(self) -> str:
+        """Why there is no reward, where there is none."""
+        try:
+            size = np.abs(metric_series(self.record, "reward").value_T)
+        except MissingMetricError:
+            return "the log has no reward"
+        return (
+            f"the rewards are all beyond {LARGEST:.0e}".replace("+", "") if size.size and size.min() > LARGEST else "the log has no reward"
+        )
+
+    @cached_property
+    def relative(self) -> str:
+        """What speaks against a mean reward that is one number in all rows: groups that differ; "" where nothing does."""
+        reward, spread = self.reward, self.groups.spread
+        if reward is None or float(np.ptp(reward.value_T)) > 1e-9 * max(1.0, abs(float(reward.value_T[0]))) or not spread.known:
+            return ""
+        usual = float(np.nanmedian(np.abs(spread.value_T)))
+        if usual <= 1e-6:
+            return ""
+        return (
+            f"the mean reward is {reward.value_T[0]:.3g} in all rows while rewards differ (spread {usual:.2g}): "
+            "centred, ranked, or not what was earned"
+        )
 
     @cached_property
     def held_out(self) -> Signal | None:
@@ -235,18 +264,44 @@ class Evidence:
         sizes = rollouts.group_by("step", "prompt_id").len()["len"]
         return int(sizes.median()) if len(sizes) and sizes.median() and int(sizes.median()) > 1 else None  # type: ignore[arg-type]
 
+    @cached_property
+    def logged(self) -> frozenset[str]:
+        """Features of the verdict whose columns the log has, whether or not a check said anything of them."""
+        entropy = self.quantity("entropy") is not None
+        there = {
+            "behaviour": entropy and self.quantity("completion_length") is not None,
+            "held_out": self.held_out is not None,
+            "dead": self.groups.dead.known,
+            "entropy": entropy,
+            "gradient": self.quantity("gradient_norm") is not None,
+            "components": len(self.functions) > 1,
+        }
+        return frozenset(name for name, known in there.items() if known)
+
     def setting(self, name: str) -> Any:
         """Return a setting of the run, or None."""
         return self.record.config.value(name)
 
+    @cached_property
+    def _columns(self) -> dict[str, Signal | None]:
+        """The columns that were asked for so far."""
+        return {}
+
     def _column(self, column: str) -> Signal | None:
         """Return a column as a signal; None with fewer than two values."""
-        rows = self.record.steps.filter(pl.col(column).is_not_null() & pl.col(column).is_finite())
-        if len(rows) < 2:
+        if column not in self._columns:
+            self._columns[column] = self._made(column)
+        return self._columns[column]
+
+    def _made(self, column: str) -> Signal | None:
+        """Make a signal of the finite values of a column."""
+        value = self.record.steps[column].cast(pl.Float64).to_numpy()
+        keep = np.isfinite(value)
+        if keep.sum() < 2:
             return None
-        value = rows[column].to_numpy().astype(float)
         bounds = (0.0, 1.0) if meaning_is_share(self.record, column) else None
-        return signal_of(column, rows["step"].to_numpy().astype(np.int64), value, bounds=bounds)
+        value = np.clip(value[keep].astype(float), -LARGEST, LARGEST)
+        return signal_of(column, self.record.steps["step"].to_numpy()[keep].astype(np.int64), value, bounds=bounds)
 
 
 def meaning_is_share(record: RunRecord, column: str) -> bool:
@@ -255,7 +310,7 @@ def meaning_is_share(record: RunRecord, column: str) -> bool:
     return meaning is not None and meaning.quantity in ("dead_group_share", "truncated_share", "positive_share")
 
 
-def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
+def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool) -> Signal:
     """Turn a metric series into a signal; its noise is never below what sampling alone explains.
 
     Values between 0 and 1 tell the range of a reward only where it is no sum of several reward functions.
@@ -271,7 +326,32 @@ def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
         and series.healthy == "up"
     ):
         bounds = (0.0, 1.0)
-    return signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
+    return signal_of(series.metric, series.step_T[usable_T], series.value_T[usable_T], sampling=sampling, bounds=bounds)
+
+
+def counted(count: int, word: str, many: str = "") -> str:
+    """Return a count with its noun.
+
+    Args:
+        count: how many.
+        word: for one.
+        many: for more; the word with an s where "".
+
+    Returns:
+        Both as text.
+
+    Example:
+        >>> counted(1, "row"), counted(3, "row")
+        ('1 row', '3 rows')
+    """
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {many or word + 's'}"
+
+
+def ends_of(signal: Signal) -> tuple[slice, slice]:
+    """Return the first and the last fifth of the rows, three rows at least; all of them twice where there are fewer than six."""
+    n = len(signal)
+    few = max(3, n // 5)
+    return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
 
 
 def blocks(signal: Signal, size: int) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -286,5 +366,5 @@ def blocks(signal: Signal, size: int) -> tuple[FloatArray, NDArray[np.int64]]:
     """
     count = max(len(signal) // size, 1)
     edges = np.linspace(0, len(signal), count + 1).astype(int)
-    means = np.array([signal.value_T[a:b].mean() for a, b in pairwise(edges.tolist())])
-    return means, edges[:-1]
+    means = np.add.reduceat(signal.value_T, edges[:-1]) / np.diff(edges)
+    return np.asarray(means), edges[:-1]

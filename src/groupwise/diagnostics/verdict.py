@@ -7,7 +7,7 @@ P(e_f \mid c)$ with equal priors. The cells are judgements, stated here, and che
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from groupwise.diagnostics.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
 
@@ -75,12 +75,13 @@ FEATURES: Mapping[str, Mapping[str, tuple[float, float, float, float, float, flo
 # What a check says where its cause holds, and where another does.
 OWN: Mapping[str, tuple[float, float]] = {"critical": (0.7, 0.05), "warning": (0.5, 0.1), "info": (0.3, 0.3), "healthy": (0.2, 0.8)}
 LOG_FOR = {
-    "behaviour": "entropy and completion length",
-    "held_out": "a reward on held-out prompts",
-    "dead": "the share of groups whose rewards are all equal, or the completions with their rewards",
-    "entropy": "the entropy of the policy",
-    "gradient": "the gradient norm",
-    "components": "each reward function by itself",
+    "behaviour": "entropy and completion length (TRL: entropy, completions/mean_length; verl: actor/entropy, response_length/mean)",
+    "held_out": 'a reward on held-out prompts (TRL: eval_strategy="steps"; verl: trainer.test_freq)',
+    "dead": "the share of groups whose rewards are all equal (TRL: frac_reward_zero_std), or the completions with their rewards "
+    "(TRL: log_completions=True; verl: trainer.rollout_data_dir)",
+    "entropy": "the entropy of the policy (TRL: entropy; verl: actor/entropy)",
+    "gradient": "the gradient norm (TRL: grad_norm; verl: actor/grad_norm)",
+    "components": "each reward function by itself (TRL: rewards/NAME/mean; verl: reward_extra_info of the reward function)",
 }
 # What follows from a cause and is no second one.
 _FOLLOWS: Mapping[str, frozenset[str]] = {
@@ -122,12 +123,13 @@ def enough(outcomes: Sequence[Outcome]) -> bool:
     return len(looked) >= FEWEST_CHECKS and any(outcome.check == "verifier_failure" for outcome in looked)
 
 
-def conclude(run: str, outcomes: Sequence[Outcome]) -> Diagnosis:
+def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()) -> Diagnosis:
     """Put outcomes together.
 
     Args:
         run: its name.
         outcomes: one a check.
+        logged: features whose columns the log has, whatever the checks said of them: nobody is told to log those.
 
     Returns:
         The diagnosis. Healthy where no finding is a warning or worse.
@@ -157,9 +159,15 @@ def conclude(run: str, outcomes: Sequence[Outcome]) -> Diagnosis:
     first, second = causes[0], causes[1]
     if first.probability >= SURE and _pointed(serious, first.cause):
         return Diagnosis(
-            run, first.cause, f"Most probably {_words(first.cause)} ({first.probability:.0%}).", causes, findings, healthy, missing
+            run,
+            first.cause,
+            f"Most probably {_words(first.cause)} ({chance_in_words(first.probability)}).",
+            causes,
+            findings,
+            healthy,
+            missing,
         )
-    told = _cannot_tell(first, second, facts, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
+    told = _cannot_tell(first, second, {*facts, *logged}, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
     findings = tuple(_advised(finding, told) if finding is findings[0] else finding for finding in findings)
     return Diagnosis(run, "undetermined", told, causes, findings, healthy, missing)
 
@@ -224,13 +232,13 @@ def _telling_cells(facts: Mapping[str, str]) -> list[tuple[float, ...]]:
     return list(chosen.values())
 
 
-def telling(first: str, second: str, facts: Mapping[str, str]) -> str | None:
+def telling(first: str, second: str, known: Collection[str]) -> str | None:
     """Return the feature not yet known that tells two causes apart best, by the expected log likelihood ratio.
 
     Args:
         first: one cause.
         second: the other.
-        facts: what is known.
+        known: features that are known, or could be read off the log as it is.
 
     Returns:
         Its name, or None where everything is known.
@@ -238,7 +246,7 @@ def telling(first: str, second: str, facts: Mapping[str, str]) -> str | None:
     one, other = CAUSES.index(first), CAUSES.index(second)
     best: tuple[float, str] | None = None
     for feature in LOG_FOR:
-        if feature in facts:
+        if feature in known:
             continue
         cells = FEATURES[feature].values()
         gain = sum((cell[one] - cell[other]) * math.log(cell[one] / cell[other]) for cell in cells)
@@ -277,15 +285,32 @@ def _pointed(serious: Sequence[Finding], cause: str) -> bool:
     return cause in checks or bool(checks & {"collapse"})
 
 
-def _cannot_tell(first: Cause, second: Cause, facts: Mapping[str, str], *, pointed: bool) -> str:
+def _cannot_tell(first: Cause, second: Cause, known: Collection[str], *, pointed: bool) -> str:
     """Say which two causes remain and what would tell them apart."""
     if not pointed or first.probability + second.probability < 0.5:
         return "None of the five causes explains it: what was found stands by itself."
-    feature = telling(first.cause, second.cause, facts)
+    feature = telling(first.cause, second.cause, known)
     log = f": log {LOG_FOR[feature]}" if feature is not None else ": read the completions from before and after"
     return (
-        f"Cannot tell between {_words(first.cause)} ({first.probability:.0%}) and {_words(second.cause)} ({second.probability:.0%}){log}."
+        f"Cannot tell between {_words(first.cause)} ({chance_in_words(first.probability)}) "
+        f"and {_words(second.cause)} ({chance_in_words(second.probability)}){log}."
     )
+
+
+def chance_in_words(probability: float) -> str:
+    """Write a probability of a cause: never as a certainty.
+
+    Args:
+        probability: between 0 and 1.
+
+    Returns:
+        Per cent.
+
+    Example:
+        >>> chance_in_words(0.884), chance_in_words(0.9999)
+        ('88 %', 'more than 99 %')
+    """
+    return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
 def _advised(finding: Finding, told: str) -> Finding:

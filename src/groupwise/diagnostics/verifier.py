@@ -16,7 +16,7 @@ from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.dead_signal import constant_reward
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
 from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, long_run_deviation
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted, long_run_deviation
 from groupwise.intervals import Interval, wilson
 
 FloatArray = NDArray[np.float64]
@@ -59,9 +59,11 @@ def check(evidence: Evidence) -> Outcome:
     """
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, "the log has no reward", "the mean reward of every step")
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
-        return Unavailable(NAME, f"{len(reward)} rows are too few", LOG)
+        return Unavailable(NAME, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", LOG)
+    if evidence.relative:
+        return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
     dead = constant_reward(evidence, NAME)
     if dead is not None:
         return dead
@@ -173,7 +175,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
     severity: Severity = "critical" if felt else "warning"
-    return Finding(NAME, severity, step, lost, 0.0, message, ADVICE, known)
+    return Finding(NAME, severity, step, lost, 0.0, message, ADVICE, known, what="change at once")
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -191,7 +193,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         step, value = int(signal.step_T[found.onset]), signal.mean(slice(found.onset, n))
         message = f"Since step {step:,} {signal.column} is {value.value:.2g}, from {base:.2g} at the beginning."
         severity: Severity = "critical" if value.low > 0.5 else "warning"
-        return Finding(NAME, severity, step, value, base, message, ADVICE, {"drop": "failures logged"})
+        return Finding(NAME, severity, step, value, base, message, ADVICE, {"drop": "failures logged"}, what=signal.column)
     return None
 
 
@@ -218,7 +220,9 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     )
     advice = "Remove what breaks the ties (a length term, a rounding remainder): the division by the group's spread makes full steps of it."
     severity: Severity = "critical" if share.low > 0.5 else "warning"
-    return Finding(NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"})
+    return Finding(
+        NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"}, what="share of groups that differ by a hair"
+    )
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -240,7 +244,9 @@ def _drop(evidence: Evidence) -> Finding | None:
     )
     severity: Severity = "critical" if behaviour == "unchanged" and lost > 0.3 else "warning"
     value = Interval(change.value, change.low, change.high)
-    return Finding(NAME, severity, step, value, 0.0, message, ADVICE, {"drop": "part at once", "behaviour": behaviour})
+    return Finding(
+        NAME, severity, step, value, 0.0, message, ADVICE, {"drop": "part at once", "behaviour": behaviour}, what="change at once"
+    )
 
 
 def step_down(signal: Signal) -> tuple[int, Interval, float] | None:
@@ -294,4 +300,4 @@ def _truncation(evidence: Evidence) -> Finding | None:
     share = wilson(len(cut), len(known))
     message = f"{100 * share.value:.0f} % of the completions are cut off at {limit} tokens, and nearly all of those earn the lowest reward."
     advice = "Raise max_completion_length or leave cut-off completions out of the loss: being cut off is graded as being wrong."
-    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"})
+    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"}, what="share of the completions that are cut off")

@@ -97,7 +97,8 @@ class Stability:
     def status(self) -> str:
         """What to know, in one sentence."""
         if self.stable:
-            return f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {self.margin:.3g}; {self.regime}."
+            margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
+            return f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {margin}; {self.regime}."
         return f"Unstable: {self.force:.3g} exceeds {self.threshold:.3g}; the largest learning rate is {self.max_learning_rate:.3g}."
 
     def as_dict(self) -> dict[str, Any]:

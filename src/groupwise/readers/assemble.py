@@ -37,6 +37,7 @@ _SECOND_KEYS = (
 _STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
 _DURATION_KEYS = ("step_time", "step_seconds", "time_per_step", "perf/time_per_step", "timing_s/step", "perf/step_s")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
+_NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _SETTING_KEYS = {
     "group_size": "group_size", "num_generations": "group_size", "num_questions": "prompts_per_step", "num_groups": "prompts_per_step",
@@ -113,7 +114,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     merged = merge_rows(store, step_R, hidden=hidden, cumulative=cumulative, chosen="" if log.name else request.chosen)
     columns = dict(merged.columns)
     if not columns:
-        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}: give the log of a run")
+        cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
+        hint = "write plain numbers" if cells else "give the log of a run"
+        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
     framework = log.framework or _framework(log.config, columns)
     config, spacing = _with_spacing(_with_logged(log.config, columns), merged, framework)
     config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
@@ -305,6 +308,10 @@ def _store_notes(store: RowStore) -> list[str]:
         some = ", ".join(f"{key} ({count})" for key, count in list(mixed.items())[:3]) + (", ..." if len(mixed) > 3 else "")
         cells = counted(sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count")
         notes.append(f"{cells} as missing: {some}")
+    lost = {key: cell for key, cell in store.unread.items() if key not in mixed and plain(key) not in _NO_NUMBERS}
+    if lost:
+        some = ", ".join(f"{key} ({cell!r})" for key, cell in list(lost.items())[:3]) + (", ..." if len(lost) > 3 else "")
+        notes.append(f"{counted(len(lost), 'column is', 'columns are')} no plain numbers and left out: {some}")
     if store.too_wide:
         notes.append(f"the log has more than {LARGEST_WIDTH} keys: {counted(store.too_wide, 'cell')} of the later ones left out")
     return notes

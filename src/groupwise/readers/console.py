@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Array, Log, Request, assemble
@@ -35,6 +39,10 @@ _SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,
 _BROKEN = re.compile(r"'(?:reward|loss)': ?'?-?\d")
 _NUMBERED = re.compile(r"lobal step (\d{1,12}): ?$")
 _LONGEST_LINE = 1 << 22
+_STEP_NAMES = ("step", "global_step", "global_step/max_steps")
+_MOST_BARS = 16
+_MOST_FALLS = 0.1
+Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 
 
 def sniff_console(path: Path) -> float:
@@ -45,12 +53,6 @@ def sniff_console(path: Path) -> float:
     if _ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
     return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
-
-
-def _last_bar(text: str, done: int, total: int) -> tuple[int, int]:
-    """Return the position and length of the last progress bar in a text."""
-    found = _BAR.findall(text)
-    return (int(found[-1][0]), int(found[-1][1])) if found else (done, total)
 
 
 def _parse(text: str) -> dict[Any, Any] | None:
@@ -108,8 +110,9 @@ class ConsoleFeed:
     def __init__(self) -> None:
         """Start before the first line."""
         self._store = RowStore()
-        self._bars: list[tuple[int, int]] = []
-        self._done = self._total = self._damaged = self._summaries = 0
+        self._bars: list[Bars] = []
+        self._seen: Bars = {}
+        self._damaged = self._summaries = 0
         self._stated: dict[str, Any] = {}
 
     @property
@@ -127,13 +130,24 @@ class ConsoleFeed:
         """Read the rows and the bars of a line, or what the trainer says of itself."""
         position = 0
         for match in _ROW.finditer(line):
-            self._done, self._total = _last_bar(line[position : match.start()], self._done, self._total)
+            self._look_at_bars(line[position : match.start()])
             position = match.end()
             self._row(_numbered(_parse(match[0]), line[: match.start()]))
-        self._done, self._total = _last_bar(line[position:], self._done, self._total)
+        self._look_at_bars(line[position:])
         if not position:
             self._damaged += _BROKEN.search(line) is not None
             _read_statement(line, self._stated)
+
+    def _look_at_bars(self, text: str) -> None:
+        """Note how far each bar of a text has come: beside that of the training an evaluation or a data set has its own."""
+        found = _BAR.findall(text)
+        if not found:
+            return
+        seen = dict(self._seen)  # rows keep the one that stood before them
+        for done, total in found:
+            seen.pop(int(total), None)
+            seen[int(total)] = int(done)
+        self._seen = dict(list(seen.items())[-_MOST_BARS:])
 
     def _row(self, row: dict[Any, Any] | None) -> None:
         """Keep a row of the training with the bar before it."""
@@ -143,7 +157,7 @@ class ConsoleFeed:
             self._summaries += 1
         elif {"loss", "reward", "policy_loss"} & set(row) or any(str(key).startswith("eval_") for key in row):
             self._store.add(row)
-            self._bars.append((self._done, self._total))
+            self._bars.append(self._seen)
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -187,29 +201,62 @@ def _config(config: RunConfig, stated: dict[str, Any]) -> RunConfig:
     return with_found(config, found, "the printed output")
 
 
-def _steps_of(store: RowStore, bars: list[tuple[int, int]], stated: dict[str, Any]) -> tuple[Array | None, list[str]]:
+def _steps_of(store: RowStore, bars: list[Bars], stated: dict[str, Any]) -> tuple[Array | None, list[str]]:
     """Return the step of each row where the log has no step key, and a note on where it comes from.
 
     A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing
     of the rows up to the last step is taken.
     """
-    if any(key in ("step", "global_step") for key in store.names()):
+    if any(key in _STEP_NAMES for key in store.names()):
         return None, []
-    done = np.array([bar[0] for bar in bars], dtype=np.float64)
     main = np.zeros(store.count, dtype=bool)
     for key in ("loss", "reward"):
         if key in store.names():
             main[store.sparse(key)[0]] = True
     if not main.any():
         main[:] = True
-    trained = done[main]
-    if len(trained) and trained[0] > 0 and (np.diff(trained) > 0).all():
+    done = _positions(bars, main, stated.get("total"))
+    if _is_clock(done[main]):
         return done, ["the step of a row is the position of the progress bar printed before it"]
-    total = stated.get("total") or max((bar[1] for bar in bars), default=0)
-    count = int(main.sum())
+    total = stated.get("total") or max((length for seen in bars for length in seen), default=0)
+    order, falls = _counted_rows(store, main)
+    count = int(order.max())
     spacing = round(total / count) if total else 0
-    order = np.maximum(np.cumsum(main), 1).astype(np.float64)
+    notes = [f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the row before that epoch"] if falls else []
     if spacing >= 1 and spacing * count <= total < spacing * (count + 1):
         rows = counted(count, "row")
-        return order * spacing, [f"the steps are counted: {rows} over the {total} steps that the log states, one every {spacing}"]
-    return order, ["the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"]
+        return order * spacing, [*notes, f"the steps are counted: {rows} over the {total} steps that the log states, one every {spacing}"]
+    return order, [*notes, "the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"]
+
+
+def _positions(bars: list[Bars], main: NDArray[np.bool_], total: int | None) -> Array:
+    """Return how far the training's bar stood before each row; the bar of an evaluation, which rows of training do not follow, is none."""
+    follows = Counter(next(reversed(seen)) for seen, trains in zip(bars, main.tolist(), strict=True) if trains and seen)
+    lengths = {length for length, rows in follows.items() if rows > max(1, _MOST_FALLS * max(follows.values()))} or set(follows)
+    if total is not None and total in follows:
+        lengths.add(total)
+    latest = (next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars)
+    return np.array(list(latest), dtype=np.float64)
+
+
+def _is_clock(done: Array) -> bool:
+    """Return whether positions are those of a training that goes on, perhaps from an earlier step after a restart."""
+    gaps = np.diff(done)
+    falls = int((gaps < 0).sum())
+    return len(done) > 0 and bool((done > 0).all()) and bool((gaps != 0).all()) and falls <= max(1, _MOST_FALLS * len(done))
+
+
+def _counted_rows(store: RowStore, main: NDArray[np.bool_]) -> tuple[Array, int]:
+    """Return the number of each row among those of training, and how often it drops back because the epoch does: after a restart."""
+    epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
+    order, falls, now = np.ones(store.count), 0, 0
+    stood: list[float] = []
+    for row, trains in enumerate(main.tolist()):
+        if trains:
+            at = float(epoch[row])
+            if stood and at < stood[-1]:
+                falls, stood = falls + 1, stood[: bisect_left(stood, at)]
+            stood.append(at if at == at else (stood[-1] if stood else -math.inf))
+            now = len(stood)
+        order[row] = max(now, 1)
+    return order, falls

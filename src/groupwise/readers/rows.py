@@ -5,6 +5,7 @@ It neither orders nor merges rows: `merge.py` does.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ _DEPTH = 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = ("run", "run_id", "run_name", "tag", "experiment", "trial", "seed")
+_NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 _LABELS = frozenset(KIND_KEYS + RUN_KEYS)
 
 
@@ -109,6 +111,7 @@ class RowStore:
         count: rows so far.
         texts: key -> cells that hold a text.
         labels: key -> {row: text} for the few keys that tell rows of different kinds or runs apart.
+        unread: key -> the first cell of it that begins as a number does and is none, such as 12%.
         too_wide: cells left out because the log has more than 2,000 keys.
 
     Example:
@@ -123,6 +126,7 @@ class RowStore:
         self.count = 0
         self.texts: dict[str, int] = {}
         self.labels: dict[str, dict[int, str]] = {}
+        self.unread: dict[str, str] = {}
         self.too_wide = 0
         self._columns: dict[str, _Column] = {}
         self._clean: dict[Any, str] = {}
@@ -186,6 +190,8 @@ class RowStore:
                 return
         if len(self.texts) < LARGEST_WIDTH or name in self.texts:
             self.texts[name] = self.texts.get(name, 0) + 1
+            if name not in self.unread and _NUMERIC.match(value):
+                self.unread[name] = clean_key(value)[:20]
         if name in _LABELS:
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:80]
 

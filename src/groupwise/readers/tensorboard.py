@@ -5,6 +5,7 @@ The records are read by `wire.py`, checksums included; graphs, images and histog
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, parse_yaml, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.slime_steps import by_rollouts
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
 from groupwise.record import RunRecord
@@ -92,24 +94,46 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
     store, size = RowStore(), 0
     notes: list[str] = []
     texts: dict[str, str] = {}
+    written: list[list[dict[str, Any]]] = []
     for file in files:
         size += file.stat().st_size
-        before = store.count
         with file.open("rb") as opened:
             records = TfRecords(opened)
-            for row in _rows(_scalars(records), texts):
-                store.add(row)
+            rows = list(_rows(_scalars(records), texts))
         if records.damaged:
             are = counted(records.damaged, "record has a wrong checksum and was", "records have a wrong checksum and were")
             notes.append(f"{are} left out of {shown(file)}")
         if not records.complete:
             notes.append(f"the file {shown(file)} is cut off or damaged: the whole records before are used")
-        if len(files) > 1 and store.count == before:
+        if len(files) > 1 and not rows:
             notes.append(f"the file {shown(file)} holds no scalar")
+        written.append(rows)
+    each, said = by_rollouts([row for rows in written for row in rows], "step")
+    for row in _in_order(written, notes):
+        store.add(row)
     if not store.count:
         raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
     config = with_missing(request.config, _settings(texts), "the text of the event file")
+    if each:
+        notes.append(said)
+        config = with_missing(config, {"updates_per_step": each}, "the steps of the log")
     return assemble(Log(store, path, "tensorboard", size, config, tuple(notes)), request)
+
+
+def _in_order(written: Sequence[list[dict[str, Any]]], notes: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of several files: one after the other where they share tags, else side by side, as processes of one run wrote them."""
+    beside: list[tuple[set[str], list[dict[str, Any]]]] = []
+    for rows in written:
+        tags = {tag for row in rows for tag in row} - {"step", "_timestamp"}
+        same = next((entry for entry in beside if entry[0] & tags), None)
+        if same is None and tags:
+            beside.append((tags, list(rows)))
+        elif same is not None:
+            same[0].update(tags)
+            same[1].extend(rows)
+    if len(beside) > 1:
+        notes.append(f"files without a common tag are read side by side, as {len(beside)} processes of one run")
+    yield from heapq.merge(*(rows for _, rows in beside), key=lambda row: float(row["step"]))
 
 
 def _scalars(records: TfRecords) -> Iterator[Scalar]:
@@ -173,16 +197,17 @@ def _tensor(message: bytes) -> float | str | None:
 def _rows(scalars: Iterator[Scalar], texts: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Yield one row for the scalars of one step that follow one another; texts are put aside."""
     row: dict[str, Any] = {}
-    at = 0
+    at, trains = 0, False
     for wall, step, tag, value in scalars:
         if isinstance(value, str):
             texts[tag] = value
             continue
-        if row and (step != at or tag in row):
+        # Training may count its steps otherwise than the rollouts: equal numbers need not be one step.
+        if row and (step != at or tag in row or trains != tag.startswith("train/")):
             yield row
             row = {}
         if not row:
-            at, row = step, {"step": float(step), "_timestamp": wall}
+            at, trains, row = step, tag.startswith("train/"), {"step": float(step), "_timestamp": wall}
         row[tag] = value
     if row:
         yield row

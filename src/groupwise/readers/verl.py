@@ -21,6 +21,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")
 _ROW_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
 _PREFIX = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
+_PID = re.compile(r"(.*)pid=(\d+).*")
 _SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
 _CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
 _SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
@@ -104,6 +105,7 @@ def read_verl(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     store, rest = RowStore(), Settings()
     scaled: set[str] = set()
+    writers: list[str] = []
     broken = headless = 0
     for line in _lines(path, seen.encoding):
         match = _ROW.search(line) if "step:" in line else None
@@ -114,6 +116,8 @@ def read_verl(path: Path, request: Request) -> RunRecord:
             continue
         row, bad = _row(match, scaled)
         broken += bad
+        prefix = _PREFIX.match(line)
+        writers.append(prefix[1] if prefix else "")
         store.add(row)
     if not store.count:
         raise UnreadableRunError(
@@ -126,6 +130,7 @@ def read_verl(path: Path, request: Request) -> RunRecord:
     if broken:
         are = counted(broken, "value is no number and was", "values are not numbers and were")
         notes.append(f"{are} left out: another process may have printed into the line")
+    _tell_runs_apart(store, writers)
     config = with_missing(request.config, rest.found(), "the settings that verl printed")
     config = with_missing(config, {"framework": "verl"}, "the printed rows")
     return assemble(Log(store, path, "verl_console", seen.size, config, tuple(notes), framework="verl"), request)
@@ -162,6 +167,15 @@ def _row(match: re.Match[str], scaled: set[str]) -> tuple[dict[str, float], int]
                 key, value = unit[1], value * float(unit[2])
         row[key] = value
     return row, broken
+
+
+def _tell_runs_apart(store: RowStore, writers: list[str]) -> None:
+    """Label the rows of processes of one kind that print by turns: a run has one, and after a restart another, the first no more."""
+    found = [_PID.fullmatch(writer) for writer in writers]
+    names = [match[2] if match else "" for match in found]
+    blocks = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
+    if all(found) and len({match[1] for match in found if match}) == 1 and len(blocks) > len(set(blocks)):
+        store.labels["run"] = dict(enumerate(names))
 
 
 class Settings:

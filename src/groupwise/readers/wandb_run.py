@@ -16,6 +16,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.slime_steps import by_rollouts
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import BlockRecords, fields, text
 from groupwise.record import RunRecord
@@ -62,8 +63,11 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
         notes.append(f"{are} left out")
     if not rows:
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
-    key = next((key for key in STEP_KEYS if any(key in row for row in rows)), "")
-    if key:
+    each, said = by_rollouts(rows, "rollout/step")
+    key = "rollout/step" if each else next((key for key in STEP_KEYS if any(key in row for row in rows)), "")
+    if each:
+        notes.append(said)
+    elif key:
         _carry_back(rows, key)
         notes.append(f"the step of a row is its {key}, or that of the row after it")
     store = RowStore()
@@ -71,6 +75,7 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
         store.add({name: value for name, value in row.items() if not key or name != "_step"})
     settings = settings_in(dict(flatten({name: value for name, value in config.items() if name != "_wandb"})))
     found = with_missing(request.config, settings, "the W&B file")
+    found = with_missing(found, {"updates_per_step": each}, "the steps of the log") if each else found
     return assemble(Log(store, path, "wandb", seen.size, found, tuple(notes)), request)
 
 

@@ -16,7 +16,7 @@ from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.curves import Curve, curve
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.comparison.verdicts import NAMES
-from groupwise.errors import InsufficientDataError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.record import RunRecord
 from groupwise.report.charts import Chart, Line, Mark, Role, abscissae, averages, rounded
@@ -115,25 +115,37 @@ def compare_runs(
     Raises:
         MissingMetricError: a run does not have the metric.
         InsufficientDataError: a run has too few rows.
+        InvalidArgumentError: two runs of a group are one run.
     """
     curves, columns, rising = [], [], True
     for group in groups:
-        row = []
+        row: list[Curve] = []
         for record in group.runs:
             if step is not None:
                 step(record.name)
             columns.append(record.column(metric))
             run, rises = _curve(cut(record, until), metric, question.level)
+            _refuse_copy(run, record, row, group)
             row.append(run)
             rising = rising and rises
         curves.append(tuple(row))
     # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
     question = replace(question, rises=rising)
     found = compare(curves, [group.name for group in groups], question, np.random.default_rng(20_240_501))
-    told = [*notes, *differing_settings(groups, besides=besides), *_own_notes(groups, found, curves)]
+    told = [*notes, *differing_settings(groups, besides=besides), *_own_notes(groups, found, curves, sorted_by=besides)]
     if len(set(columns)) > 1:
         told.append(f"The runs log it under several keys: {', '.join(sorted({clean(c, longest=60) for c in columns}))}.")
     return RunComparison(columns[0], tuple(groups), tuple(curves), found, tuple(told))
+
+
+def _refuse_copy(run: Curve, record: RunRecord, before: Sequence[Curve], group: RunGroup) -> None:
+    """Raise where a run of a group comes again: it would count as a seed of its own that scatters not at all."""
+    for other, known in zip(before, group.runs, strict=False):
+        if np.array_equal(run.step_T, other.step_T) and np.array_equal(run.value_T, other.value_T) and np.ptp(run.value_T) > 0:
+            pair = f"{clean(known.name, longest=60)!r} and {clean(record.name, longest=60)!r}"
+            raise InvalidArgumentError(
+                f"expected runs of different seeds in a group; {pair} have the same values in every row: leave out one"
+            )
 
 
 def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool]:
@@ -159,12 +171,12 @@ def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool]:
     return found, series.healthy == "up"
 
 
-def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[Sequence[Curve]]) -> list[str]:
+def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[Sequence[Curve]], *, sorted_by: Sequence[str]) -> list[str]:
     """What to know of this comparison."""
     notes = []
     counts = [len(group.runs) for group in groups]
     methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
-    if max(counts) == 1 and len(groups) > 2:
+    if max(counts) == 1 and len(groups) > 2 and not sorted_by:
         notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
     if "pooled_t" in methods:
         notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
@@ -302,29 +314,10 @@ def comparison_svg(chart: Chart) -> str:
     Returns:
         An SVG document.
     """
-    from groupwise.report.figures import COLOURS, draw, new_sheet
-    from groupwise.report.markup import text
+    from groupwise.report.figures import COLOURS, standalone
 
-    sheet = new_sheet()
-    drawing = draw(chart, prefix="compare", sheet=sheet)
-    css = sheet.css()
-    for name, colour in COLOURS.items():
-        css = css.replace(f"var(--{name})", colour)
-    words, left, seen = "", 50.0, set()
-    for line in chart.lines:
-        if line.role not in seen and line.role in _SAMPLES:
-            seen.add(line.role)
-            sample = _SAMPLES[line.role].format(first=COLOURS["law"], second=COLOURS["evaluation"])
-            place = f"translate({left:.0f} {drawing.height + 14})"
-            words += f'<g transform="{place}">{sample}<text x="26" font-size="10.5">{text(line.name)}</text></g>'
-            left += 56 + 5.6 * len(line.name)
-    height = drawing.height + 24
-    width = max(drawing.width, round(left))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'font-family="sans-serif" role="img"><title>{text(chart.title)}</title><style>{css}</style>'
-        f'<rect width="100%" height="100%" fill="#fff"/>{drawing.svg}<g fill="{COLOURS["muted"]}">{words}</g></svg>\n'
-    )
+    colours = {"first": COLOURS["law"], "second": COLOURS["evaluation"]}
+    return standalone(chart, prefix="compare", samples={role: sample.format(**colours) for role, sample in _SAMPLES.items()})
 
 
 _SAMPLES = {

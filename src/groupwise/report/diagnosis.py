@@ -10,7 +10,7 @@ import math
 from rich.console import Console
 from rich.markup import escape
 
-from groupwise.diagnostics.findings import Diagnosis, Finding
+from groupwise.diagnostics.findings import Diagnosis, Finding, Measure
 from groupwise.report.wording import capital, clean, number, sentence
 
 STYLES = {"critical": "red", "warning": "yellow", "info": "blue"}
@@ -35,15 +35,23 @@ def measured(finding: Finding) -> str:
     """Return the number of a finding with its interval and what it is held against."""
     value = finding.value
     ends = f" ({number(value.low)} to {number(value.high)})" if math.isfinite(value.low) and math.isfinite(value.high) else ""
-    return f"{number(value.value)}{ends}, against {number(finding.threshold)}"
+    what = f"{finding.what} " if finding.what else ""
+    return f"{what}{number(value.value)}{ends}, against {number(finding.threshold)}"
 
 
-def print_diagnosis(found: Diagnosis, console: Console) -> None:
+def told(measure: Measure) -> str:
+    """Return a number beside a check as a sentence, or why there is none and what to log."""
+    said = sentence(f"{title_of(measure.check)}: {measure.message}")
+    return f"{said} Log {measure.log_this}." if measure.value is None and measure.log_this else said
+
+
+def print_diagnosis(found: Diagnosis, console: Console, *, evidence: bool = False) -> None:
     """Print a diagnosis.
 
     Args:
         found: of one run.
         console: where to.
+        evidence: whether to say, of the numbers beside the checks that the log does not tell, what to log.
     """
     soft = not console.is_terminal
     console.print(f"\n[bold]{escape(clean(found.run))}: {title_of(found.verdict).lower()}[/]", highlight=False, soft_wrap=soft)
@@ -69,6 +77,23 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     for missing in found.unavailable:
         said = escape(clean(f"{missing.reason}. Log {missing.log_this}", longest=500))
         console.print(f"[dim]unavailable  {title_of(missing.check)}: {said}.[/]", highlight=False, soft_wrap=soft)
+    _print_measures(found, console, evidence=evidence)
+
+
+def _print_measures(found: Diagnosis, console: Console, *, evidence: bool) -> None:
+    """Print the numbers beside the checks."""
+    soft = not console.is_terminal
+    missing = [measure for measure in found.measures if measure.value is None]
+    if found.measures:
+        console.print()
+    for measure in found.measures:
+        if measure.value is not None:
+            console.print(f"[blue]measured[/]  {escape(clean(told(measure), longest=500))}", highlight=False, soft_wrap=soft)
+        elif evidence:
+            console.print(f"[dim]not measured  {escape(clean(told(measure), longest=500))}[/]", highlight=False, soft_wrap=soft)
+    if missing and not evidence:
+        names = ", ".join(measure.name.replace("_", " ") for measure in missing)
+        console.print(f"[dim]Not measured: {names}; --evidence says why, and what to log.[/]", highlight=False, soft_wrap=soft)
 
 
 def print_findings(found: Diagnosis, console: Console) -> None:

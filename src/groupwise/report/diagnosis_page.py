@@ -6,7 +6,7 @@ It arranges and judges nothing.
 from __future__ import annotations
 
 from groupwise.diagnostics.findings import Diagnosis, Finding
-from groupwise.report.diagnosis import measured, title_of, where
+from groupwise.report.diagnosis import measured, title_of, told, where
 from groupwise.report.markup import Markup, join, tag, text
 from groupwise.report.wording import clean, sentence
 
@@ -35,6 +35,12 @@ def diagnosis_section(found: Diagnosis) -> Markup:
     missing = [f"{title_of(m.check)}: {m.reason}. Log {m.log_this}." for m in found.unavailable]
     if missing:
         parts.append(_folded(f"Could not be looked at: {len(missing)} checks", missing))
+    numbers = [told(measure) for measure in found.measures if measure.value is not None]
+    if numbers:
+        parts.append(_folded(f"Measured besides: {len(numbers)} number{'s' if len(numbers) > 1 else ''}", numbers))
+    gaps = [told(measure) for measure in found.measures if measure.value is None]
+    if gaps:
+        parts.append(_folded(f"Not measured: {len(gaps)} number{'s' if len(gaps) > 1 else ''}", gaps))
     return join(parts, "\n")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.report.charts import Chart, Line
+from groupwise.report.markup import text
 from groupwise.report.svg import StyleSheet, compact
 from groupwise.report.wording import number
 
@@ -117,19 +118,52 @@ def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] 
     return Drawing(compact(buffer.getvalue(), prefix=prefix, sheet=sheet), width, height, box, axes.get_xlim(), axes.get_ylim())
 
 
+def standalone(chart: Chart, *, prefix: str, samples: Mapping[str, str]) -> str:
+    """Draw a chart alone, for papers and slides: light colours, with a legend in words below.
+
+    Args:
+        chart: with at least one line.
+        prefix: of identifiers.
+        samples: SVG of the roles that the legend shows, 20 wide; of several lines of one role the first is named.
+
+    Returns:
+        An SVG document, as wide as its legend where that is wider than the chart.
+    """
+    sheet = new_sheet()
+    drawing = draw(chart, prefix=prefix, sheet=sheet)
+    css = sheet.css()
+    for name, colour in COLOURS.items():
+        css = css.replace(f"var(--{name})", colour)
+    names = {line.role: line.name for line in reversed(chart.lines)}
+    words, left = "", 50.0
+    for role in dict.fromkeys(line.role for line in chart.lines if line.role in samples):
+        label = f'<text x="26" font-size="10.5" fill="{COLOURS["muted"]}">{text(names[role])}</text>'
+        words += f'<g transform="translate({left:.0f} {drawing.height + 14})">{samples[role]}{label}</g>'
+        left += 46 + 5.6 * len(names[role])
+    width, height = max(drawing.width, round(left)), drawing.height + 24
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="sans-serif" role="img"><title>{text(chart.title)}</title><style>{css}</style>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{drawing.svg}{words}</svg>\n'
+    )
+
+
 def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:
     """Return axes with room for their labels, thin rules and plain numbers."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     plateau = any(line.role == "plateau" for line in chart.lines)
     right = 1 - (78 if plateau else 14) / width
-    axes = figure.add_axes((50 / width, 40 / height, right - 50 / width, 1 - 66 / height))
+    head = 40 if chart.marks else 26  # the labels of marks have a row of their own, below the axis title, so that the two cannot meet
+    axes = figure.add_axes((50 / width, 40 / height, right - 50 / width, 1 - (40 + head) / height))
     figure.patch.set_visible(False)
     axes.patch.set_visible(False)
     axes.grid(axis="y", color=COLOURS["rule"], linewidth=0.7)
     axes.set_axisbelow(True)
     axes.set_xlabel(chart.x_label, labelpad=3)
-    axes.annotate(chart.y_label, (0, 1), xytext=(-44, 9), xycoords="axes fraction", textcoords="offset points", color=COLOURS["muted"])
+    axes.annotate(
+        chart.y_label, (0, 1), xytext=(-44, head - 17), xycoords="axes fraction", textcoords="offset points", color=COLOURS["muted"]
+    )
     if chart.x_scale == "log2":
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -306,10 +340,12 @@ def _limits(axes: Axes, chart: Chart) -> None:
 def _marks(axes: Axes, chart: Chart) -> None:
     """Draw the vertical rules with their labels."""
     place_of = axes.transData + axes.transAxes.inverted()
+    points = axes.bbox.width * 72 / axes.figure.dpi
     for place, mark in enumerate(chart.marks):
         axes.axvline(mark.x, color=COLOURS["muted"], linewidth=1.0, linestyle=(0, (2, 2)), zorder=2.5)
         part = float(place_of.transform((mark.x, 0.0))[0])
-        ends = part > 0.8 or (part > 0.2 and place + 1 < len(chart.marks))
+        room = part * points + 44 > 6 * len(mark.label)  # to the left of the rule; a letter is six points wide at most
+        ends = part > 0.8 or (room and place + 1 < len(chart.marks))
         axes.annotate(
             mark.label,
             (mark.x, 1),

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.report.charts import Chart
-from groupwise.report.figures import COLOURS, draw, new_sheet
+from groupwise.report.figures import COLOURS, new_sheet, standalone
 from groupwise.report.group_size_tables import Grid
 from groupwise.report.html import document
 from groupwise.report.markup import isolated, join, tag, text
 from groupwise.report.sections import figure, grid
-
-_LEGEND = 22
 
 
 def stability_page(
@@ -63,22 +61,7 @@ def stability_svg(chart: Chart) -> str:
         >>> stability_svg(map_chart(stability(0.02, 0.9, refresh_interval=8), 1e-6)).startswith("<svg xmlns")
         True
     """
-    sheet = new_sheet()
-    drawing = draw(chart, prefix="map", sheet=sheet)
-    css = sheet.css()
-    for name, colour in COLOURS.items():
-        css = css.replace(f"var(--{name})", colour)
-    words, left = "", 50.0
-    for line in chart.lines:
-        if line.role in _SAMPLES:
-            words += _entry(left, line.name, _SAMPLES[line.role])
-            left += 46 + 5.4 * len(line.name)
-    height = drawing.height + _LEGEND
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width} {height}" width="{drawing.width}" height="{height}" '
-        f'font-family="sans-serif" role="img"><title>{text(chart.title)}</title><style>{css}</style>'
-        f'<rect width="100%" height="100%" fill="#fff"/>{drawing.svg}{words}</svg>\n'
-    )
+    return standalone(chart, prefix="map", samples=_SAMPLES)
 
 
 _SAMPLES = {
@@ -89,10 +72,3 @@ _SAMPLES = {
     "second_rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="8 2.6 1.4 2.6"/>',
     "here": f'<circle cx="10" cy="-4" r="4.5" fill="{COLOURS["evaluation"]}" stroke="{COLOURS["ink"]}" stroke-width="1.6"/>',
 }
-
-
-def _entry(left: float, name: str, sample: str) -> str:
-    """One entry of the legend, below the figure."""
-    return (
-        f'<g transform="translate({left:.0f} 364)">{sample}<text x="26" font-size="10.5" fill="{COLOURS["muted"]}">{text(name)}</text></g>'
-    )

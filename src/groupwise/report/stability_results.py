@@ -35,6 +35,10 @@ _OF_A_FORCE = (
 )
 
 
+LARGE = 1000.0
+"""Margin beyond which its size is not told."""
+
+
 @dataclass(frozen=True, slots=True)
 class StabilityEvidence:
     """The section on stability.
@@ -94,7 +98,7 @@ class StabilityEvidence:
         told = f"a force of {force} an update where {limit} is the limit, a margin of {ranged_margin(self.margin)}"
         if self.verdict == "stable":
             return f"The mode that the reward shows is stable as far as the log shows: {told}."
-        return f"Open: {told}, which does not tell it from instability."
+        return f"Open: {told}. The margin may be below 1, so the data do not say whether this mode is stable."
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -132,11 +136,43 @@ class StabilityEvidence:
         return judged | {"stable": stable, "margin_interval": self.margin.as_dict()}
 
 
-def ranged_margin(interval: Interval) -> str:
+def ranged(interval: Interval) -> str:
     """Write a value with its interval."""
     if interval.low == interval.high:
         return number(interval.value)
     if math.isinf(interval.high):
-        return f"{number(interval.value)} ({f'at least {number(interval.low)}' if interval.low > 0 else 'not bounded'})"
+        return f"{number(interval.value)} ({_lower_end(interval.low)})"
     low, value, high = alike(interval.low, interval.value, interval.high)
     return f"{value} ({low} to {high})"
+
+
+def _lower_end(low: float) -> str:
+    """An interval without an upper end."""
+    return f"at least {number(low)}" if low > 0 else "not bounded"
+
+
+def ranged_margin(interval: Interval) -> str:
+    """Write a margin with its interval; beyond a thousand its size says nothing more.
+
+    Args:
+        interval: of threshold over force.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> ranged_margin(Interval(2.0, 1.5, 3.0)), ranged_margin(Interval(34_819.0, 0.21, 131_167.0))
+        ('2.00 (1.50 to 3.00)', 'over 1,000 times (0.21 to over 1,000)')
+    """
+    bounded = math.isfinite(interval.high)
+    if interval.value < LARGE and not (bounded and interval.high >= LARGE):
+        return ranged(interval)
+    value = margin_alone(interval.value)
+    if interval.low >= LARGE or interval.low == interval.high:
+        return value
+    return f"{value} ({f'{number(interval.low)} to over {LARGE:,.0f}' if bounded else _lower_end(interval.low)})"
+
+
+def margin_alone(margin: float) -> str:
+    """Write a margin without an interval: "1.69", "over 1,000 times"."""
+    return f"over {LARGE:,.0f} times" if margin >= LARGE else number(margin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.intervals import Interval
 from groupwise.report.group_size_tables import Grid
-from groupwise.report.stability_results import StabilityEvidence, ranged_margin
+from groupwise.report.stability_results import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.report.wording import number
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ def stability_grid(
         return Grid(
             ("", "Value", ""),
             (
-                ("Force per update, as read", ranged_margin(force) if force else number(found.force), "not to be trusted here"),
+                ("Force per update, as read", ranged(force) if force else number(found.force), "not to be trusted here"),
                 ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
                 ("Oscillates from", _onset(found), "force per update"),
             ),
             (1,),
         )
     rows = [
-        ("Force per update", ranged_margin(force) if force else number(found.force), "learning rate × stiffness"),
+        ("Force per update", ranged(force) if force else number(found.force), "learning rate × stiffness"),
         ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
-        ("Margin", ranged_margin(margin) if margin else number(found.margin), "threshold over force; above 1 is stable"),
+        ("Margin", ranged_margin(margin) if margin else margin_alone(found.margin), "threshold over force; above 1 is stable"),
         ("Spectral radius", number(found.spectral_radius, digits=4), "of one period of the lag; below 1 is stable"),
     ]
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
@@ -148,6 +148,6 @@ def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
         ('40', '4', 'unstable', '0.95')
     """
     rows = tuple(
-        (number(value), number(mode.force), mode.regime, number(mode.margin)) for value, mode in zip(stiffness, modes, strict=True)
+        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin)) for value, mode in zip(stiffness, modes, strict=True)
     )
     return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))

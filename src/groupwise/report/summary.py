@@ -206,7 +206,7 @@ def summarise(
     return Summary(
         name=clean(record.name) or "unnamed run",
         verdict=verdict(fitted),
-        diagnosis=diagnose(used),
+        diagnosis=diagnose(used, measured=True),
         fitted=fitted,
         functions=functions,
         first_step=int(used.steps["step"][0]),

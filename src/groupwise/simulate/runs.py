@@ -7,9 +7,10 @@ The mean is stepped by the exact propagator of the oscillator's differential equ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.signal import lfilter
@@ -136,13 +137,14 @@ _MEANINGS = {
 }
 
 
-def simulated_run(kind: str, rng: np.random.Generator, *, steps: int | None = None) -> tuple[RunRecord, int | None]:
+def simulated_run(kind: str, rng: np.random.Generator, *, steps: int | None = None, rollouts: bool = False) -> tuple[RunRecord, int | None]:
     """Simulate one training run, healthy or with a failure, as a record.
 
     Args:
         kind: as `training.simulated_log` takes it.
         rng: the source of randomness.
         steps: of the run; drawn where None.
+        rollouts: whether the record has the reward of every completion too; the steps are the same either way.
 
     Returns:
         The record, and the step of the failure's onset; None of a healthy run.
@@ -153,7 +155,34 @@ def simulated_run(kind: str, rng: np.random.Generator, *, steps: int | None = No
         (100, None)
     """
     log = simulated_log(kind, rng, steps=steps)
-    return record_of(log, log.columns), log.onset
+    record = record_of(log, log.columns)
+    return (replace(record, rollouts=rollouts_of(log)) if rollouts else record), log.onset
+
+
+def rollouts_of(log: SimulatedLog) -> pl.DataFrame:
+    """Return the completions of a simulated log with their rewards: of each group the right ones first.
+
+    Args:
+        log: of a run.
+
+    Returns:
+        A table of rollouts.
+
+    Example:
+        >>> log = simulated_log("trending", np.random.default_rng(0), steps=80)
+        >>> table = rollouts_of(log)
+        >>> len(table) == 80 * log.prompts * log.group_size
+        True
+    """
+    steps, prompts = log.right_TB.shape
+    reward = np.arange(log.group_size) < log.right_TB[:, :, None]
+    return pl.DataFrame(
+        {
+            "step": np.repeat(np.arange(1, steps + 1, dtype=np.int64), prompts * log.group_size),
+            "prompt_id": np.tile(np.repeat(np.arange(prompts, dtype=np.int64), log.group_size), steps),
+            "reward": reward.astype(np.float64).ravel(),
+        }
+    )
 
 
 def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord:

@@ -79,6 +79,7 @@ class SimulatedLog:
         group_size: G.
         prompts: B.
         smoothed: rows of a moving average taken after logging.
+        right_TB: right answers of each group of each step, before any average.
     """
 
     kind: str
@@ -89,7 +90,7 @@ class SimulatedLog:
     group_size: int
     prompts: int
     smoothed: int = 1
-    also: tuple[str, ...] = field(default=())
+    right_TB: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
 
 
 def simulated_log(kind: str, rng: np.random.Generator, *, steps: int | None = None) -> SimulatedLog:
@@ -326,9 +327,8 @@ def _logged(kind: str, world: World, rng: np.random.Generator, *, window: int, s
     means = {key: _window_means(value[: len(rows) * window], window) for key, value in columns.items()}
     if smoothed > 1:
         means = {key: value if key == "eval_reward" else _moved(value, smoothed) for key, value in means.items()}
-    return SimulatedLog(
-        kind, (rows + window).astype(np.int64), means, window, None if onset is None else onset + 1, groups, prompts, smoothed
-    )
+    began = None if onset is None else onset + 1
+    return SimulatedLog(kind, (rows + window).astype(np.int64), means, window, began, groups, prompts, smoothed, right.astype(np.int64))
 
 
 def _window_means(value_T: FloatArray, window: int) -> FloatArray:

@@ -171,7 +171,7 @@ class RolloutColumns:
 
     def __len__(self) -> int:
         """Count the rollouts."""
-        return len(self.columns["prompt_id"])
+        return len(next(iter(self.columns.values()), ()))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping a completion."""
@@ -183,6 +183,8 @@ class RolloutColumns:
         Raises:
             InvalidArgumentError: a value is none that a rollout can have, or the columns are not of one length.
         """
+        if "prompt_id" not in self.columns:
+            raise InvalidArgumentError(f"expected a column prompt_id, got {str(list(self.columns))[:120]}: number the prompts of the step")
         if any(len(values) != len(self) for values in self.columns.values()):
             lengths = {name: len(values) for name, values in self.columns.items()}
             raise InvalidArgumentError(f"expected columns of one length, got {str(lengths)[:120]}: give one value a completion")
@@ -195,10 +197,12 @@ class RolloutColumns:
 def _tokens(name: str, values: Sequence[Any]) -> list[str]:
     """Return each value of a column as JSON. Most values come several times: each is written once, which is most of the work."""
     known: dict[Any, str]
-    if name in TEXT_COLUMNS:
-        known = {text: "null" if text is None else encode_basestring_ascii(str(text)) for text in dict.fromkeys(values)}
-        return [known[text] for text in values]
     kinds = set(map(type, values))
+    if name in TEXT_COLUMNS:
+        if not kinds <= {str, type(None)}:
+            values = [None if value is None else str(value) for value in values]
+        known = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
+        return [known[text] for text in values]
     if name in WHOLE_COLUMNS and not kinds <= {int}:
         values = [plain_rollout({"prompt_id": value})["prompt_id"] for value in values]
     elif name not in WHOLE_COLUMNS and not kinds <= {float, type(None)}:
@@ -207,6 +211,9 @@ def _tokens(name: str, values: Sequence[Any]) -> list[str]:
     if not distinct:
         return []
     known = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=True))
+    if 0.0 in known and name not in WHOLE_COLUMNS:  # 0.0 and -0.0 are one key
+        known[0.0] = "0.0"
+        return ["-0.0" if value == 0.0 and math.copysign(1.0, value) < 0 else known[value] for value in values]
     return [known[value] for value in values]
 
 

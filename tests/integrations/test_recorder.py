@@ -21,7 +21,7 @@ import pytest
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.recorder import Recorder
 from groupwise.record import Meaning, RecordWriter, RunRecord
-from groupwise.tables import RolloutColumns, step_entry
+from groupwise.tables import RolloutColumns, plain_rollout, step_entry
 
 GROUPS, SIZE = 4, 8
 
@@ -126,6 +126,13 @@ def with_steps(folder: Path, steps: int, *, after: int = 0, said: list[str] | No
     recorder.close()
 
 
+class Unwritable:
+    """What no text can be made of."""
+
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
 ODD = ["plain", "", None, 'quote " back \\ line \n\u2028 \ud83d %s %(x)s', "é" * 3]
 
 
@@ -145,6 +152,12 @@ def test_a_step_by_column_is_byte_for_byte_the_step_by_rows() -> None:
     assert RolloutColumns({"prompt_id": [], "reward": []}).json() == "[]"
 
 
+@pytest.mark.parametrize("zeros", [[0.0, -0.0, 0.0, None], [-0.0, 0.0, -0.0, 1.0]])
+def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(zeros: list[float | None]) -> None:
+    by_column = RolloutColumns({"prompt_id": [0, 1, 1, 2], "advantage": zeros, "completion": [1, True, ["a", {}], None]})
+    assert by_column.json() == json.dumps([plain_rollout(row) for row in by_column.rows()], separators=(",", ":"))
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -152,6 +165,8 @@ def test_a_step_by_column_is_byte_for_byte_the_step_by_rows() -> None:
         ({"prompt_id": [0.5], "reward": [1.0]}, "a whole number for prompt_id"),
         ({"prompt_id": [True]}, "a whole number for prompt_id"),
         ({"prompt_id": [0], "reward": ["much"]}, "a number or None for 'reward'"),
+        ({"reward": [1.0]}, "a column prompt_id"),
+        ({"prompt_id": [0], "completion": [Unwritable()]}, "a step is not recorded: KeyError: 'no text'"),
     ],
 )
 def test_a_step_by_column_that_cannot_be_recorded_is_said(columns: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -71,3 +72,29 @@ def test_numbers_are_read_as_python_reads_them() -> None:
 @pytest.mark.parametrize("text", ["1e400", "NaN", "Infinity", "true", "null", "01", "1.", "123456789012345678901234567890", '"1"', "[1]"])
 def test_what_is_no_number_of_json_is_left_to_the_line_by_line_reader(text: str) -> None:
     assert numbers_of([f'{{"a":{text}}}\n'] * 3) is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"a":1,"a":2}\n', '{"a" :1}\n'],  # as many colons after quotes as keys
+        ['{"step":-0,"a":1}\n', '{"step":1,"a":-0 }\n'],
+        ['{"a":1}{"a":2}\n', "\n"],  # as many objects as lines
+        ['{"":1}\n', '{"":-0.5}\n'],
+    ],
+)
+def test_lines_that_only_add_up_are_read_one_by_one(lines: list[str]) -> None:
+    lines = lines * 40
+    assert contents(taken(lines, len(lines))) == contents(taken(lines, 1))
+
+
+def test_lines_with_texts_are_not_held_by_the_thousand() -> None:
+    feed, held = JsonlFeed(), []
+
+    def lines() -> Iterator[str]:
+        for step in range(3000):
+            held.append(step - feed.count)
+            yield f'{{"step":{step},"completion":"text"}}\n'
+
+    feed.take(lines())
+    assert (feed.count, max(held) < 100) == (3000, True)

@@ -198,6 +198,8 @@ class Recorder:
             except (GroupwiseError, OSError, ValueError) as error:
                 self._trouble(str(error))
                 return
+            except Exception as error:  # noqa: BLE001 - a step that can never be written is not to hold up those behind it
+                self._say(f"a step is not recorded: {reason_of(error)}")
             else:
                 self._confirm(self._waiting[0][0]["step"])
             self._waiting.popleft()

@@ -28,6 +28,7 @@ from groupwise.tables import read_parquet
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _WRAPPED = {"step", "data"}
 _BLOCK, _FEW = 20_000, 64
+_NEGATIVE_ZERO = re.compile(r"-0[,}\s]")  # a whole number loses its sign in a column of such
 _STATE_KEYS = ("log_history", "global_step", "max_steps")
 
 
@@ -83,13 +84,17 @@ class JsonlFeed:
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         rest = iter(lines)
-        while block := list(islice(rest, _BLOCK)):
-            if self._plain and len(block) >= _FEW:
+        size = _BLOCK if self._store.count else _FEW  # few at first: lines with texts are long, and are not held by the thousand
+        while self._plain and (block := list(islice(rest, size))):
+            size = _BLOCK
+            if len(block) >= _FEW:
                 self._plain = self._take_numbers(block)
                 if self._plain:
                     continue
             for line in block:
                 self._take_line(line)
+        for line in rest:
+            self._take_line(line)
 
     def _take_numbers(self, block: Sequence[str]) -> bool:
         """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
@@ -152,9 +157,11 @@ def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
         table = pl.read_ndjson(text.encode(), infer_schema_length=None)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError):
         return None
-    # A key that is missing leaves a null, and one that stands twice a colon too many: without either, every row has every key once.
-    once = len(table) == len(lines) and text.count('":') == len(table) * table.width
-    if not once or any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
+    # A key that is missing leaves a null, and one that stands twice two quotes too many: without either, every row has every key once.
+    once = len(table) == len(lines) and text.count('"') == 2 * len(table) * table.width
+    if not once or _NEGATIVE_ZERO.search(text):
+        return None
+    if any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
         return None
     return {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
 

@@ -49,6 +49,7 @@ FACTORS = (0.97, 1.03)
 BRACKET = (0.99, 0.997, 1.003, 1.01)
 LAGS = ("refresh", "fixed", "async")
 CENTRE = Setting("refresh", 0.9, 8)
+SAMPLED_LAGS = (CENTRE, Setting("fixed", 0.9, 8), Setting("async", 0.9, 8))
 LIMIT = float(threshold("refresh", 0.9, 8))
 ON_POLICY = Setting("none", 0.9, 1)
 RUNS_FROM = (("warm", ON_POLICY, (0.03, 0.1, 0.3, 0.01, 1.1)), ("kick", CENTRE, (0.7, 1.3, 4.0)), ("warm", CENTRE, (0.2, 0.7, 1.3, 4.0)))
@@ -257,11 +258,11 @@ def sampled_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, fa
     now_D, velocity_D = deep.point_D.clone(), torch.zeros_like(deep.point_D)
     stiffest = torch.as_tensor(basis[:, 0])
     along, value = [], []
-    old_PO = torch.zeros(0)
+    seen: dict[int, torch.Tensor] = {}
     for update in range(updates):
-        fresh = setting.sampled_at(update) == update
-        step_D, now_PO = sampled_step(world, now_D, None if fresh else old_PO, rng)
-        old_PO = now_PO if fresh else old_PO
+        step_D, seen[update] = sampled_step(world, now_D, seen.get(setting.sampled_at(update)), rng)
+        now_PO = seen[update]
+        seen.pop(update - 2 * setting.interval - 1, None)
         velocity_D = setting.momentum * velocity_D + factor * edge * step_D
         now_D = now_D + velocity_D
         along.append(float((now_D - deep.point_D) @ stiffest))
@@ -328,6 +329,7 @@ def show() -> None:
     print_table("Runs, momentum .9, 240 updates; the last quarter", header, lines)
     lines = [
         [
+            row["lag"],
             f"{row['factor']:g}",
             str(row["seed"]),
             f"{row['spread_early']:.3g}",
@@ -338,6 +340,7 @@ def show() -> None:
         for row in SAMPLED.rows()
     ]
     header = (
+        "lag",
         "learning rate over the edge",
         "seed",
         "spread along the stiffest mode, first third",
@@ -408,10 +411,12 @@ def find_edges(deep: Deep, known: dict[str, tuple[ExactWorld, np.ndarray, Linear
 
 def beyond(deep: Deep, basis: np.ndarray, found: Linear, edge: float, *, quick: bool) -> None:
     """Runs with sampled groups, and runs that start far from the fixed point."""
-    for factor in (0.7, 1.3, 2.0):
-        for seed in (1,) if quick else (1, 2):
-            if not SAMPLED.has(CENTRE.lag, CENTRE.momentum, CENTRE.interval, 8, seed, factor):
-                SAMPLED.add(sampled_row(deep, basis, CENTRE, edge, factor, seed, 16 if quick else 240))
+    for setting in SAMPLED_LAGS[:1] if quick else SAMPLED_LAGS:
+        own = edge if setting == CENTRE else found.edge(setting, edge * float(threshold(setting.lag, 0.9, 8)) / LIMIT)
+        for factor in (0.7, 1.3, 2.0):
+            for seed in (1,) if quick else (1, 2):
+                if not SAMPLED.has(setting.lag, setting.momentum, setting.interval, GROUP, seed, factor):
+                    SAMPLED.add(sampled_row(deep, basis, setting, own, factor, seed, 16 if quick else 240))
     for start, setting, factors in RUNS_FROM:
         own = edge if setting == CENTRE else found.edge(setting, 100 * edge)
         for factor in factors[:1] if quick else factors:

@@ -1,16 +1,19 @@
 """The stability threshold on a task too large to enumerate: addition mod 100, predicted from scores of rollouts, then trained on groups.
 
-The tiny policy, 10,000 problems, KL weight .5 in the reward, no importance ratio, refresh with R = 8, momentum .9, 32 prompts with 8
-rollouts an update. First SGD learns from the warm start; from where it ends, runs at multiples of the predicted edge. Pieces are written as
-they come. `python deep_larger.py` runs what is missing (some fifteen minutes of one core), `--tables` prints, `--quick` tries everything.
+The tiny policy, 10,000 problems, KL weight .5 in the reward, no importance ratio, each kind of lag with R = 8, momentum .9, 32 prompts
+with 8 rollouts an update. First SGD learns from the warm start; from where it ends, runs at multiples of the predicted edge. Pieces are
+written as they come. `python deep_larger.py` runs what is missing (some ten minutes of one core), `--tables` prints, `--quick` tries
+everything.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import count, islice
+from itertools import product as combined
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,12 +30,13 @@ from groupwise.trainer.warm_up import default_cache, warm_up
 
 LEARNING = Pieces("deep_larger_learning.csv", ("update",))
 SPECTRUM = Pieces("deep_larger_spectrum.csv", ("where", "part"))
-RUNS = Pieces("deep_larger_runs.csv", ("factor", "seed"))
-CENTRE = Setting("refresh", 0.9, 8)
-LIMIT = float(threshold("refresh", 0.9, 8))
+RUNS = Pieces("deep_larger_runs.csv", ("lag", "factor", "seed"))
+LAGS = ("refresh", "fixed", "async")
+MOMENTUM, INTERVAL = 0.9, 8
 GROUP, PROMPTS, SCORED = 8, 32, 1536
 LEARN_UPDATES, LEARN_RATE, RUN_UPDATES = 240, 0.001, 160
 FACTORS = (0.5, 2.0, 1.25, 0.8)
+Drawn = TypeVar("Drawn")
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,17 @@ class Larger:
         return found
 
 
+def batches(setting: Setting, draw: Callable[[], Drawn]) -> Iterator[Drawn]:
+    """The batch of each update in turn, drawn by the policy that `Setting.sampled_at` names."""
+    waiting = [draw() for _ in range(setting.interval)] if setting.lag in ("fixed", "async") else []
+    for update in count():
+        if setting.lag == "fixed":
+            waiting.append(draw())
+        elif update % setting.interval == 0:
+            waiting += [draw() for _ in range(setting.interval)]
+        yield waiting.pop(0)
+
+
 def trained(
     world: Larger, rate: float, updates: int, seed: int, *, setting: Setting, prompts: int, watch_D: torch.Tensor | None = None
 ) -> tuple[list[float], ...]:
@@ -104,11 +119,7 @@ def trained(
     start_D, now_D = world.flat(), world.flat()
     velocity_D = torch.zeros_like(now_D)
     seen: tuple[list[float], ...] = ([], [], [])
-    waiting: list[Rollouts] = []
-    for update in range(updates):
-        if setting.sampled_at(update) == update:
-            waiting = [world.rollouts(prompts, generator) for _ in range(setting.interval)]
-        batch = waiting.pop(0)
+    for batch in islice(batches(setting, lambda: world.rollouts(prompts, generator)), updates):
         log_N = world.log_probability(batch)
         parts = torch.autograd.grad((log_N * batch.advantage_N.to(log_N)).mean(), world.parameters)
         velocity_D = setting.momentum * velocity_D + rate * torch.cat([part.reshape(-1) for part in parts])
@@ -176,18 +187,25 @@ def learned(world: Larger, *, quick: bool) -> torch.Tensor:
     return torch.as_tensor(made() if quick else cached(f"larger-{updates}", made)).float()
 
 
-def run_row(world: Larger, end_D: torch.Tensor, direction: np.ndarray, edge: float, factor: float, seed: int, updates: int) -> Any:
+def run_row(
+    world: Larger, end_D: torch.Tensor, direction: np.ndarray, stiffest: float, lag: str, factor: float, seed: int, updates: int
+) -> dict[str, Any]:
     """One run from where learning ended."""
     world.stand_at(end_D)
-    value_T, divergence_T, along_T = trained(
-        world, factor * edge, updates, seed, setting=CENTRE, prompts=PROMPTS, watch_D=torch.as_tensor(direction, dtype=torch.float32)
-    )
+    edge, setting = edge_of(lag, stiffest), Setting(lag, MOMENTUM, INTERVAL)
+    watch_D = torch.as_tensor(direction, dtype=torch.float32)
+    value_T, divergence_T, along_T = trained(world, factor * edge, updates, seed, setting=setting, prompts=PROMPTS, watch_D=watch_D)
     third = len(along_T) // 3
     early, late = np.array(along_T[:third]), np.array(along_T[-third:])
-    row = {"factor": factor, "seed": seed, "learning_rate": factor * edge, "updates": len(along_T)}
+    row: dict[str, Any] = {"lag": lag, "factor": factor, "seed": seed, "learning_rate": factor * edge, "updates": len(along_T)}
     row |= {"spread_early": float(early.std()), "spread_late": float(late.std()), "value_late": float(np.mean(value_T[-third:]))}
     row |= {"value_lowest": float(np.min(np.convolve(value_T, np.ones(8) / 8, "valid")))}
     return row | {"divergence": float(np.mean(divergence_T[-third:]))}
+
+
+def edge_of(lag: str, stiffest: float) -> float:
+    """The largest stable learning rate by the exact threshold."""
+    return float(threshold(lag, MOMENTUM, INTERVAL)) / stiffest
 
 
 def show() -> None:
@@ -201,15 +219,29 @@ def show() -> None:
     lines = []
     for row in SPECTRUM.rows():
         lines.append([row["where"], row["part"], f"{row['inside']:.1f}", f"{row['outside']:.1f}", f"{row['second']:.1f}"])
-        lines[-1].append(f"{LIMIT / row['outside']:.3g}")
-    header = ("where", "part", "largest eigenvalue, in the sample that found it", "in another", "second", "edge of the learning rate")
+        lines[-1].append(f"{edge_of('refresh', row['outside']):.3g}")
+    header = (
+        "where",
+        "part",
+        "largest eigenvalue, in the sample that found it",
+        "in another",
+        "second",
+        "edge of the learning rate, refresh",
+    )
     print_table(f"Stiffness from scores of {SCORED} rollouts", header, lines)
     lines = []
-    for row in sorted(RUNS.rows(), key=lambda row: (row["factor"], row["seed"])):
-        lines.append([f"{row['factor']:g}", str(row["seed"]), f"{row['learning_rate']:.3g}", f"{row['spread_early']:.3g}"])
+    for row in sorted(RUNS.rows(), key=lambda row: (LAGS.index(row["lag"]), row["factor"], row["seed"])):
+        lines.append([row["lag"], f"{row['factor']:g}", str(row["seed"]), f"{row['learning_rate']:.3g}", f"{row['spread_early']:.3g}"])
         lines[-1] += [f"{row['spread_late']:.3g}", f"{row['value_late']:.3f}", f"{row['value_lowest']:.3f}", f"{row['divergence']:.3f}"]
-    header = ("over the edge", "seed", "learning rate", "spread along the stiffest mode, first third", "last third")
+    header = ("lag", "over the edge", "seed", "learning rate", "spread along the stiffest mode, first third", "last third")
     print_table(f"Runs from there, {RUN_UPDATES} updates", (*header, "mean reward, last third", "lowest of 8 updates", "KL"), lines)
+
+
+def run_missing(world: Larger, end_D: torch.Tensor, direction: np.ndarray, stiffest: float) -> None:
+    """All runs that are not there."""
+    for lag, seed, factor in combined(LAGS, (1, 2, 3), FACTORS):
+        if not RUNS.has(lag, factor, seed):
+            RUNS.add(run_row(world, end_D, direction, stiffest, lag, factor, seed, RUN_UPDATES))
 
 
 def main() -> None:
@@ -223,10 +255,10 @@ def main() -> None:
         end_D = learned(world, quick=asked.quick)
         world.stand_at(end_D)
         stiffest, direction = spectrum(world, "after learning", scored=128 if asked.quick else SCORED)
-        for seed in (1,) if asked.quick else (1, 2, 3):
-            for factor in FACTORS[:1] if asked.quick else FACTORS:
-                if not RUNS.has(factor, seed):
-                    RUNS.add(run_row(world, end_D, direction, LIMIT / stiffest, factor, seed, 16 if asked.quick else RUN_UPDATES))
+        if asked.quick:
+            RUNS.add(run_row(world, end_D, direction, stiffest, "async", FACTORS[0], 1, 16))
+        else:
+            run_missing(world, end_D, direction, stiffest)
     show()
 
 

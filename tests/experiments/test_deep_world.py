@@ -185,6 +185,24 @@ def larger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize(("lag", "interval"), [("none", 1), ("refresh", 3), ("fixed", 3), ("async", 3), ("fixed", 1)])
+def test_every_batch_of_the_larger_task_is_drawn_by_the_policy_of_its_lag(larger: ModuleType, lag: str, interval: int) -> None:
+    setting, now, drawn = larger.Setting(lag, 0.9, interval), [0], []
+
+    def draw() -> tuple[int, int]:
+        drawn.append((now[0], len(drawn)))
+        return drawn[-1]
+
+    used = []
+    for batch in larger.batches(setting, draw):
+        used.append(batch)
+        now[0] += 1
+        if now[0] == 14:
+            break
+    assert [update for update, _ in used] == [setting.sampled_at(update) for update in range(14)]
+    assert [number for _, number in used] == list(range(14))
+
+
 def test_products_of_the_larger_task_are_sums_over_scores(larger: ModuleType) -> None:
     world = larger.Larger(level=1)
     rollouts = world.rollouts(2, torch.Generator().manual_seed(0))
@@ -203,7 +221,7 @@ def test_training_on_the_larger_task_samples_a_block_at_a_time(larger: ModuleTyp
     world = larger.Larger(level=1)
     start_D = world.flat()
     value_T, divergence_T, along_T = larger.trained(
-        world, 1e-3, 10, 0, setting=larger.CENTRE, prompts=2, watch_D=torch.ones_like(start_D) / len(start_D) ** 0.5
+        world, 1e-3, 10, 0, setting=larger.Setting("refresh", 0.9, 8), prompts=2, watch_D=torch.ones_like(start_D) / len(start_D) ** 0.5
     )
     assert len(value_T) == 10
     assert max(map(abs, divergence_T[:8])) < 1e-5  # the first block was sampled by the reference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -106,6 +107,18 @@ def test_every_command_is_listed_with_its_own_first_sentence() -> None:
 def test_completion_is_offered() -> None:
     done = subprocess.run([sys.executable, "-m", "groupwise", "--show-completion", "bash"], capture_output=True, text=True, check=False)
     assert "complete" in done.stdout
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("wa", "watch"), ("watch --po", "--port"), ("train --adaptive-e", "--adaptive-every")])
+def test_commands_and_options_are_completed_though_made_late(typed: str, offered: str) -> None:
+    words = {"COMP_WORDS": f"groupwise {typed}", "COMP_CWORD": str(len(typed.split())), "_GROUPWISE_COMPLETE": "complete_bash"}
+    done = subprocess.run([sys.executable, "-m", "groupwise"], capture_output=True, text=True, check=False, env={**os.environ, **words})
+    assert done.stdout.split() == [offered]
+
+
+def test_a_wrong_option_is_two_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["watch", "--bogus"]) == 2
+    assert capsys.readouterr().err == "groupwise: No such option: --bogus. See groupwise watch --help.\n"
 
 
 def test_fit_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str], log: Path) -> None:

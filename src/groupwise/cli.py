@@ -470,7 +470,7 @@ def _usage(error: Any) -> str:
     """Return typer's message for a wrong argument, with where to read on."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "groupwise"
-    return f"{error.format_message()} See {path} --help."
+    return f"{error.format_message().rstrip('.')}. See {path} --help.".replace("?. See", "? See")
 
 
 def _say(message: str, code: int) -> int:

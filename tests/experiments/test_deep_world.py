@@ -187,7 +187,8 @@ def larger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 @pytest.mark.parametrize(("lag", "interval"), [("none", 1), ("refresh", 3), ("fixed", 3), ("async", 3), ("fixed", 1)])
 def test_every_batch_of_the_larger_task_is_drawn_by_the_policy_of_its_lag(larger: ModuleType, lag: str, interval: int) -> None:
-    setting, now, drawn = larger.Setting(lag, 0.9, interval), [0], []
+    setting, now = larger.Setting(lag, 0.9, interval), [0]
+    drawn: list[tuple[int, int]] = []
 
     def draw() -> tuple[int, int]:
         drawn.append((now[0], len(drawn)))

@@ -393,6 +393,11 @@ def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
     assert both.row()["dead_group_share"] == 0.0
 
 
+def test_rewards_too_large_to_square_cost_no_step() -> None:
+    row = Generation(np.array([1e200, -1e200, 1.0, 0.0]), np.array([0, 0, 1, 1])).row()
+    assert (row["reward_std_within_group"], row["dead_group_share"], row["reward"]) == (np.inf, 0.0, 0.25)
+
+
 def test_conversations_become_text() -> None:
     assert text_of([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": [{"text": "4"}]}]) == "user: 2+2?\nassistant: 4"
     assert text_of("plain") == "plain"

@@ -436,6 +436,22 @@ def test_what_a_full_disk_left_in_memory_goes_to_a_temporary_folder(
     assert RunRecord.load(tmp_path / "other" / "run").steps["step"].to_list() == [4, 5]
 
 
+def test_a_step_that_comes_again_while_the_disk_is_full_waits_once(disk: FullDisk, tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    for number in range(1, 6):
+        disk.full = number > 3
+        row, rollouts = step_of(number)
+        recorder.append({"step": number}, rollouts)
+        recorder.append(row, rollouts)
+    assert len(recorder._waiting) == 2
+    disk.full = False
+    recorder.close()
+    check(RunRecord.load(tmp_path / "run"), 5)
+    assert not any("could not be written" in sentence for sentence in said)
+
+
 def test_a_step_that_is_no_whole_number_leaves_the_others_alone(tmp_path: Path) -> None:
     said: list[str] = []
     recorder = Recorder(tmp_path / "run", say=said.append)

@@ -23,6 +23,7 @@ import pytest
 
 from groupwise.cli import main
 from groupwise.errors import GroupwiseError
+from groupwise.readers import open_run
 from groupwise.readers.follow import Follower
 from groupwise.record import RecordWriter, RunRecord
 
@@ -207,6 +208,12 @@ def test_a_verdict_follows_the_rows_and_failures_are_said(tmp_path: Path, monkey
     asyncio.run(until(lambda: hub.runs[0].verdict is not verdict))
     assert hub.runs[0].verdict is not None
     assert "could not be fitted" in hub.runs[0].verdict["problem"]
+
+
+def test_a_run_too_short_to_judge_has_no_heading_without_a_sentence(tmp_path: Path) -> None:
+    found = judge(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 600, 0.9, None)
+    assert found["problem"] == ""
+    assert all(sentence.strip() and not sentence.rstrip().endswith(":") for _, sentence in found["said"])
 
 
 def test_a_missing_metric_is_a_sentence(tmp_path: Path, made_record: Callable[..., RunRecord]) -> None:

@@ -173,7 +173,7 @@ def _spread(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
     total = 0.0
     for group in groups:
         middle = sum(group) / len(group)
-        total += math.sqrt(sum((reward - middle) ** 2 for reward in group) / (len(group) - 1))
+        total += math.sqrt(sum((reward - middle) * (reward - middle) for reward in group) / (len(group) - 1))  # a power would raise
     dead = sum(max(group) == min(group) for group in groups)
     return {"reward_std_within_group": total / len(groups), "dead_group_share": dead / len(groups)}
 

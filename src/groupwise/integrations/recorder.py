@@ -171,6 +171,8 @@ class Recorder:
             self._recent.append((row["step"], rollouts))
         if self._writer is None:
             return
+        while self._waiting and self._waiting[-1][0]["step"] >= row["step"]:
+            self._waiting.pop()
         self._waiting.append((row, rollouts))
         self._write()
         if self._columns < (columns := self._columns | set(row)):

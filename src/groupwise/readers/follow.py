@@ -223,8 +223,8 @@ class Follower:
         if now == self._last and not self._tail:
             return False
         with file.open("rb") as stream:
-            if not self._unchanged(stream):
-                return self._begin_again(file, "was written anew")
+            if what := self._rewritten(stream):
+                return self._begin_again(file, what)
             took = self._take(stream, settled=time.time() - status.st_mtime > _SETTLED)
             whole = stream.tell() >= status.st_size
         first, self._identity, self._last = self._identity is None, identity, now if whole else None
@@ -253,15 +253,17 @@ class Follower:
         except GroupwiseError as error:
             self._broken = error
 
-    def _unchanged(self, stream: BinaryIO) -> bool:
-        """Return whether the bytes before the place reached are what they were and a line ended there; stand at that place."""
+    def _rewritten(self, stream: BinaryIO) -> str:
+        """Return what became of the bytes before the place reached, "" where they are what they were; stand at that place."""
         stream.seek(self._offset - len(self._before))
-        same = stream.read(len(self._before)) == self._before
-        if same and self._open_line:
+        if stream.read(len(self._before)) != self._before:
+            return "was written anew"
+        if self._open_line:
             following = stream.read(1)
             stream.seek(self._offset)
-            return following in (b"", b"\n", b"\r")
-        return same
+            if following not in (b"", b"\n", b"\r"):
+                return "went on within the line that was its last"
+        return ""
 
     def _take(self, stream: BinaryIO, *, settled: bool) -> bool:
         """Take whole lines from where the stream stands; the last one without a line feed once the file has settled."""

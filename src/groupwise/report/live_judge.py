@@ -60,7 +60,7 @@ def judge(record: RunRecord, metric: str, points: int, level: float, opened: Pat
             return {"problem": clean(error, longest=600), "step": _last_step(record), "cost": time.process_time() - started}
     chart = summary.charts["metric"][0]
     said = [("Group size", sentence) for sentence in summary.group_size.said]
-    if summary.stability.said and not summary.stability.unavailable:
+    if summary.stability.verdict != "unavailable":
         said.append(("Stability", summary.stability.said))
     return {
         "problem": "",

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.diagnostics import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose
+from groupwise.diagnostics import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose, verdict
+from groupwise.diagnostics.findings import Cause
 from groupwise.record import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.simulate.runs import control_run, simulated_run
 from groupwise.simulate.training import CONTROLS, FAILURES, HEALTHY
@@ -81,6 +82,17 @@ def test_a_gradual_fall_without_more_is_undetermined_and_says_what_to_log() -> N
     assert found.verdict == "undetermined"
     assert "Cannot tell between" in found.sentence
     assert "log " in found.findings[0].advice
+
+
+@pytest.mark.parametrize(
+    ("chances", "said"),
+    [((0.5, 0.3), "collapse (50 %) and length (30 %)"), ((0.68, 0.06), "collapse (68 %) and none of the five causes (26 %)")],
+)
+def test_what_cannot_be_told_apart_are_the_two_likeliest(chances: tuple[float, float], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "telling", lambda *_: None)
+    causes = [Cause("collapse", chances[0]), Cause("length", chances[1])]
+    told = verdict._cannot_tell(causes, (), pointed=True)
+    assert told == f"Cannot tell between {said}: read the completions from before and after."
 
 
 def test_hacking_needs_the_held_out_reward_to_lag() -> None:

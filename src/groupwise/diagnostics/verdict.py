@@ -156,7 +156,7 @@ def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()
         return Diagnosis(run, "several", f"Several things are wrong: {named}.", causes, findings, healthy, missing)
     if facts.pop("rate", "") == "zero":
         return Diagnosis(run, "undetermined", "Nothing is learnt: the learning rate is 0.", (), findings, healthy, missing)
-    first, second = causes[0], causes[1]
+    first = causes[0]
     if first.probability >= SURE and _pointed(serious, first.cause):
         return Diagnosis(
             run,
@@ -167,7 +167,7 @@ def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()
             healthy,
             missing,
         )
-    told = _cannot_tell(first, second, {*facts, *logged}, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
+    told = _cannot_tell(causes, {*facts, *logged}, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
     findings = tuple(_advised(finding, told) if finding is findings[0] else finding for finding in findings)
     return Diagnosis(run, "undetermined", told, causes, findings, healthy, missing)
 
@@ -285,16 +285,16 @@ def _pointed(serious: Sequence[Finding], cause: str) -> bool:
     return cause in checks or bool(checks & {"collapse"})
 
 
-def _cannot_tell(first: Cause, second: Cause, known: Collection[str], *, pointed: bool) -> str:
-    """Say which two causes remain and what would tell them apart."""
+def _cannot_tell(causes: Sequence[Cause], known: Collection[str], *, pointed: bool) -> str:
+    """Say what remains, two causes or one and none of the five, and what would tell them apart."""
+    first, second, *_ = causes
     if not pointed or first.probability + second.probability < 0.5:
         return "None of the five causes explains it: what was found stands by itself."
+    none = 1 - sum(cause.probability for cause in causes)
+    other, chance = (_words(second.cause), second.probability) if second.probability >= none else ("none of the five causes", none)
     feature = telling(first.cause, second.cause, known)
     log = f": log {LOG_FOR[feature]}" if feature is not None else ": read the completions from before and after"
-    return (
-        f"Cannot tell between {_words(first.cause)} ({chance_in_words(first.probability)}) "
-        f"and {_words(second.cause)} ({chance_in_words(second.probability)}){log}."
-    )
+    return f"Cannot tell between {_words(first.cause)} ({chance_in_words(first.probability)}) and {other} ({chance_in_words(chance)}){log}."
 
 
 def chance_in_words(probability: float) -> str:

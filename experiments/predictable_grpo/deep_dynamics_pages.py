@@ -89,8 +89,11 @@ def forecast_table(fits: Pieces) -> None:
     print_table(
         f"Forecast of the last 60 % from the first 40 %, {len(found)} runs", ["method", "mean absolute error", "ours over it"], rows
     )
-    covered, windows = sum(part["covered"] for part in found), sum(part["windows"] for part in found)
-    print(f"\nThe 90 % band held {covered} of {windows} windows.")
+    held = []
+    for size in SIZES:
+        some = [part[0] for name, part in fits.items() if name.startswith(f"run-{size}-")]
+        held.append(f"{sum(part['covered'] for part in some)} of {sum(part['windows'] for part in some)} windows ({size})")
+    print(f"\nThe 90 % band held {', '.join(held)}.")
 
 
 def mean_table(runs: Pieces) -> None:

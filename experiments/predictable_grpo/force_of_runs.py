@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from drawing import WORKERS, note_bandit, options, print_table, read_csv, write_csv
 
+from groupwise.diagnostics.stability_settings import LagSetting
 from groupwise.dynamics.stability import threshold
 from groupwise.errors import InsufficientDataError
 from groupwise.record import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.report.fitted import fit_metric
 from groupwise.report.stability import measured_stability
-from groupwise.report.stability_settings import LagSetting
 from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.bandit_settings import Bandit, KlPlace, LagName, Training, bandit

@@ -123,6 +123,12 @@ def test_same_texts_and_same_answers() -> None:
 # The ceiling of the entropy law.
 
 
+def test_completions_that_were_not_recorded_are_not_the_same_text() -> None:
+    texts = [None, None, "one", "other"]
+    rows = [{"step": s, "prompt_id": 0, "reward": 1.0, "completion": text} for s in range(1, 11) for text in texts]
+    assert value_of(log(rows=rows, reward=np.ones(10)), "same_text") == 0.0
+
+
 def test_the_ceiling_of_an_exact_law() -> None:
     entropy = np.linspace(0.8, 0.2, N)
     record = log(reward=1.3 - 0.5 * np.exp(entropy), entropy=entropy)

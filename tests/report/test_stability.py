@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from groupwise.diagnostics.stability_settings import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.dynamics.oscillator import recursion
 from groupwise.dynamics.stability import stability, threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -27,7 +28,6 @@ from groupwise.report.stability import NO_GUARANTEE, measured_stability, mixture
 from groupwise.report.stability_charts import map_chart
 from groupwise.report.stability_page import stability_svg
 from groupwise.report.stability_results import StabilityEvidence, ranged, ranged_margin
-from groupwise.report.stability_settings import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.summary import summarise
 from groupwise.report.text import print_summary

@@ -26,12 +26,12 @@ from groupwise.commands.stability_options import Rival, Typed
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 
 if TYPE_CHECKING:
+    from groupwise.diagnostics.stability_settings import LagSetting
     from groupwise.dynamics.stability import Stability
     from groupwise.dynamics.trainer_rules import TrainerLag
     from groupwise.record import RunRecord
     from groupwise.report.charts import Chart
     from groupwise.report.group_size_tables import Grid
-    from groupwise.report.stability_settings import LagSetting
 
 _CHOSEN = "The law was named, not found: what describes the reward best is for groupwise fit to say."
 
@@ -165,8 +165,8 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
     """Return the lag that a trainer's settings tell, or None where no trainer was named."""
     if typed.trainer is None:
         return None
+    from groupwise.diagnostics.stability_settings import setting_of_trainer
     from groupwise.dynamics.trainer_lags import lag_of_trainer
-    from groupwise.report.stability_settings import setting_of_trainer
 
     found = lag_of_trainer(typed.trainer, own)
     return found, typed.answered(setting_of_trainer(found))
@@ -175,10 +175,10 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
 def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.diagnostics.margin import judged
+    from groupwise.diagnostics.stability_settings import asking, kl_notes
     from groupwise.dynamics.stability_map import adam_force, rate_limits
     from groupwise.report.stability import ADAM, mixture_notes, with_ratio
     from groupwise.report.stability_charts import map_chart
-    from groupwise.report.stability_settings import asking, kl_notes
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
 
     rate, momentum, lag = _needed(typed, told)
@@ -218,7 +218,7 @@ def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival:
 
 def _needed(typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> tuple[float, float, LagSetting]:
     """Return learning rate, momentum and lag, or ask for all that is missing at once."""
-    from groupwise.report.stability_settings import LagSetting
+    from groupwise.diagnostics.stability_settings import LagSetting
 
     kind, mixture = typed.lag_kind, typed.mixture()
     told_elsewhere = told is not None or mixture is not None
@@ -250,10 +250,10 @@ def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting]
     for option, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
         if value is not None:
             raise InvalidArgumentError(f"expected a run or {option}, got both: a run tells the force itself; leave out one of them")
+    from groupwise.diagnostics.stability_settings import momentum_of
     from groupwise.dynamics.laws import law_by_name
     from groupwise.report.fitted import fit_metric
     from groupwise.report.stability import measured_stability
-    from groupwise.report.stability_settings import momentum_of
     from groupwise.report.stability_tables import evidence_grid, limit_grid
 
     if reading.law is not None:
@@ -286,7 +286,7 @@ def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting]
 
 def _lag_of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> LagSetting:
     """The lag of a run: its trainer's, the shares typed, or what its settings say."""
-    from groupwise.report.stability_settings import lag_of
+    from groupwise.diagnostics.stability_settings import lag_of
 
     if told is not None:
         return told[1]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from groupwise.diagnostics.stability_settings import LagSetting
     from groupwise.dynamics.stability_map import StalenessRule
-    from groupwise.report.stability_settings import LagSetting
 
 _PLACES = ("none", "reward", "loss")
 _RATIOS = ("none", "exact", "clipped")
@@ -73,8 +73,8 @@ class Typed:
 
     def _check_names(self) -> None:
         """Check names, and that the lag is said once."""
+        from groupwise.diagnostics.stability_settings import optimizer_of
         from groupwise.dynamics.lags import lag_by_name
-        from groupwise.report.stability_settings import optimizer_of
 
         if self.lag_kind is not None:
             lag_by_name(self.lag_kind)
@@ -96,8 +96,8 @@ class Typed:
         Raises:
             InvalidArgumentError: they are no numbers of at least 0 that sum to 1, or too many.
         """
+        from groupwise.diagnostics.stability_settings import LagSetting
         from groupwise.dynamics.lags import shares
-        from groupwise.report.stability_settings import LagSetting
 
         if self.lag_shares is None:
             return None
@@ -115,7 +115,7 @@ class Typed:
     @property
     def adam(self) -> bool:
         """Whether Adam was named."""
-        from groupwise.report.stability_settings import optimizer_of
+        from groupwise.diagnostics.stability_settings import optimizer_of
 
         return self.optimizer is not None and optimizer_of(self.optimizer) == "adam"
 
@@ -145,8 +145,8 @@ class Typed:
 
     def answered(self, lag: LagSetting) -> LagSetting:
         """Return a lag with what was typed of the loss in the place of what was found or asked."""
+        from groupwise.diagnostics.stability_settings import UNKNOWN_RATIO
         from groupwise.dynamics.trainer_lags import KL_SETTINGS, RATIO_SETTINGS
-        from groupwise.report.stability_settings import UNKNOWN_RATIO
 
         if self.importance_ratio is not None:
             asked = tuple(name for name in lag.asked if name not in RATIO_SETTINGS)

@@ -95,6 +95,21 @@ def share_left(entropy: Signal) -> FloatArray:
     return np.asarray(np.expm1(np.clip(entropy.value_T, 0.0, 50.0)) / max(start, 1e-12))
 
 
+def completions_of(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the rollouts whose texts were recorded, or None where none was.
+
+    Args:
+        evidence: of the run.
+
+    Returns:
+        Rows of `RunRecord.rollouts`.
+    """
+    rollouts = evidence.record.rollouts
+    if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
+        return None
+    return rollouts.drop_nulls("completion")
+
+
 def same_answers(evidence: Evidence) -> Signal | None:
     """Return the share of pairs of completions within a group that are the same text, by step, or None without texts.
 
@@ -104,10 +119,10 @@ def same_answers(evidence: Evidence) -> Signal | None:
     Returns:
         The signal.
     """
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
+    texts = completions_of(evidence)
+    if texts is None:
         return None
-    counts = rollouts.drop_nulls("completion").group_by("step", "prompt_id", "completion").agg(pl.len().alias("k"))
+    counts = texts.group_by("step", "prompt_id", "completion").agg(pl.len().alias("k"))
     groups = counts.group_by("step", "prompt_id").agg((pl.col("k") * (pl.col("k") - 1)).sum().alias("same"), pl.col("k").sum().alias("n"))
     groups = groups.filter(pl.col("n") > 1).with_columns((pl.col("same") / (pl.col("n") * (pl.col("n") - 1))).alias("share"))
     steps = groups.group_by("step").agg(pl.col("share").mean()).sort("step")

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.concentration import NAME, same_answers
+from groupwise.diagnostics.concentration import NAME, completions_of, same_answers
 from groupwise.diagnostics.findings import Measure
 from groupwise.diagnostics.signals import Evidence, Signal, ends_of, signal_of
 from groupwise.intervals import Interval, wilson
@@ -178,11 +178,11 @@ def same_final(evidence: Evidence) -> Signal | None:
     Returns:
         The signal.
     """
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
+    texts = completions_of(evidence)
+    if texts is None:
         return None
     final = pl.coalesce(pl.col("completion").str.extract(pattern, 1) for pattern in _FINAL).str.strip_chars()
-    answers = rollouts.drop_nulls("completion").with_columns(final.alias("completion"))
+    answers = texts.with_columns(final.alias("completion"))
     if 2 * answers["completion"].count() < len(answers):
         return None
     from dataclasses import replace

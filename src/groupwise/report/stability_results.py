@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from groupwise.diagnostics.stability_settings import asking
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.report.charts import Chart
-from groupwise.report.stability_settings import asking
 from groupwise.report.wording import alike, number
 
 if TYPE_CHECKING:

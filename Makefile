@@ -16,7 +16,7 @@ define install
 	@touch $@
 endef
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded test check bench docs slow experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help demo demo-recorded test check bench docs slow explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: $(VENV)/.installed-test  ## every test but the slow ones, doctests include
 
 slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
 	@$(BIN)/python -m pytest -m slow -s
+
+explore: $(VENV)/.installed-test  ## the tests that draw their examples, on new ones, a thousand where a test sets no number
+	@$(BIN)/python -m pytest $(PYTEST) --hypothesis-profile=explore -m "hypothesis and not slow"
 
 check: $(VENV)/.installed-dev  ## lint, format, types
 	@$(BIN)/ruff check .

@@ -1,10 +1,18 @@
-"""Doctests of what needs an extra are skipped, visibly, where the extra is missing."""
+"""Doctests of what needs an extra are skipped, visibly, where the extra is missing; drawn examples are the same in every run."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
 import pytest
+
+if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`, may be without
+    from hypothesis import settings
+
+    # A busy machine is no defect, and one run should draw what the last one drew; `make explore` is for what nobody drew yet.
+    settings.register_profile("groupwise", deadline=None, derandomize=True)
+    settings.register_profile("explore", deadline=None, max_examples=1000)
+    settings.load_profile("groupwise")
 
 OPTIONAL = ("torch", "transformers")
 # Modules that are made of torch cannot even be looked at without it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -125,7 +126,7 @@ class Journal:
     `entries` are those that were there when it was opened.
 
     Raises:
-        GroupwiseError: the file cannot be written, or somebody is writing it already.
+        GroupwiseError: the file cannot be written, or somebody is writing it and goes on for two seconds.
 
     Example:
         >>> import tempfile
@@ -219,20 +220,36 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
+# A killed run lets go within milliseconds of its death, unless a worker was being forked just then: one that the system has not run
+# yet holds the file until it does, and a run that is started again at once would be sent beside its own record.
+_PATIENCE_SECONDS = 2.0
+
+
 def _hold(file: BinaryIO, path: Path) -> None:
     """Keep other writers out until the file is closed, or the process ends in any way."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not _locked(file):
+        if time.monotonic() >= deadline:
+            raise GroupwiseError(
+                f"expected to be the only writer of {path}, got one that is writing it now: "
+                "give this run a folder of its own, or end the other"
+            )
+        time.sleep(0.02)
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Return whether nobody else holds the file: from now on it is ours, where files can be held at all."""
     if sys.platform == "win32":
-        return
+        return True
     import fcntl
 
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise GroupwiseError(
-            f"expected to be the only writer of {path}, got one that is writing it now: give this run a folder of its own, or end the other"
-        ) from None
+        return False
     except OSError:
-        return  # a file system without locks: nothing to hold
+        return True  # a file system without locks: nothing to hold
+    return True
 
 
 def _unwritable(path: Path, error: OSError) -> GroupwiseError:

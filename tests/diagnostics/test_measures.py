@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.cli import main
-from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, variety, weights
+from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, margin, variety, weights
 from groupwise.diagnostics.dead_groups import chance, effective_size, graded_groups
 from groupwise.dynamics.oscillator import recursion
+from groupwise.intervals import Interval
 from groupwise.record import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.simulate.runs import simulated_run
 
@@ -266,6 +267,19 @@ def test_the_margin_of_a_run_whose_force_is_known() -> None:
     assert value.low < true < value.high
     assert value.value == pytest.approx(true, rel=0.2)
     assert diagnose(record, measured=True).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (2.0, 1.5, 3.0, "2 (1.5 to 3)"),
+        (2.0, 1.5, np.inf, "2 (at least 1.5)"),
+        (34_819.0, 0.21, 131_167.0, "over 1,000 (0.21 to over 1,000)"),
+        (34_819.0, 1_200.0, np.inf, "over 1,000"),
+    ],
+)
+def test_a_margin_beyond_a_thousand_has_no_size(value: float, low: float, high: float, said: str) -> None:
+    assert margin._ranged(Interval(value, low, high)) == said
 
 
 def test_the_margin_is_that_of_the_report() -> None:

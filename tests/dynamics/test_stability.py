@@ -166,10 +166,10 @@ def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
     """No time is asserted beyond a hang: one vectorised call gives all."""
     interval = np.arange(1, 201)
     momentum = np.linspace(0, 0.99, 200)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for lag in ("none", "fixed", "refresh", "async"):
         assert threshold(lag, momentum[:, None], interval[None, :]).shape == (200, 200)
-    assert time.perf_counter() - begun < 60
+    assert time.process_time() - begun < 60
 
 
 @pytest.mark.parametrize(
@@ -379,10 +379,10 @@ def test_the_largest_momentum_is_the_end_of_its_window() -> None:
 
 def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
     """A hang is asserted, not a speed: they once took forty-five seconds and now take four."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     modes(np.geomspace(1e-3, 1, 40).tolist(), 0.001, 0.9, refresh_interval=1000, lag="fixed")
     stability(0.001, 0.9, refresh_interval=500, lag="fixed", stale_share=-50.0)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize("interval", [70, 300])

@@ -509,7 +509,7 @@ def test_checks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: P
         trainer = PlayedTrainer(tmp_path / name)
 
         def checks(record: RunRecord, name: str = name) -> list[Any]:
-            time.sleep(0.05)
+            time.sleep(0.3)
             looks[name].append(len(record.steps))
             return []
 

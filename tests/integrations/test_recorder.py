@@ -234,10 +234,13 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(tmp_path: Path) -> None:
-    """A data loader's worker is forked, and inherits the open record."""
+@pytest.mark.parametrize("seconds", [0.0, 0.5], ids=["at once", "late"])
+def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(tmp_path: Path, seconds: float) -> None:
+    """A data loader's worker is forked, and inherits the open record; on a busy machine it first runs when its parent is dead already."""
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom groupwise.integrations.recorder import Recorder\n"
+        "import os, sys, time\nfrom pathlib import Path\n"
+        f"os.register_at_fork(after_in_child=lambda: time.sleep({seconds}))\n"
+        "from groupwise.integrations.recorder import Recorder\n"
         f"recorder = Recorder(Path({str(tmp_path / 'run')!r}), say=lambda _: None)\nrecorder.open()\nrecorder.append({{'step': 1}})\n"
         "child = os.fork()\nif child == 0:\n    time.sleep(30)\n    os._exit(0)\n"
         "print(child, flush=True)\ntime.sleep(30)\n"

@@ -187,7 +187,7 @@ def test_a_verdict_follows_the_rows_and_failures_are_said(tmp_path: Path, monkey
 
     async def until(ready: Callable[[], bool]) -> None:
         following = asyncio.create_task(hub.follow())
-        for _ in range(200):
+        for _ in range(1200):
             if ready():
                 break
             await asyncio.sleep(0.05)
@@ -274,7 +274,7 @@ def test_a_listener_that_lacks_a_message_waits_and_does_not_spin(tmp_path: Path)
 
     listener = threading.Thread(target=lambda: asyncio.run(listen()), daemon=True)
     listener.start()
-    listener.join(5)
+    listener.join(60)
     assert not listener.is_alive()
 
 
@@ -291,7 +291,7 @@ def test_a_run_that_fails_says_so_and_the_others_go_on(tmp_path: Path) -> None:
     hub = Hub([first, Follower(write_log(tmp_path / "b.jsonl", 10))], pool=None)
 
     async def until(ready: Callable[[], bool]) -> None:
-        for _ in range(200):
+        for _ in range(3000):
             if ready():
                 return
             await asyncio.sleep(0.02)
@@ -338,7 +338,7 @@ def test_a_report_does_not_wait_for_a_fit(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def talk() -> str | None:
         following = asyncio.create_task(hub.follow())
-        for _ in range(500):
+        for _ in range(6000):
             if hub._judging:
                 break
             await asyncio.sleep(0.01)
@@ -446,7 +446,7 @@ def test_the_page_holds_no_markup_of_a_log_and_asks_only_this_server(client: Any
 
 
 def test_the_report_of_a_run_is_served_with_its_own_policy(client: Any) -> None:
-    for _ in range(100):
+    for _ in range(1200):
         answer = client.get("/report/1")
         if answer.status_code == 200:
             break
@@ -566,11 +566,11 @@ def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
                 assert any(raw == b"event: verdict\n" for raw in stream)
             children = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if parent_of(entry) == process.pid]
             process.kill()
-            process.wait(10)
+            process.wait(60)
         finally:
             guard.cancel()
     assert children
-    for _ in range(100):
+    for _ in range(600):
         if not (left := [number for number in children if alive(number)]):
             break
         time.sleep(0.1)

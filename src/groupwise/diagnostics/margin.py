@@ -34,6 +34,8 @@ CLEARLY = 6.0
 """Difference of AICc beyond which another law is clearly better; the same by which an oscillation is found (`dynamics.verdict`)."""
 FEWEST_TIMES = 1.0
 """Time constants that a log must span."""
+LARGE = 1000.0
+"""Margin beyond which its size says nothing more."""
 LATE = 0.4
 """Share of the rows, at the end, that should vary."""
 FEWEST_ROWS = 1.0
@@ -97,14 +99,22 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
     if doubts:
         return _none("; ".join(doubts))
     found = judged(force.force.value, momentum, lag.left[0], learning_rate=1.0)
-    ends = f"at least {margin.low:.3g}" if math.isinf(margin.high) else f"{margin.low:.3g} to {margin.high:.3g}"
-    place = "the whole of it above 1: stable as far as the log shows" if margin.low > 1 else "which does not tell it from instability"
+    stable = "the whole of it above 1: stable as far as the log shows"
+    place = stable if margin.low > 1 else "which may be below 1: not told from instability"
     heuristic = ", Adam mapped heuristically" if adam else ""
     said = (
         f"the mode that the reward shows has a force of {force.force.value:.3g} an update where {found.threshold:.3g} is the limit: a "
-        f"margin of {margin.value:.3g} ({ends}), {place}{heuristic}; a faster mode may be invisible in it"
+        f"margin of {_ranged(margin)}, {place}{heuristic}; a faster mode may be invisible in it"
     )
     return Measure(NAME, "stability_margin", margin, said)
+
+
+def _ranged(margin: Interval) -> str:
+    """Write a margin with its interval."""
+    value, low, high = (f"over {LARGE:,.0f}" if end >= LARGE else f"{end:.3g}" for end in (margin.value, margin.low, margin.high))
+    if margin.low >= LARGE:
+        return value
+    return f"{value} ({f'at least {low}' if math.isinf(margin.high) else f'{low} to {high}'})"
 
 
 def _none(why: str, log: str = "") -> Measure:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from groupwise.diagnostics.margin import LARGE
 from groupwise.diagnostics.stability_settings import asking
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.report.charts import Chart
@@ -33,10 +34,6 @@ _OF_A_FORCE = (
     "period",
     "margin_interval",
 )
-
-
-LARGE = 1000.0
-"""Margin beyond which its size is not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -257,3 +259,29 @@ def test_a_logged_mean_above_one_has_no_bounds_whatever_the_rollouts_say() -> No
     meaning = Meaning("rewards/check/mean", "reward/check", "mean of the check")
     run = record({"rewards/check/mean": [1.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS))
     assert metric_series(run, "rewards/check/mean").bounds is None
+
+
+def adaptive(**columns: list[float]) -> RunRecord:
+    """A run whose group size changes at eight rollouts a step, as its columns or its completions say, and no setting."""
+    share = [number % 9 / 8 for number in range(40)]
+    steps = steps_table(list(range(1, 41)), {"reward": share, **columns})
+    return RunRecord("demo", steps, meanings=(Meaning("reward", "reward", ""),))
+
+
+def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None:
+    silent = metric_series(adaptive(), "reward")
+    assert silent.variance_T is None
+    assert "unknown; give --set group_size=G" in silent.noise_source
+    told = metric_series(adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward")
+    assert told.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8")
+    assert told.bounds == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: bool) -> None:
+    record = adaptive(group_size=[2.0] * 20 + [4.0] * 20)
+    rows = [
+        {"step": step, "prompt_id": n // 2, "reward": float(n < (step - 1) % 9)} for step in (1, 5, 10) for n in range(8 if whole else 4)
+    ]
+    found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
+    assert found.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8" if whole else "unavailable")

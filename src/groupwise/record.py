@@ -264,9 +264,7 @@ class RunRecord:
         home = Path(folder)
         if not is_record(home):
             raise UnreadableRunError(f"expected a saved record in {home}, got neither {_JSON} nor {_JOURNAL}: give the folder of a record")
-        record = cls(home.name, steps_table([], {}))
-        if (home / _JSON).is_file():
-            record = load_saved(home)
+        record = load_saved(home) if (home / _JSON).is_file() else cls(home.name, steps_table([], {}))
         if (home / _JOURNAL).is_file():
             record = _with_journal(record, home / _JOURNAL)
         try:
@@ -307,10 +305,11 @@ class RecordWriter:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
-        self._journal = Journal(home / _JOURNAL, keep=lambda entry: entry.get("about"))
-        self._name, self._about = name or home.name, self._journal.entries[-1] if self._journal.entries else None
+        self._journal = Journal(home / _JOURNAL, keep=lambda entry: about if isinstance(about := entry.get("about"), dict) else None)
+        self._name, self._about = name or home.name, ({}, *self._journal.entries)[-1]
+        self.run: dict[str, str] = self._about.get("run") or {}  # what tells this run from others: it stays, and so do the notes
         try:
-            self.describe(config or RunConfig(), meanings)
+            self.describe(config or RunConfig(), meanings, self._about.get("notes") or ())
         except BaseException:
             self._journal.close()  # nobody has this writer, so nobody else would let go of the folder
             raise
@@ -323,7 +322,7 @@ class RecordWriter:
             meanings: of the columns.
             notes: sentences on the run.
         """
-        about = _about(self._name, config, meanings) | ({"notes": list(notes)} if notes else {})
+        about = _about(self._name, config, meanings) | ({"notes": list(notes)} if notes else {}) | ({"run": self.run} if self.run else {})
         if about != self._about:
             self._journal.append({"about": about})
             self._about = about

@@ -135,8 +135,26 @@ def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray
     name = "reward" if column == "reward" else quantity
     if record.rollouts is not None and name in record.rollouts.columns:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
-    group_size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    return group_size is not None and prompts is not None and is_binary_mean(value_T, float(group_size) * float(prompts) * window)
+    rollouts = _rollouts_of_a_step(record)
+    return rollouts is not None and is_binary_mean(value_T, rollouts * window)
+
+
+def _rollouts_of_a_step(record: RunRecord) -> float | None:
+    """B G by the settings; else by the columns of the steps, as where the group size changes; else by the completions of whole steps."""
+    told = [record.config.value("group_size"), record.config.value("prompts_per_step")]
+    for place, column in enumerate(("group_size", "prompts")):
+        if told[place] is None and column in record.steps.columns:
+            told[place] = pl.col(column)
+    if all(one is not None for one in told):
+        product = record.steps.select((pl.lit(1.0) * told[0] * told[1]).median()).item()
+        return None if product is None else float(product)
+    if record.rollouts is None or not {"reward"} <= set(record.rollouts.columns) & set(record.steps.columns):
+        return None
+    counted = record.rollouts.group_by("step").agg(pl.col("reward").mean().alias("mean"), pl.len().alias("count"))
+    both = counted.join(record.steps.select("step", "reward"), on="step")
+    if not len(both) or not bool(((both["mean"] - both["reward"]).abs() < 1e-6).all()):  # a few completions of each step, perhaps
+        return None
+    return float(both["count"].median())  # type: ignore[arg-type]
 
 
 def _cumulative(rows: pl.DataFrame, name: str) -> FloatArray | None:
@@ -156,11 +174,11 @@ def _sampling_variance(
     from_rollouts = _from_rollouts(record, rows, name)
     if from_rollouts is not None:
         return from_rollouts / window, "variance of the group means of the logged rollouts over B"
-    group_size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    if group_size is None or prompts is None:
+    rollouts = _rollouts_of_a_step(record)
+    if rollouts is None:
         missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
         return None, f"unavailable: {missing}"
-    count = float(group_size) * float(prompts) * window
+    count = rollouts * window
     if is_binary_mean(value_T, count):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
         return level * (1 - level) / count, (

@@ -77,11 +77,18 @@ def open_page(browser: Any) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-class Watcher:
-    """A `groupwise watch` in a process of its own."""
+# Fits are spaced by a multiple of what the last one took, so on a busy machine the next may be minutes away: here one follows another.
+EAGER = (
+    "import sys; from groupwise.report import live_hub; live_hub.SHARE = 1; from groupwise.cli import main; sys.exit(main(sys.argv[1:]))"
+)
 
-    def __init__(self, paths: list[Path], port: int = 0) -> None:
-        command = [sys.executable, "-m", "groupwise", "watch", *map(str, paths), "--port", str(port)]
+
+class Watcher:
+    """A `groupwise watch` in a process of its own; an eager one fits again as soon as there is something new."""
+
+    def __init__(self, paths: list[Path], port: int = 0, *, eager: bool = False) -> None:
+        how = ["-c", EAGER] if eager else ["-m", "groupwise"]
+        command = [sys.executable, *how, "watch", *map(str, paths), "--port", str(port)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.guard = threading.Timer(240, self.process.kill)
         self.guard.start()
@@ -103,8 +110,8 @@ def watch(browser: Any) -> Iterator[Callable[..., Watcher]]:
     """Starts a watcher; it is stopped afterwards."""
     watchers = []
 
-    def start(*paths: Path, port: int = 0) -> Watcher:
-        watchers.append(Watcher(list(paths), port))
+    def start(*paths: Path, port: int = 0, eager: bool = False) -> Watcher:
+        watchers.append(Watcher(list(paths), port, eager=eager))
         return watchers[-1]
 
     yield start

@@ -65,7 +65,7 @@ def test_the_page_follows_a_log_and_has_what_a_new_page_has(
 ) -> None:
     """Rows are appended while the pointer rests on the figure; what was built from changes is drawn as what is sent whole."""
     path = append_rows(tmp_path / "run.jsonl", 1, 700)
-    opened = open_page((watcher := watch(path)).address)
+    opened = open_page((watcher := watch(path, eager=True)).address)
     page = opened.page
     page.wait_for_selector(f"{METRIC} path.observed", state="attached")
     first = page.locator(f"{METRIC} path.observed").get_attribute("d")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError
+from groupwise.integrations.identity import identity_in
 from groupwise.integrations.probe import ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
@@ -212,6 +214,30 @@ def test_a_resumed_run_is_one_record(tmp_path: Path) -> None:
     recorded(tmp_path, steps=2)
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
     assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_checkpoints_name_the_record_and_a_resumed_run_finds_it(tmp_path: Path) -> None:
+    """Another run has taken the place of the record meanwhile; it is left alone."""
+    settings: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
+    recorded(tmp_path, steps=4, **settings)
+    number = identity_in(tmp_path / "groupwise")
+    assert number is not None
+    kept = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["stateful_callbacks"]
+    assert kept["groupwise"] == {"record": number.id}
+    recorded(tmp_path, steps=1)
+    _, callback = recorded(tmp_path, steps=6, resume=True, **settings)
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1]
+    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert any("is that of another run" in notice for notice in callback.notices)
+
+
+def test_a_row_without_rollouts_has_no_mean_over_other_steps(tmp_path: Path) -> None:
+    recorded(tmp_path, steps=8, num_iterations=2, logging_steps=4)
+    steps = RunRecord.load(tmp_path / "groupwise").steps
+    for key in ("reward", "reward_std", "frac_reward_zero_std", "rewards/digits/mean", "completions/mean_length"):
+        assert steps[key].is_not_null().to_list() == [True, False] * 4, key
+    assert steps["entropy"].null_count() == 0
+    assert steps["grad_norm"].is_not_null().to_list() == [False, False, False, True] * 2
 
 
 def test_evaluation_is_in_the_row_of_its_step(tmp_path: Path) -> None:

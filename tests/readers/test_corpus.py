@@ -40,7 +40,7 @@ TEXTS = [
     "trl/console_strings.log", "openrlhf/console.log", "swift/logging.jsonl", "swift/completions.jsonl", "prime_rl/metrics.jsonl",
     "prime_rl/rollouts/step_1/train/all/traces.jsonl", "nemo_rl/train_data_step1.jsonl", "nemo_rl/console.log", "art/history.jsonl",
     "areal/console.log", "skyrl/export.csv#a", "open_instruct/history.jsonl", "events/metrics.jsonl", "columns/metrics.json",
-    "printed/console.log",
+    "printed/console.log", "skyrl/console.log", "slime/console.log",
 ]  # fmt: skip
 # Formats in which a row stands on a line, carries its step, and is known to be a row even where it is damaged.
 LINES = [

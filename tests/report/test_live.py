@@ -210,6 +210,50 @@ def test_a_verdict_follows_the_rows_and_failures_are_said(tmp_path: Path, monkey
     assert "could not be fitted" in hub.runs[0].verdict["problem"]
 
 
+def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    def judged(record: RunRecord, *_: Any) -> Any:
+        seen.append(float(record.steps["reward"].mean()))  # type: ignore[arg-type]
+        return {"problem": "", "cost": 0.0}
+
+    monkeypatch.setattr("groupwise.report.live_hub.judge", judged)
+    monkeypatch.setattr("groupwise.report.live_hub._FEWEST_SECONDS_BETWEEN_FITS", 0.0)
+    path = write_log(tmp_path / "run.jsonl", 30)
+    hub = hub_of(path, pool=Inline)
+
+    async def looks(count: int) -> None:
+        for _ in range(count):
+            hub.update(0)
+            hub._judge_next()
+            await asyncio.gather(*hub._tasks)
+
+    asyncio.run(looks(3))
+    assert len(seen) == 1  # nothing new, nothing judged
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps({"step": step, "reward": 0.1, "entropy": 1.0}) + "\n" for step in range(1, 31)))
+    other.replace(path)
+    asyncio.run(looks(3))
+    assert seen[1:] == [pytest.approx(0.1)]
+    assert "was replaced by another file" in hub.state(0)["events"][-1]["said"]
+
+
+def test_a_log_that_is_gone_and_back_is_said_to_be_back(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "run.jsonl", 10)
+    hub = hub_of(path)
+    hub.update(0)
+    path.unlink()
+    hub.update(0)
+    assert "is gone" in hub.state(0)["events"][-1]["said"]
+    write_log(path, 12)
+    hub.update(0)
+    assert [event["said"].rpartition("run.jsonl")[2] for event in hub.state(0)["events"]] == [
+        " is gone; what was read of it stays here until it is back.",
+        " is back; it was read again from its start.",
+    ]
+    assert (hub.state(0)["problem"], hub.state(0)["rows"]) == ("", 12)
+
+
 def test_a_run_too_short_to_judge_has_no_heading_without_a_sentence(tmp_path: Path) -> None:
     found = judge(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 600, 0.9, None)
     assert found["problem"] == ""

@@ -181,7 +181,9 @@ def test_what_is_sampled_has_the_accuracy_that_can_be_computed(run_folder: Path)
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
     found = ask_problems(model, task, task.train, Sampling(samples=512, batch_size=4096))
-    share = sum((text, ended) == (problem.answer, True) for problem, rows in zip(task.train, found, strict=True) for text, ended in rows)
+    share = sum(
+        (text, ended) == (problem.answer, True) for problem, rows in zip(task.train, found, strict=True) for text, ended in rows or ()
+    )
     truth = right_probability(model.actor, task, task.train)  # type: ignore[arg-type]
     count = 512 * len(task.train)
     assert abs(share / count - truth) < 5 * (truth * (1 - truth) / count) ** 0.5
@@ -207,15 +209,15 @@ def test_without_temperature_the_likeliest_answer_comes_every_time(run_folder: P
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
     found = ask_problems(model, task, task.train[:20], Sampling(samples=8, temperature=0.0))
-    assert all(len(set(rows)) == 1 for rows in found)
+    assert all(rows is not None and len(set(rows)) == 1 for rows in found)
 
 
 def test_more_samples_than_a_batch_are_drawn_in_parts(run_folder: Path) -> None:
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
     found = ask_problems(model, task, task.train[:3], Sampling(samples=10, batch_size=4))
-    assert [len(rows) for rows in found] == [10, 10, 10]
-    assert len({text for rows in found for text, _ in rows}) > 3
+    assert [len(rows or ()) for rows in found] == [10, 10, 10]
+    assert len({text for rows in found for text, _ in rows or ()}) > 3
 
 
 def test_questions_that_do_not_fit_are_told_and_answers_are_shortened(
@@ -227,6 +229,28 @@ def test_questions_that_do_not_fit_are_told_and_answers_are_shortened(
     (row,) = as_json(arguments, capsys)["models"][0]["benchmarks"]
     assert row["too_long"] == 1
     assert "1 of 2 problems do not fit" in printed(arguments, capsys)
+
+
+@pytest.mark.parametrize("positions", [1, 5, 6, 64])
+def test_problems_of_a_task_that_do_not_fit_are_told_and_answers_are_shortened(
+    positions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A context far below --max-tokens as it is by itself: prompts of four tokens fit into more than that, answers get the rest."""
+    narrow = language_model(tmp_path / "narrow", positions=positions)
+    arguments = [str(narrow), "--benchmark", "modular_addition/1", "-n", "2", "--problems", "7"]
+    (row,) = as_json(arguments, capsys)["models"][0]["benchmarks"]
+    assert (row["problems"], row["too_long"]) == (7, 7 if positions < 4 else 0)
+    said = printed(arguments, capsys)
+    assert ("7 of 7 problems do not fit into the model's context" in said) == (positions < 4)
+    assert "lower level" not in said
+
+
+def test_problems_of_a_task_keep_their_places_among_prompts_of_any_length(model: Path) -> None:
+    opened, task = open_model(model), make_task("addition", level=[1, 3], problems=40)
+    sampling = Sampling(samples=2, temperature=0.0, max_tokens=5, batch_size=6)
+    together = ask_problems(opened, task, task.train, sampling)
+    assert len({len(problem.prompt) for problem in task.train}) > 1
+    assert together == [ask_problems(opened, task, [problem], sampling)[0] for problem in task.train]
 
 
 def test_questions_of_any_length_share_a_batch_and_keep_their_places(model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError, OverwriteError
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, OverwriteError
 from groupwise.record import RunRecord
 from groupwise.trainer.idle import IdleWarning, idle_since
 from groupwise.trainer.rewards import FailingVerifier
@@ -142,6 +143,70 @@ def test_a_failure_after_the_update_keeps_the_checkpoint_before(
     with pytest.raises(TrainingStoppedError, match=r"expected step 4 to end, got OSError \(.*No space left on device\)"):
         train(make_policy(), small_task, settings(steps=9, evaluate_every=4, checkpoint_every=2), output=tmp_path / "run")
     assert states(tmp_path / "run") == [2]
+
+
+def full_disk(real: Callable[..., None], kilobytes: int) -> Callable[..., None]:
+    """The writer of safetensors with so much room: what it raises then is its own error, made by the system's refusal of a larger file."""
+    import resource
+
+    def limited(*arguments: Any, **named: Any) -> None:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024, before[1]))
+        try:
+            real(*arguments, **named)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of a file")
+@pytest.mark.parametrize(("kilobytes", "first"), [(20, True), (150, True), (20, False), (150, False)], ids=str)
+def test_a_full_disk_is_a_sentence_and_the_last_whole_checkpoint_stays(
+    kilobytes: int, first: bool, make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """20 kB hold no weights, 150 the weights and not the optimiser's state; the first checkpoint of a run, or a later one."""
+    import safetensors.torch
+
+    chosen = settings(steps=4, checkpoint_every=2)
+    if not first:
+        train(make_policy(), small_task, settings(steps=2, checkpoint_every=2), output=tmp_path / "run")
+    with monkeypatch.context() as context:
+        context.setattr(safetensors.torch, "save_file", full_disk(safetensors.torch.save_file, kilobytes))
+        with pytest.raises(
+            GroupwiseError, match=r"expected to write .*checkpoint-[04], got File too large: make room, or .*stays$"
+        ) as caught:
+            train(make_policy(), small_task, chosen, output=tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+    assert states(tmp_path / "run") == ([] if first else [2])
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+    if not first:
+        assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
+    record = train(make_policy(), small_task, chosen, output=tmp_path / "run", resume=True)
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]
+    assert states(tmp_path / "run") == [4]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of a file")
+def test_a_warm_up_that_a_full_disk_does_not_keep_is_done_all_the_same(small_task: Task, tmp_path: Path, monkeypatch: Any) -> None:
+    import safetensors.torch
+
+    from groupwise.trainer.warm_up import warm_up
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full_disk(safetensors.torch.save_file, 20))
+    policy = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary))
+    with pytest.warns(GroupwiseWarning, match="the warm-up is not kept: expected to write .* got File too large"):
+        assert warm_up(policy, small_task, accuracy=0.02, cache=tmp_path).folder is None
+
+
+def test_a_tokenizer_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    """The tokenizers of transformers raise a plain Exception with the system's words; anything else that fails is a defect."""
+    from groupwise.trainer.checkpoints import WholeFolder
+
+    with pytest.raises(GroupwiseError, match=r"got No space left on device: make room"), WholeFolder(tmp_path / "a"):
+        raise Exception("No space left on device (os error 28)")  # as tokenizers does
+    with pytest.raises(ValueError, match="wrong"), WholeFolder(tmp_path / "a"):
+        raise ValueError("wrong")
 
 
 def test_a_verifier_that_gives_up_keeps_its_own_sentence(make_policy: Maker, small_task: Task, tmp_path: Path) -> None:

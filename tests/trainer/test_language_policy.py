@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from groupwise.language_models import load_language_model  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
+from groupwise.trainer.measure import values  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
@@ -90,6 +92,62 @@ def test_our_own_checkpoint_as_a_language_model_is_the_same_policy(folders: dict
         own.log_probabilities(prompt, mine.completion_NL).detach(),
         atol=1e-4,
     )
+
+
+@pytest.fixture(scope="module")
+def merged(folders: dict[str, Path], task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer has a token for "12" beside those of its digits, as every tokenizer of a real model has."""
+    home = tmp_path_factory.mktemp("merged") / "llama"
+    torch.manual_seed(1)
+    configuration = transformers.LlamaConfig(
+        **{**SHAPE, "vocab_size": 21}, max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, eos_token_id=1, bos_token_id=None
+    )
+    model = transformers.LlamaForCausalLM(configuration)
+    model.save_pretrained(home)
+    tokenizer = json.loads((folders["gpt2"] / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["12"] = 20
+    (home / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (home / "tokenizer_config.json").write_bytes((folders["gpt2"] / "tokenizer_config.json").read_bytes())
+    return home
+
+
+def test_one_spelling_of_an_answer_is_known_from_the_tokens(folders: dict[str, Path], merged: Path, task: Task) -> None:
+    for kind in KINDS:
+        assert LanguagePolicy(load_language_model(folders[kind])).one_spelling(task)
+    assert not LanguagePolicy(load_language_model(merged)).one_spelling(task)
+    two_ends: Any = load_language_model(folders["llama"])
+    two_ends.model.generation_config.eos_token_id = [1, 4]
+    assert not LanguagePolicy(two_ends).one_spelling(task)
+    unseen: Any = load_language_model(folders["llama"])
+    unseen.model.resize_token_embeddings(22)  # tokens that no text shows
+    assert not LanguagePolicy(unseen).one_spelling(task)
+
+
+def test_a_value_counts_every_spelling_of_the_answer(folders: dict[str, Path], merged: Path, task: Task) -> None:
+    """The truth by hand: "12" comes as two tokens or as one."""
+    problems = [problem for problem in (*task.train, *task.held_out) if problem.answer == "12"]
+    assert len(problems) == 2
+    policy = LanguagePolicy(load_language_model(merged))
+    prompt = policy.prompt_tokens(task, problems)
+    one, two = task.vocabulary.encode("12")
+    by_hand_P, apart_P = np.zeros(2), np.zeros(2)
+    for row in ([one, two, 1], [20, 1]):
+        log = policy.log_probabilities(prompt, torch.tensor([row] * 2)).detach().sum(1)
+        by_hand_P += log.exp().numpy()
+        apart_P += log.exp().numpy() if len(row) == 3 else 0
+    found = values(policy, task, problems, rollouts=4000, generator=torch.Generator().manual_seed(0))
+    assert found.method == "rollouts"
+    # Two values beyond 4 standard errors one time in 8,000; an error that no draw showed is that of one draw.
+    np.testing.assert_array_less(np.abs(found.value_P - by_hand_P), 4 * np.maximum(found.error_P, 1 / 4000))
+    assert (np.abs(found.value_P - apart_P) > 4 * found.error_P).any()  # which one spelling alone is not
+    own = LanguagePolicy(load_language_model(folders["gpt2"]))
+    assert values(own, task, problems).method == "answer"
+
+
+def test_an_oracle_of_a_model_with_several_spellings_is_refused(merged: Path, task: Task, tmp_path: Path) -> None:
+    settings = TrainSettings(group_size=4, rollouts_per_step=32, steps=1, advantage="oracle", learning_rate=1e-3)
+    with pytest.raises(InvalidArgumentError, match="where the policy can spell an answer in one way"):
+        train(LanguagePolicy(load_language_model(merged)), task, settings, output=tmp_path / "run")
 
 
 def test_a_prompt_may_begin_with_the_padding_token(folders: dict[str, Path], task: Task) -> None:

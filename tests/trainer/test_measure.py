@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,15 @@ import pytest
 
 from groupwise.dynamics.stiffness import kicked_stiffness
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.trainer.rewards import FailingVerifier, TaskVerifier, exact
+from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
 from groupwise.trainer.enumeration import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
 from groupwise.trainer.exact import ExactLoss, ExactWorld  # noqa: E402
+from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.measure import (  # noqa: E402
     SampledWorld,
     curvature,
@@ -26,7 +31,7 @@ from groupwise.trainer.measure import (  # noqa: E402
     true_components,
     values,
 )
-from groupwise.trainer.policy import Policy, PolicySize  # noqa: E402
+from groupwise.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
 
 
 def drawing(seed: int = 5) -> Any:
@@ -191,8 +196,107 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(
 
 def test_a_language_model_is_not_enumerated(formatted_task: Task, small_task: Task, make_policy: Callable[[], Any]) -> None:
     class Other:
-        pass
+        def __init__(self, *, one: bool) -> None:
+            self.one = one
 
-    assert method_for(Other(), formatted_task) == "rollouts"  # type: ignore[arg-type]
-    assert method_for(Other(), small_task) == "answer"  # type: ignore[arg-type]
+        def one_spelling(self, task: Task) -> bool:
+            assert task in (small_task, formatted_task)
+            return self.one
+
+    assert method_for(Other(one=True), formatted_task) == "rollouts"  # type: ignore[arg-type]
+    assert method_for(Other(one=True), small_task) == "answer"  # type: ignore[arg-type]
+    assert method_for(Other(one=False), small_task) == "rollouts"  # type: ignore[arg-type]
+    assert method_for(object(), small_task) == "rollouts"  # type: ignore[arg-type]
     assert method_for(make_policy(), formatted_task) == "enumeration"
+
+
+# --- what a verifier is, not what its rewards are called ---------------------------------------------------------------------------------
+
+
+def last_digit_even(problem: Any, completion: str, ended: bool) -> float:
+    """A reward of one's own: half of all digits earn it."""
+    del problem
+    return float(ended and completion[-1:] in {"0", "2", "4", "6", "8"})
+
+
+def renamed(task: Task, **functions: Any) -> Task:
+    return replace(task, verifier=TaskVerifier(functions, dict.fromkeys(functions, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("make", "method"),
+    [
+        (lambda task: renamed(task, exact=last_digit_even), "enumeration"),
+        (lambda task: renamed(task, right=exact), "answer"),
+        (lambda task: renamed(task, exact=last_digit_even, other=exact), "enumeration"),
+        (lambda task: replace(task, verifier=FailingVerifier(task.verifier, share=0.5)), "rollouts"),
+        (lambda task: replace(task, verifier=FailingVerifier(task.verifier, share=0.3, mode="missing")), "rollouts"),
+    ],
+)
+def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
+    make: Callable[[Task], Task], method: str, make_policy: Callable[[], Any], small_task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, task, problems = make_policy(), make(small_task), small_task.train[:12]
+    found = values(policy, task, problems, rollouts=2000, generator=drawing(1))
+    assert found.method == method
+    assert (found.error_P == 0).all() == (method != "rollouts")
+    monkeypatch.setattr("groupwise.trainer.measure.method_for", lambda policy, task: "rollouts")
+    sampled = values(policy, task, problems, rollouts=2000, generator=drawing(2))
+    # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in squares.
+    assert abs(found.mean - sampled.mean) < 4 * np.hypot(found.mean_error, sampled.mean_error)
+    if method == "rollouts":
+        right = values(policy, small_task, problems, rollouts=2000, generator=drawing(3))
+        verifier: Any = task.verifier
+        share = 1.0 if verifier.mode == "missing" else 1 - verifier.share
+        assert abs(found.mean - share * right.mean) < 4 * np.hypot(found.mean_error, share * right.mean_error)
+
+
+def test_the_error_of_rollouts_holds_where_a_share_of_the_calls_fails(make_policy: Callable[[], Any], small_task: Task) -> None:
+    """All completions are judged in one call: the calls that fail are not the same ones for every few problems."""
+    policy, problems = make_policy(), small_task.train[:40]
+    right = values(policy, small_task, problems).mean
+    wrong = 0
+    for seed in range(20):
+        task = replace(small_task, verifier=FailingVerifier(small_task.verifier, share=0.5, seed=seed))
+        found = values(policy, task, problems, rollouts=500, generator=drawing(seed))
+        wrong += abs(found.mean - 0.5 * right) > 2 * found.mean_error
+    # Each wrong with probability .0455: more than five of 20 happen once in 6,000.
+    assert wrong <= 5
+
+
+def test_what_is_no_function_of_the_completion_is_neither_enumerated_nor_an_oracle(
+    make_policy: Callable[[], Any], small_task: Task, tmp_path: Path
+) -> None:
+    task = replace(small_task, verifier=FailingVerifier(small_task.verifier, share=0.5))
+    with pytest.raises(InvalidArgumentError, match="made of reward functions to judge every completion, got FailingVerifier"):
+        true_components(make_policy(), task, task.train[:2])
+    settings = TrainSettings(group_size=4, rollouts_per_step=32, steps=1, advantage="oracle", learning_rate=1e-3)
+    for other in (task, renamed(small_task, exact=last_digit_even)):
+        with pytest.raises(InvalidArgumentError, match="only of the exact reward of a task is it known"):
+            train(make_policy(), other, settings, output=tmp_path / "run", force=True)
+    silent = replace(small_task, verifier=FailingVerifier(small_task.verifier, mode="missing"))
+    with pytest.raises(InsufficientDataError, match="the verifier is silent"):
+        values(make_policy(), silent, small_task.train[:2], generator=drawing())
+    with pytest.raises(InsufficientDataError, match="the verifier is silent"):
+        gradient(make_policy(), silent, small_task.train[:2], generator=drawing())
+
+
+def test_a_proxy_reward_is_enumerated_as_training_pays_it(small_task: Task) -> None:
+    """A random policy draws PAD often: beside a bait it is a symbol of the completion, and dilutes the bonus."""
+    task = make_task("modular_addition", level=1, proxy_bonus=2.0)
+    policy, problems = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)), task.train[:20]
+    tree = OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
+    token_OL, mask_OL = tree.rows()
+    texts, ended = policy.texts(task, token_OL, mask_OL)
+    paid_O = task.verifier([problems[0]] * len(texts), texts, ended)["proxy"]
+    np.testing.assert_array_equal(outcome_rewards(task, problems[:1], tree)[0], paid_O)
+    assert sum("\ufffd" in text and reward > 0 for text, reward in zip(texts, paid_O, strict=True)) > 1
+    with torch.no_grad():
+        share = outcome_log_probabilities(policy, policy.prompt_tokens(task, problems), tree).exp().double().numpy()
+    truth = (share * outcome_rewards(task, problems, tree)).sum(1).mean()
+    assert values(policy, task, problems).mean == pytest.approx(truth, rel=1e-5)
+    sampled = policy.sample(policy.prompt_tokens(task, problems), 10_000, drawing(), task.completion_length)
+    texts, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+    reward_N = task.verifier([problem for problem in problems for _ in range(10_000)], texts, ended)["proxy"]
+    # Beyond 4 standard errors one time in 16,000; the truth of before was 20 of them away.
+    assert abs(reward_N.mean() - truth) < 4 * reward_N.std() / len(reward_N) ** 0.5

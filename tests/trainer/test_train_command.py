@@ -85,6 +85,12 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixtur
         (["--lag-kind", "none", "--refresh-interval", "4"], "expected lag_kind fixed, refresh or async"),
         (["--clip", "1.5"], "expected clip to be a number above 0 and below 1; got 1.5"),
         (["--level", "12"], "expected levels of modular_addition"),
+        (["--adaptive-bounds", "4-8"], "--adaptive-bounds expects --adaptive-group-size advise or act; got off"),
+        (["--adaptive-every", "3"], "--adaptive-every expects --adaptive-group-size advise or act; got off"),
+        (["--adaptive-threshold", "0.1"], "--adaptive-threshold expects --adaptive-group-size advise or act; got off"),
+        (["--prompt-pool", "5000"], "expected prompt_pool of at most the 80 training problems; got 5000"),
+        (["--model", "a", "--checkpoint", "b"], "--checkpoint expects no --model beside it"),
+        (["--resume", "--force"], "--force expects a run that is to be replaced; got --resume too"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(
@@ -251,3 +257,43 @@ def test_ctrl_c_finishes_the_record_and_says_how_to_go_on(tmp_path: Path) -> Non
     assert f"the same command with --resume goes on from step {done}" in out
     assert "Traceback" not in err
     assert (tmp_path / "run" / "checkpoints" / f"checkpoint-{done}" / "state.json").exists()
+
+
+def test_a_run_goes_on_with_the_options_that_it_began_with_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    assert typed("-o", run, "--steps", 4) == 0
+    assert typed("-o", other, "--steps", 2, "--seed", 5) == 0
+    capfd.readouterr()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    first = other / "checkpoints" / "checkpoint-2"
+    for words, message in (
+        (["--warm-up", "0.9"], "to go on as it began, with warm_up 0.2; got 0.9: give the options it began with"),
+        (["--checkpoint", first], "to go on as it began, with weights of a new policy; got of --checkpoint ("),
+        (["--size", "small"], "to go on as it began, with size tiny; got small"),
+        (["--start-seed", 3], "expected the run in"),
+        (["--steps", 3], "expected more than the 4 steps that the run in"),
+    ):
+        assert typed("-o", run, "--steps", 9, *words, "--resume") == 2
+        said = capfd.readouterr()
+        assert message in said.err
+        assert len(said.err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert typed("-o", run, "--steps", 4, "--resume") == 0
+    said = capfd.readouterr()
+    assert f"The run in {run} had done its 4 steps already: nothing was trained." in said.err
+    assert "4 of 4 steps" in said.out
+
+
+def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A folder may move between two calls; its weights may not change."""
+    assert typed("-o", tmp_path / "first", "--steps", 2) == 0
+    home = tmp_path / "first" / "checkpoints"
+    words = ["-o", tmp_path / "run", "--checkpoint"]
+    assert typed(*words, home / "checkpoint-2", "--steps", 2) == 0
+    (home / "checkpoint-2").rename(tmp_path / "elsewhere")
+    assert typed(*words, tmp_path / "elsewhere", "--steps", 4, "--resume") == 0
+    capfd.readouterr()
+    assert typed(*words, home / "checkpoint-0", "--steps", 6, "--resume") == 2
+    assert re.search(r"with weights of --checkpoint \([0-9a-f]{8}\); got of --checkpoint \(", capfd.readouterr().err)
+    record = RunRecord.load(tmp_path / "run")
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]

@@ -217,7 +217,7 @@ def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], pape
     for paper in papers:
         limit = "the limit of tokens; raise --max-tokens where that is low"
         if paper.task is not None:
-            limit = f"{paper.task.completion_length} tokens, the longest right answer, or at --max-tokens"
+            limit = f"{paper.task.completion_length} tokens, the longest right answer, or at --max-tokens or the end of the context"
         for label, found in zip(labels, answers, strict=True):
             one = found[paper.name]
             drawn, where = one.problems * one.samples, f"{label}, {paper.name}"

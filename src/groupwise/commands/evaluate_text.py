@@ -71,8 +71,9 @@ def _transfer(found: Examination) -> Table:
         if named and row.ratio is None:
             cells += ["trained on", "", ""]
         elif row.ratio is not None:
-            ends = _ends(row.ratio, places=2) if row.ratio.bounded else "not known"
-            cells += [_number(row.ratio.value, places=2), ends, _number(row.correlation, places=2)]
+            known = row.ratio.bounded
+            share = _number(row.ratio.value if known else None, places=2)
+            cells += [share, _ends(row.ratio, places=2) if known else "not known", _number(row.correlation, places=2)]
         table.add_row(*cells)
     return table
 

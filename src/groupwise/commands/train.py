@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _WARM = 0.2
+_EVERY, _BOUNDS, _GAIN = 25, "2-", 0.05
 Show = Callable[[str, int, int], None]
 
 
@@ -98,6 +100,7 @@ def run(
         **{**settings, "precision": ("bfloat16" if device == "cuda" else "float32") if precision == "auto" else precision}
     )
     task = make_task(name, **knobs)
+    chosen.check_pool(len(task.train))
     if threads < 1:
         raise InvalidArgumentError(f"--threads expects a whole number of at least 1; got {threads}")
     import torch
@@ -108,8 +111,10 @@ def run(
 
     with _progress(quiet=as_json) as show, _stopping() as stopped:
         actor: Any = _actor(start, task, device, show)
+        begun = _begun(start, actor)
         folder = RunFolder(output, chosen, task, actor)
         folder.check(resume=resume, force=force)
+        before = folder.latest_step() if resume else None
         if (not resume or folder.latest() is None) and not _warmed(actor, start, task, show, stopped):
             typer.echo("Stopped while warming up: nothing is kept; the same command begins anew.", err=True)
             return INTERRUPTED
@@ -122,8 +127,32 @@ def run(
             force=force,
             on_step=lambda step, row: show(_live(row), step, chosen.steps),
             should_stop=lambda: bool(stopped),
+            start=begun,
         )
+    if before == chosen.steps:
+        typer.echo(f"The run in {output} had done its {before} steps already: nothing was trained.", err=True)
     return _told(record, output, chosen.steps, as_json=as_json)
+
+
+def _begun(start: Start, actor: Any) -> dict[str, str | float | None]:
+    """Return what the policy is at the start: a run goes on with the same alone. Of weights from a folder their checksum, not its path."""
+    given = start.model is not None or start.checkpoint is not None
+    checksum = 0
+    for parameter in actor.parameters() if given else ():
+        checksum = zlib.crc32(parameter.detach().float().cpu().contiguous().numpy().tobytes(), checksum)
+    return {
+        "size": None if start.model is not None else start.size,
+        "weights": f"of --{'model' if start.model is not None else 'checkpoint'} ({checksum:08x})" if given else "of a new policy",
+        "warm_up": _warm_target(start),
+        "start_seed": start.seed,
+    }
+
+
+def _warm_target(start: Start) -> float:
+    """Return the probability of the right answer to teach first."""
+    if start.warm_up is not None:
+        return start.warm_up
+    return 0.0 if start.model is not None or start.checkpoint is not None else _WARM
 
 
 def _device(wanted: str) -> str:
@@ -168,9 +197,7 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
     from groupwise.trainer.policy import Policy
     from groupwise.trainer.warm_up import default_cache, warm_up
 
-    target = start.warm_up
-    if target is None:
-        target = 0.0 if start.model is not None or start.checkpoint is not None else _WARM
+    target = _warm_target(start)
     if not target:
         return True
     if not isinstance(actor, Policy):
@@ -303,6 +330,7 @@ def _typed(given: Mapping[str, Any]) -> int:
 
     from groupwise.trainer.settings import TrainSettings
 
+    _check_effect(given)
     settings = {field.name: given[field.name] for field in fields(TrainSettings) if field.name in given}
     lag_kind = given["lag_kind"] or ("none" if given["refresh_interval"] == 1 else "refresh")
     settings |= {"clip": given["clip"] or None, "lag_kind": lag_kind, "adaptive": _adaptive(given)}
@@ -310,6 +338,17 @@ def _typed(given: Mapping[str, Any]) -> int:
     knobs = {name: given[name] for name in ("level", "problems", "format_reward", "proxy_bonus")} | {"seed": given["start_seed"]}
     how = {name: given[name] for name in ("output", "resume", "force", "threads", "as_json")}
     return run(given["task"], start, knobs, settings, **how)
+
+
+def _check_effect(given: Mapping[str, Any]) -> None:
+    """Refuse options that would change nothing beside the others."""
+    for name, default in (("adaptive_every", _EVERY), ("adaptive_bounds", _BOUNDS), ("adaptive_threshold", _GAIN)):
+        if given["adaptive_group_size"] == "off" and given[name] != default:
+            raise InvalidArgumentError(f"--{name.replace('_', '-')} expects --adaptive-group-size advise or act; got off: name one")
+    if given["model"] is not None and given["checkpoint"] is not None:
+        raise InvalidArgumentError("--checkpoint expects no --model beside it; got both: name one policy to start from")
+    if given["resume"] and given["force"]:
+        raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
 
 
 def _adaptive(given: Mapping[str, Any]) -> AdaptiveSettings | None:
@@ -341,9 +380,9 @@ def train(
     cache: Annotated[Path | None, _option("--cache", "FOLDER", "Of warm-ups; the user's cache where not given.")] = None,
     group_size: Annotated[int, _option("--group-size", "G", "Rollouts of a prompt.", "-G")] = 8,
     adaptive_group_size: Annotated[str, _option("--adaptive-group-size", "MODE", "off, advise, or act on measured components.")] = "off",
-    adaptive_every: Annotated[int, _option("--adaptive-every", "T", "Steps between measurements.")] = 25,
-    adaptive_bounds: Annotated[str, _option("--adaptive-bounds", "LOW-HIGH", "Group sizes to choose from; the largest is N.")] = "2-",
-    adaptive_threshold: Annotated[float, _option("--adaptive-threshold", "E", "Share of error that a change must surely gain.")] = 0.05,
+    adaptive_every: Annotated[int, _option("--adaptive-every", "T", "Steps between measurements.")] = _EVERY,
+    adaptive_bounds: Annotated[str, _option("--adaptive-bounds", "LOW-HIGH", "Group sizes to choose from; the largest is N.")] = _BOUNDS,
+    adaptive_threshold: Annotated[float, _option("--adaptive-threshold", "E", "Share of error that a change must surely gain.")] = _GAIN,
     rollouts_per_step: Annotated[int, _option("--rollouts-per-step", "N", "Of one update; N/G prompts.", "-N")] = 512,
     steps: Annotated[int, _option("--steps", "T", "Optimiser updates.")] = 600,
     advantage: Annotated[str, _option("--advantage", "NAME", "Of docs/advantages.md, or trl/grpo.")] = "leave_one_out",

@@ -38,6 +38,7 @@ class Question:
         level: coverage of the intervals.
         paired: whether run i of a group goes with run i of the first.
         rises: whether the metric is to rise, as a reward is; then there is no time to a level that it falls to.
+        span: the most that two values of the metric can differ by; infinite where its range is not known.
 
     Example:
         >>> Question().late
@@ -51,6 +52,7 @@ class Question:
     level: float = 0.95
     paired: bool = False
     rises: bool = False
+    span: float = math.inf
 
     def __post_init__(self) -> None:
         """Check the domains."""
@@ -173,7 +175,7 @@ def _setup(quantity: Quantity, seeds: SeedNoise, question: Question) -> Setup:
     """What a quantity is judged by: a time has no spread of seeds and no smallest difference in units of the metric."""
     if quantity == "speed":
         return Setup(question.level, question.paired, seeds)
-    return Setup(question.level, question.paired, seeds, question.seed_deviation, question.effect)
+    return Setup(question.level, question.paired, seeds, question.seed_deviation, question.effect, span=question.span)
 
 
 def _divergence(first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int) -> Divergence:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.comparison.power import minimum_detectable, seeds_needed
-from groupwise.comparison.results import NOTHING, Contrast, Measured, Method, Quantity, SeedNoise
+from groupwise.comparison.results import NOTHING, UNTOLD, Contrast, Measured, Method, Quantity, SeedNoise
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
@@ -37,6 +37,7 @@ class Setup:
         known_deviation: the spread of seeds as the user knows it, or None.
         effect: the smallest difference that matters, or None.
         tests: contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds.
+        span: the most that the quantity can differ by; infinite where that is not known.
     """
 
     level: float
@@ -45,6 +46,7 @@ class Setup:
     known_deviation: float | None = None
     effect: float | None = None
     tests: int = 1
+    span: float = math.inf
 
     @property
     def strict_level(self) -> float:
@@ -90,16 +92,23 @@ def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Mea
         raise InvalidArgumentError(f"pairs need as many runs in one group as in the other; got {len(first)} and {len(second)}")
     a, b = _usable(first, second, paired=setup.paired)
     if not a or not b:
-        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
+        problem = _left_out(first, second) or next((run.problem for run in (*first, *second) if run.problem), "no run has it")
         nothing = Interval(math.nan, -math.inf, math.inf, setup.level)
         return Contrast(quantity, "unavailable", problem, nothing, runs=(len(a), len(b)))
     if any(math.isinf(run.value) for run in (*a, *b)):
         return _ranked(quantity, a, b, setup, rng)
     estimate = _estimate(a, b, setup)
     step = math.hypot(_mean_error(a), _mean_error(b))
-    if estimate is None:
-        return _step_noise_alone(quantity, a, b, setup, step)
-    return _judged(quantity, a, b, setup, estimate, step, rng)
+    found = _step_noise_alone(quantity, a, b, setup, step) if estimate is None else _judged(quantity, a, b, setup, estimate, step, rng)
+    found = replace(found, left_out=_left_out(first, second))
+    return replace(found, minimum_detectable=math.nan) if found.minimum_detectable > setup.span else found
+
+
+def _left_out(first: Sequence[Measured], second: Sequence[Measured]) -> str:
+    """How many plateaus cannot be told, and what to look at; "" where all can."""
+    every = [*first, *second]
+    untold = sum(run.problem == UNTOLD for run in every)
+    return f"the plateau of {untold} of {len(every)} runs cannot be told: compare the level" if untold else ""
 
 
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:

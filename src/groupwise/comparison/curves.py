@@ -13,7 +13,7 @@ from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
-from groupwise.comparison.results import Measured, missing
+from groupwise.comparison.results import UNTOLD, Measured, missing
 from groupwise.dynamics.fit import fit
 from groupwise.dynamics.noise import NoisePosterior, noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -90,6 +90,9 @@ def curve(
     interval = found.parameters["plateau"]
     if not interval.bounded:
         return Curve(step, value, found.curve_T, missing("the log does not limit the plateau", level=level))
+    if found.status == "not_identifiable":
+        # The value is kept to be looked at; one end of such an interval is open in all but name, and no standard error.
+        return Curve(step, value, found.curve_T, Measured(interval, math.nan, UNTOLD))
     from scipy.special import ndtri
 
     error = interval.width / 2 / float(ndtri(0.5 + level / 2))

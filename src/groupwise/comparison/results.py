@@ -16,6 +16,8 @@ Quantity = Literal["level", "speed", "plateau"]
 Status = Literal["different", "equivalent", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"]
 Method = Literal["welch", "paired_t", "pooled_t", "known_seed_noise", "step_noise_alone", "rank_permutation", "none"]
 
+# Of a plateau that the rows of a run do not identify.
+UNTOLD = "the log does not tell the plateau"
 NOTHING = Interval(math.nan, -math.inf, math.inf)
 
 
@@ -26,7 +28,7 @@ class Measured:
     Args:
         interval: the value, with what the noise of its steps leaves open; infinite where a time was never reached.
         step_error: standard error by the noise of the steps alone.
-        problem: why there is no value; "" where there is.
+        problem: why there is no value, or none to be compared; "" where there is.
     """
 
     interval: Interval
@@ -40,7 +42,7 @@ class Measured:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a value, be it infinite."""
+        """Whether there is a value to be compared, be it infinite."""
         return not self.problem and not math.isnan(self.value)
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,10 +96,12 @@ class Contrast:
         freedom: degrees of freedom; nan without.
         runs: how many of each group took part.
         step_error: standard error of the difference by step noise alone.
-        minimum_detectable: difference that so many runs would find 8 times in 10, beside the other contrasts.
+        minimum_detectable: difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric cannot
+            differ by so much.
         seeds_needed: runs a group that would find a difference of the size asked about 8 times in 10; None where unknown.
         asked: the difference that `seeds_needed` is about.
         largest_seed_deviation: with unknown seed noise, the spread of seeds up to which the difference would be real; else nan.
+        left_out: how many runs of both groups have no value to be compared, and what that means; "" where all have one.
     """
 
     quantity: Quantity
@@ -115,6 +119,7 @@ class Contrast:
     seeds_needed: int | None = None
     asked: float = math.nan
     largest_seed_deviation: float = math.nan
+    left_out: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -129,6 +134,7 @@ class Contrast:
             "method": self.method,
             "runs": list(self.runs),
             "seeds_needed": self.seeds_needed,
+            "left_out": self.left_out,
             **{name: finite_or_none(getattr(self, name)) for name in numbers},
         }
 

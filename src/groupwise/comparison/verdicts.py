@@ -57,7 +57,11 @@ def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | 
         inside = effect is not None and -effect < found.difference.low and found.difference.high < effect
         status = "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
     found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
-    return dataclasses.replace(found, message=_SENTENCES[status](found, effect, tests))
+    said = _SENTENCES[status](found, effect, tests)
+    # Where nothing can be compared the sentence says it already.
+    if found.left_out and status != "unavailable":
+        said += f" {found.left_out[0].upper()}{found.left_out[1:]}."
+    return dataclasses.replace(found, message=said)
 
 
 def _different(found: Contrast, _effect: float | None, tests: int) -> str:
@@ -82,6 +86,9 @@ def _not_separable(found: Contrast, _effect: float | None, tests: int) -> str:
     if math.isfinite(found.minimum_detectable):
         said += f" {_seeds(found)} would find a difference of {_short(found.minimum_detectable)} 8 times in 10"
         said += f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group." if found.seeds_needed else "."
+    elif found.seeds_needed:
+        said += f" {_seeds(found)} would find no difference that is possible"
+        said += f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group."
     return said
 
 

@@ -15,6 +15,7 @@ from groupwise.diagnostics.dead_groups import graded_groups
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
 from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, counted, signal_of
+from groupwise.diagnostics.verifier import constant_tail
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
@@ -85,7 +86,7 @@ def check(evidence: Evidence) -> Outcome:
 def _explained(evidence: Evidence, expected: float) -> str:
     """Say how many dead groups the rewards explain: of right and wrong answers their mean, of others the rewards of the completions."""
     reward = evidence.reward
-    if reward is not None and reward.bounds == (0.0, 1.0):
+    if reward is not None and reward.bounds is not None:
         return f"with equally hard prompts and the mean reward of those steps {100 * expected:.0f} % would be"
     if expected > 0:
         return f"rewards at either end of their range explain {100 * expected:.0f} %"
@@ -140,13 +141,18 @@ def _room(evidence: Evidence, dead: Signal) -> FloatArray:
     Of a reward that is not a share of right answers nothing is known; then every group could be live, but for those that the rewards of
     the completions themselves, dealt at random, leave at one end of their range.
     """
-    return np.minimum(_room_of_mean(evidence, dead), 1 - _at_an_end(evidence, dead))
+    room = np.minimum(_room_of_mean(evidence, dead), 1 - _at_an_end(evidence, dead))
+    reward = evidence.reward
+    stuck = None if reward is None else constant_tail(reward)
+    if reward is not None and stuck is not None:
+        room[dead.step_T >= reward.step_T[stuck.row]] = 0.0  # one number for every answer is the verifier's doing, not the groups'
+    return room
 
 
 def _at_an_end(evidence: Evidence, dead: Signal) -> FloatArray:
     """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
     rollouts = evidence.record.rollouts
-    if rollouts is None or "reward" not in rollouts.columns or rollouts["reward"].drop_nulls().is_in([0.0, 1.0]).all():
+    if rollouts is None or "reward" not in rollouts.columns or rollouts["reward"].drop_nulls().n_unique() <= 2:
         return np.zeros(len(dead))
     groups = graded_groups(evidence)
     if groups is None:
@@ -159,16 +165,24 @@ def _at_an_end(evidence: Evidence, dead: Signal) -> FloatArray:
 def _room_of_mean(evidence: Evidence, dead: Signal) -> FloatArray:
     """The room that the mean reward leaves where it is a share of right answers, else 1."""
     reward = evidence.reward
-    if reward is None or reward.bounds != (0.0, 1.0):
+    if reward is None or reward.bounds is None:
         return np.ones(len(dead))
     size = evidence.group_size or 2  # the smallest group leaves the least room
-    smooth = _smoothed(reward.value_T)
+    right = _share_right(reward)
+    smooth = _smoothed(right)
     if 2 * len(dead) > len(reward):
         mean = np.interp(dead.step_T, reward.step_T, smooth)
     else:
-        parts = np.split(reward.value_T, np.searchsorted(reward.step_T, dead.step_T[1:]))
+        parts = np.split(right, np.searchsorted(reward.step_T, dead.step_T[1:]))
         mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
     return np.asarray(1 - mean**size - (1 - mean) ** size)
+
+
+def _share_right(reward: Signal) -> FloatArray:
+    """Where each row stands between the ends of its range: the share of right answers where there are but two grades."""
+    assert reward.bounds is not None
+    low, high = reward.bounds
+    return np.asarray((reward.value_T - low) / (high - low))
 
 
 def _smoothed(value_T: FloatArray) -> FloatArray:
@@ -211,7 +225,7 @@ def _gradient(evidence: Evidence, step: int) -> str:
 def _all_wrong(evidence: Evidence, dead: Signal, room: FloatArray) -> Finding | None:
     """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
     reward = evidence.reward
-    if reward is None or reward.bounds != (0.0, 1.0) or float(reward.value_T.mean()) > STARVED:
+    if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (dead.value_T > 1 - STARVED) & (room < 2 * STARVED)
     found = alarm(rare_event_factors(silent, 0.5), rate=CRITICAL)
@@ -239,10 +253,10 @@ def _fewer(evidence: Evidence, dead: Signal, variety: FloatArray, room: FloatArr
     step = int(dead.step_T[found.onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = 1.0 if reward.bounds is not None else float(np.ptp(reward.value_T))
-    if abs(moved.value) > 0.15 * span:
-        return None  # another reward has other groups
+    span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
     value, old = _share(dead, slice(found.onset, len(dead))), float(dead.value_T[: found.onset].mean())
+    if abs(moved.value) > 0.15 * span or value.low <= old:
+        return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
     )

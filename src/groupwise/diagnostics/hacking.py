@@ -7,7 +7,7 @@ beyond its noise. A reward function that is logged but carries no weight in the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -48,8 +48,12 @@ SOLVED = (
     "The held-out reward stood so near its top from the beginning that it could not have gained half of what training did, and tells "
     "little. Evaluate on prompts that are harder, and read completions with a high reward."
 )
+PRICE = (
+    "The price of what is wanted, as longer answers are of a length penalty, unless the completions say otherwise: read some, and weigh "
+    "the function anew where it costs too much."
+)
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
-_WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)f($|_)", re.IGNORECASE)
+_WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
 REFERENCE = "2210.10760; the coupling ratio of 2606.30789"
@@ -73,7 +77,8 @@ def check(evidence: Evidence) -> Outcome:
     pair = pair_of(evidence)
     found = None if pair is None else _uncoupled(pair, evidence)
     if found is None or found.severity == "info":
-        found = _parted(evidence, reward, weights) or _one_earns_all(evidence, reward, weights) or found
+        told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), found]
+        found = min((one for one in told if one is not None), key=lambda one: one.severity == "info", default=None)
     if found is not None:
         return found
     if pair is None and unlike_scales(evidence):
@@ -179,8 +184,22 @@ def _longer(evidence: Evidence, since: int) -> str:
     return ""
 
 
-def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) -> Finding | None:
-    """Report a reward function that falls while the total rises."""
+def _shaped(name: str, names: Collection[str]) -> bool:
+    """Whether a function shapes the answers beside another that says what is wanted, by their names."""
+    return not _WANTED.search(name) and any(_WANTED.search(other) for other in names)
+
+
+def _follows(pair: Pair | None) -> bool:
+    """Whether the held-out reward shared the gain of training beyond doubt."""
+    if pair is None:
+        return False
+    few = few_of(pair)
+    coupling = coupling_of(pair, slice(0, few), slice(len(pair.step_M) - few, None))
+    return coupling is not None and coupling.low > TRANSFER and pair.train_M[-few:].mean() > pair.train_M[:few].mean()
+
+
+def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
+    """Report a reward function that falls while the total rises: of what was wanted a warning, of what shapes the answers a note."""
     n, few = len(reward), max(4, len(reward) // 6)
     if n < 3 * few or len(evidence.functions) < 2:
         return None
@@ -200,9 +219,11 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) ->
         value = Interval(change.value / span, change.low / span, change.high / span)
         step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
         message = f"The total reward rose while its function {name} fell by {-change.value:.3g}: one is earned at the other's expense."
-        return Finding(
-            NAME, "warning", step, value, 0.0, message, ADVICE, {"components": "part"}, what="change over the range that the function took"
-        )
+        price = _shaped(name, evidence.functions) or _follows(pair)
+        severity: Severity = "info" if price else "warning"
+        known = {} if price else {"components": "part"}
+        what = "change over the range that the function took"
+        return Finding(NAME, severity, step, value, 0.0, message, PRICE if price else ADVICE, known, what=what)
     return None
 
 

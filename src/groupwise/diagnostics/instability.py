@@ -1,4 +1,4 @@
-r"""Dynamical instability: a reward that swings ever wider or breaks down as the policy comes apart.
+r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
 
 Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
 reward falls, gradient spikes, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.collapse import find_fall
 from groupwise.diagnostics.data_order import DataOrder, level_of
 from groupwise.diagnostics.dead_signal import not_finite
+from groupwise.diagnostics.falls import find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.levels import reward_floor
 from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
 from groupwise.diagnostics.signals import LOG_REWARD, Evidence, Signal, counted
+from groupwise.diagnostics.swings import FEWEST, course_of, swing_of
 from groupwise.diagnostics.weights import ESS, moments_of
 from groupwise.intervals import Interval
 
@@ -40,9 +42,6 @@ WHAT = {
     "spikes": "gradient norm of the spikes over its usual height",
     "weights": "the importance weights' own number",
 }
-_FEWEST = 16
-# The first autocorrelations of a row tell a swing only if it comes round three times.
-_TURNS = 3
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
 GROWS = 1.5
@@ -72,29 +71,6 @@ class Sign:
     harm: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Swing:
-    """A second-order autoregression of the late rows.
-
-    Args:
-        radius: spectral radius: 1 is the edge.
-        damping: damping ratio, below 0 where swings grow.
-        period: in rows.
-        p_value: chance of as strong a line in first-order noise.
-        amplitude: of the line, in units of the metric.
-        growth: late over earlier amplitude, within the late rows or against those before, whichever grew more.
-        row: of the series, where the line begins.
-    """
-
-    radius: Interval
-    damping: float
-    period: float
-    p_value: float
-    amplitude: float
-    growth: float
-    row: int
-
-
 def check(evidence: Evidence) -> Outcome:
     """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights.
 
@@ -110,11 +86,11 @@ def check(evidence: Evidence) -> Outcome:
     reward = evidence.reward
     if reward is None:
         return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
-    if len(reward) < _FEWEST:
+    if len(reward) < FEWEST:
         few = counted(len(reward), "row")
-        return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {_FEWEST} steps or more")
+        return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {FEWEST} steps or more")
     reward, order = level_of(reward)
-    fall = find_fall(reward)
+    fall = find_fall(reward, reward_floor(evidence, reward))
     step = None if fall is None else int(reward.step_T[fall.row])
     signs = [
         sign
@@ -156,57 +132,6 @@ def check(evidence: Evidence) -> Outcome:
     )
 
 
-def swing_of(value_T: FloatArray) -> Swing | None:
-    r"""Test the last three fifths of a series for a line that first-order noise does not explain, and fit a second-order autoregression.
-
-    The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
-    three times count.
-
-    Args:
-        value_T: evenly spaced rows.
-
-    Returns:
-        The swing, whatever its p-value; None for too few rows or a constant.
-    """
-    start = len(value_T) * 2 // 5
-    size = _memory(value_T[start:])
-    late = value_T[start + (len(value_T) - start) % size :].reshape(-1, size).mean(axis=1)
-    n = len(late)
-    if n < (_FEWEST if size == 1 else 12):
-        return None
-    place = np.arange(n, dtype=float)
-    left = late - np.polyval(np.polyfit(place, late, 2), place)
-    power = float(left @ left)
-    if power <= 1e-18 * n:
-        return None
-    phi = float(np.clip((left[1:] @ left[:-1]) / power, 0.0, 0.95))
-    white = left[1:] - phi * left[:-1]
-    spectrum = np.abs(np.fft.rfft(white - white.mean())[1:]) ** 2
-    if len(spectrum) < _TURNS + 5:
-        return None
-    top, chance = _line(spectrum)
-    period = len(white) / (top + 1)
-    radius, damping = _second_order(left)
-    wave = np.exp(-2j * np.pi * place / period)
-    half = n // 2
-    amplitudes = [2 * float(np.abs((left[part] * wave[part]).mean())) for part in (slice(0, half), slice(half, n))]
-    growth = max(amplitudes[1] / max(amplitudes[0], 1e-12), max(amplitudes) / max(_amplitude(value_T[:start], period * size), 1e-12))
-    if _alternations(left, 0.35 * max(amplitudes)) < 2 * _TURNS - 2:
-        return None  # a single step or fall has a broad spectrum too, but goes up and down once
-    one_row = Interval(*(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high)))
-    return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
-
-
-def _amplitude(value_T: FloatArray, period: float) -> float:
-    """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
-    n = len(value_T)
-    if n < max(period, 4):
-        return float("inf")
-    place = np.arange(n, dtype=float)
-    left = value_T - np.polyval(np.polyfit(place, value_T, 2), place)
-    return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
-
-
 def _said(order: DataOrder) -> str:
     """A clause on the order of the data."""
     return f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
@@ -233,60 +158,6 @@ def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
     )
 
 
-def _alternations(left: FloatArray, level: float) -> int:
-    """How often a series goes from above a level to below its negative and back."""
-    side = np.where(left > level, 1, np.where(left < -level, -1, 0))
-    side = side[side != 0]
-    return int((np.diff(side) != 0).sum())
-
-
-def _line(spectrum: FloatArray) -> tuple[int, float]:
-    """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
-    from scipy.stats import f as variance_ratio
-
-    count, total = len(spectrum), float(spectrum.sum())
-    best = (0, 1.0)
-    for width in (1, 3):
-        sums = np.convolve(spectrum, np.ones(width), "valid")[_TURNS - 1 :]
-        place = int(sums.argmax()) + _TURNS - 1
-        power = float(sums.max())
-        ratio = (power / width) / max((total - power) / (count - width), 1e-300)
-        chance = min(1.0, 2 * count * float(variance_ratio.sf(ratio, 2 * width, 2 * (count - width))))
-        if chance < best[1]:
-            best = (place + int(spectrum[place : place + width].argmax()), chance)
-    return best
-
-
-def _memory(late_T: FloatArray) -> int:
-    """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow rows are averaged over so many.
-
-    A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
-    """
-    place = np.arange(len(late_T), dtype=float)
-    left = late_T - np.polyval(np.polyfit(place, late_T, 2), place)
-    for lag in range(1, len(late_T) // 3):
-        if float(left[lag:] @ left[:-lag]) <= 0:
-            return max(lag // 2, 1)
-    return max(len(late_T) // 6, 1)
-
-
-def _second_order(left: FloatArray) -> tuple[Interval, float]:
-    """Spectral radius with its interval, and damping ratio, of a second-order autoregression."""
-    design = np.column_stack([left[1:-1], left[:-2]])
-    solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
-    rest = left[2:] - design @ solution
-    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
-    rng = np.random.default_rng(0)
-    draws = np.vstack([solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")])
-    half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
-    roots = np.stack([half + root, half - root])
-    radii = np.abs(roots).max(axis=0)
-    main = complex(roots[np.abs(roots[:, 0]).argmax(), 0])
-    logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
-    damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
-    return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping
-
-
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     """A swing at one frequency."""
     swing = swing_of(reward.value_T)
@@ -298,30 +169,11 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
         return None
     height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
-    edge = "ever wider" if swing.growth > GROWS else "steadily"
-    said = f"the reward swings {edge} with a period of {swing.period:.3g} rows and an amplitude of {swing.amplitude:.2g}"
+    course = course_of(reward.value_T, swing.period)
+    goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
+    said = f"the reward {goes} with a period of {swing.period:.3g} rows and an amplitude of {swing.amplitude:.2g}"
     said += f" (p = {swing.p_value:.1g}, spectral radius {swing.radius.value:.3f}, damping ratio {swing.damping:.2g})"
-    return Sign("swing", said, int(reward.step_T[_swing_onset(reward, swing)]), swing.radius, 1.0, harm)
-
-
-def _swing_onset(reward: Signal, swing: Swing) -> int:
-    """The first row of a period's length from which the line at this frequency stands out of the scatter to the end."""
-    n, width = len(reward), max(int(np.ceil(swing.period)), 4)
-    value = reward.value_T
-    wave = np.exp(-2j * np.pi * np.arange(n) / swing.period)
-    count = n // width
-    strength = []
-    for block in range(count):
-        part = slice(n - (block + 1) * width, n - block * width)
-        centred = value[part] - value[part].mean()
-        strength.append(2 * float(np.abs((centred * wave[part]).mean())))
-    reference = np.sqrt(2.0) * max(float(np.median(strength)) * 0.5, reward.deviation / np.sqrt(width))
-    run = 0
-    for amplitude in strength:
-        if amplitude < reference:
-            break
-        run += 1
-    return max(0, n - max(run, 1) * width)
+    return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
 
 
 def _scatter(reward: Signal) -> Sign | None:
@@ -331,9 +183,10 @@ def _scatter(reward: Signal) -> Sign | None:
         return None
     second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
     scales = [np.ones(n - 2)]
-    if reward.bounds == (0.0, 1.0):
+    if reward.bounds is not None:
+        low, high = reward.bounds
         level = np.convolve(np.pad(reward.value_T, 5, mode="edge"), np.ones(11) / 11, "valid")[1:-1]
-        scales.append(np.maximum(level * (1 - level), 0.01))
+        scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
     # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
     pairs = [((second**2 / scale)[: n // 2].mean(), (second**2 / scale)[-max(n // 5, 8) :].mean()) for scale in scales]
     before, after = min(((float(a), float(b)) for a, b in pairs), key=lambda pair: pair[1] / max(pair[0], 1e-300))
@@ -362,7 +215,7 @@ def _scatter(reward: Signal) -> Sign | None:
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     """An entropy that rose to twice what it was, at the time of a fall or to the end."""
     entropy = evidence.quantity("entropy")
-    if entropy is None or len(entropy) < _FEWEST:
+    if entropy is None or len(entropy) < FEWEST:
         return None
     n, few = len(entropy), max(4, len(entropy) // 8)
     usual = float(np.median(entropy.value_T[: max(n // 3, few)] if fell is None else entropy.value_T[: max(entropy.at(fell), few)]))
@@ -393,7 +246,7 @@ def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
         return None
     positive = gradient.value_T > 0
     logs = np.log(gradient.value_T[positive])
-    if logs.size < _FEWEST:
+    if logs.size < FEWEST:
         return None
     # Middle and width of the rows before the fall, or of the first half.
     step = gradient.step_T[positive]
@@ -443,7 +296,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
 def _clipped(evidence: Evidence) -> Sign | None:
     """A share of clipped tokens of more than three times what it was, and a fifth."""
     clipped = evidence.quantity("clip_ratio")
-    if clipped is None or len(clipped) < _FEWEST:
+    if clipped is None or len(clipped) < FEWEST:
         return None
     usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
     most = max(3 * usual, 0.2)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.diagnostics.collapse import HALF, find_fall
+from groupwise.diagnostics.falls import HALF, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.levels import reward_floor
 from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, signal_of
 
@@ -94,7 +95,7 @@ def _effect(evidence: Evidence, step: int) -> tuple[Severity, str]:
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
         return "warning", "the reward is not in the log"
-    fall = find_fall(reward)
+    fall = find_fall(reward, reward_floor(evidence, reward))
     if fall is not None and fall.lasts:
         return "critical", "the reward lost more than half of its height"
     row, few = reward.at(step), max(3, len(reward) // 10)

@@ -6,19 +6,46 @@ by the other checks.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.grades import two_values
 from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted
 from groupwise.intervals import Interval
+from groupwise.series import metric_series
 
+FloatArray = NDArray[np.float64]
 NAME = "no_learning"
 _FEWEST = 20
 # A run that cannot have gained a tenth of what was left to gain has not learnt.
 NOTHING = 0.1
 # With less than a quarter of the range left a reward that stands still is worth knowing, and no warning.
 NEAR = 0.25
+# Without a top and a spread: what in a long log is no more than the scatter of a row is no gain; a short one cannot say.
+_ROWS, _LONG, _SHORT_ROWS = 10, 100, 3
+_TIE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a gain is held against.
+
+    Args:
+        size: in units of the reward; 0 where a gain cannot be asked for.
+        said: the same in words.
+        known: whether it is what was left to a known top.
+    """
+
+    size: float
+    said: str
+    known: bool
 
 
 def check(evidence: Evidence) -> Outcome:
@@ -47,42 +74,55 @@ def check(evidence: Evidence) -> Outcome:
         return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
     if float(np.ptp(reward.value_T)) > 0:
         reward = level_of(reward)[0]
-    gain = gain_of(reward)
-    room = _room(reward)
+    return _judged(evidence, reward, gain_of(reward), _room(evidence, reward))
+
+
+def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> Outcome:
+    """Healthy where the reward gained beyond its noise, or where noise hides what it gained; else what stands still."""
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
-    open_ = gain.high > NOTHING * room or gain.low < -NOTHING * room or float(np.ptp(_thirds(reward))) > NOTHING * room
-    # Where the top is not known there is no share of the way to it: what rises beyond its noise has learnt.
-    rises = reward.bounds is None and trend == "up"
-    if room <= 0 or rises or (open_ and (trend != "flat" or gain.low > -NOTHING * room or _moved(evidence) or not _watches(evidence))):
-        return Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
-    if open_:
-        message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, {_against(reward, room)}."
-        advice = "Check that the learning rate is what you meant and that the optimiser steps; more prompts a step would show a small gain."
-        return Finding(
-            NAME, "info", None, Interval(gain.value, gain.low, gain.high), NOTHING * room, message, advice, {"trend": "flat"}, what="gain"
-        )
-    return _still(evidence, reward, gain, room)
+    least = NOTHING * room.size
+    small = gain.high <= least and gain.low >= -least and float(np.ptp(_thirds(reward))) <= least
+    moved, watched = _moved(evidence), _watches(evidence)
+    healthy = Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
+    # Of a known top a share may be shown to be small; beyond that a gain that noise does not explain is learning.
+    if room.size <= 0 or (trend == "up" and not (small and room.known and watched and not moved)):
+        return healthy
+    if small:
+        return _still(reward, gain, room, moved, watched=watched, rate=evidence.setting("learning_rate"), dead=_mostly_dead(evidence))
+    if trend != "flat" or gain.low > -least or moved or not watched:
+        return healthy
+    message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, {room.said}."
+    advice = "Check that the learning rate is what you meant and that the optimiser steps; more prompts a step would show a small gain."
+    return Finding(NAME, "info", None, gain, least, message, advice, {"trend": "flat"}, what="gain")
 
 
-def _still(evidence: Evidence, reward: Signal, gain: Interval, room: float) -> Finding:
-    """Report a reward that is shown not to rise."""
-    moved, stated = _moved(evidence), evidence.setting("learning_rate")
-    # Movement is no learning: it says where to look. Near its top a reward may stand.
-    near = reward.bounds is not None and room < NEAR * (reward.bounds[1] - reward.bounds[0])
+def _still(reward: Signal, gain: Interval, room: Room, moved: Sequence[str], *, watched: bool, rate: object, dead: bool) -> Finding:
+    """Report a reward that is shown not to rise, or hardly."""
+    # Movement is no learning: it says where to look.
     told = f"the policy moves ({', '.join(moved)})" if moved else "entropy and KL do not move either"
-    if not moved and not _watches(evidence):
+    if not moved and not watched:
         told = "neither entropy nor KL is logged to see whether the policy moves"
-    message = f"The reward gained at most {gain.high:.2g} in all, {_against(reward, room)}; {told}."
+    gained = f"The reward gained at most {gain.high:.2g} in all"
+    if gain.low > 0 or gain.high < 0:
+        gained = f"The reward {'gained' if gain.low > 0 else 'changed by'} {gain.value:.2g} ({gain.low:.2g} to {gain.high:.2g}) in all"
     advice = (
-        f"Raise the learning rate{_stated(stated)} (three times, until the KL shows it), check that the optimiser steps at all, "
+        f"Raise the learning rate{_stated(rate)} (three times, until the KL shows it), check that the optimiser steps at all, "
         "and that the reward differs within groups."
     )
+    # Near its top a reward may stand, and most groups are dead there.
+    near = dead and not room.known
+    if reward.bounds is not None:
+        low, high = reward.bounds
+        near = near or high - _first(reward) < NEAR * (high - low)
     if moved:
-        advice = "The policy moves and does not get better: grade completions by hand, and look at what the advantages reward."
-    share = Interval(gain.value / room, gain.low / room, gain.high / room)
-    severity: Severity = "info" if near else "warning"
+        worse = "gets worse" if gain.high < 0 else "does not get better"
+        advice = f"The policy moves and {worse}: grade completions by hand, and look at what the advantages reward."
+    if near and not room.known:
+        advice = "Its top is not known: see whether most completions are right already. " + advice
+    share = Interval(gain.value / room.size, gain.low / room.size, gain.high / room.size)
+    severity: Severity = "info" if near or gain.low > 0 else "warning"
     what = "gain over what it is held against"
-    return Finding(NAME, severity, None, share, NOTHING, message, advice, {"trend": "flat"}, what=what)
+    return Finding(NAME, severity, None, share, NOTHING, f"{gained}, {room.said}; {told}.", advice, {"trend": "flat"}, what=what)
 
 
 def gain_of(reward: Signal) -> Interval:
@@ -103,20 +143,82 @@ def _thirds(reward: Signal) -> list[float]:
     return [float(part.mean()) for part in np.array_split(reward.value_T, 3)]
 
 
-def _room(reward: Signal) -> float:
-    """What was left to gain at the start; the scatter of single rows where the top is unknown."""
-    first = float(reward.value_T[: max(len(reward) // 4, 1)].mean())
-    if reward.bounds is not None:
-        room = reward.bounds[1] - first
-        return room if room > NOTHING * (reward.bounds[1] - reward.bounds[0]) else 0.0
-    return max(3 * reward.deviation, 0.1 * abs(first))
+def _first(reward: Signal) -> float:
+    """Where the reward stood over the first quarter."""
+    return float(reward.value_T[: max(len(reward) // 4, 1)].mean())
 
 
-def _against(reward: Signal, room: float) -> str:
-    """What a gain is held against, in words."""
+def _room(evidence: Evidence, reward: Signal) -> Room:
+    """What was left to gain at the start where the top is known; else the spread of rewards, or the scatter of rows."""
+    first = _first(reward)
     if reward.bounds is not None:
-        return f"of {room:.2g} that were left"
-    return f"against {room:.2g}, three times the scatter of a row or a tenth of the reward (its top is not known)"
+        low, high = reward.bounds
+        # A reward that may have stood at its top cannot be blamed for it, whether or not that is its top.
+        room = high - first if high - first > NOTHING * (high - low) else 0.0
+        if room == 0.0 or right_or_wrong(evidence, reward):
+            return Room(room, f"of {room:.2g} that were left", known=True)
+    unknown = "(its top is not known)"
+    spreads = [track.value_T for track in (evidence.groups.spread,) if track.known] + _batch_spreads(evidence)
+    usual = max((float(np.sqrt(np.mean(spread[np.isfinite(spread)] ** 2))) for spread in spreads), default=0.0)
+    times = _ROWS if len(reward) >= _LONG and usual <= _TIE else _SHORT_ROWS
+    size = times * reward.deviation
+    if usual > max(_TIE, size):
+        return Room(usual, f"against {usual:.2g}, the usual spread of rewards {unknown}", known=False)
+    if reward.bounds is not None and size >= reward.bounds[1] - first:
+        return Room(reward.bounds[1] - first, f"of {reward.bounds[1] - first:.2g} that may have been left {unknown}", known=False)
+    if size > 0:
+        return Room(size, f"against {size:.2g}, {times} times the scatter of a row {unknown}", known=False)
+    size = max(abs(first), _TIE)
+    return Room(size, f"against {size:.2g}, where it stands {unknown}", known=False)
+
+
+def right_or_wrong(evidence: Evidence, reward: Signal) -> bool:
+    """Return whether the log shows that every reward is one of two, so that the greater is its top.
+
+    By the rollouts, by means that are multiples of one over their number, by a spread over the batch that two grades explain, or by a
+    largest reward of 1 and a smallest of 0 in most rows.
+
+    Args:
+        evidence: of the run.
+        reward: the mean reward.
+
+    Returns:
+        Whether it does.
+    """
+    if reward.bounds != (0.0, 1.0) or metric_series(evidence.record, reward.column).bounds is not None:
+        return reward.bounds is not None
+    steps = evidence.record.steps
+    mean = steps[reward.column].cast(pl.Float64).to_numpy()
+    for spread in _batch_spreads(evidence):
+        known = np.isfinite(mean) & np.isfinite(spread)
+        if known.sum() >= _FEWEST and two_values(evidence.record, mean[known], spread[known]) is not None:
+            return True
+    ends = [re.sub(r"mean$", end, reward.column) for end in ("min", "max")]
+    if reward.column in ends or not set(ends) <= set(steps.columns):
+        return False
+    smallest, largest = (value[np.isfinite(value)] for value in (steps[end].cast(pl.Float64).to_numpy() for end in ends))
+    if not smallest.size or not largest.size:
+        return False
+    return bool(smallest.min() >= 0 and largest.max() <= 1 and np.median(smallest) == 0 and np.median(largest) == 1)
+
+
+def _batch_spreads(evidence: Evidence) -> list[FloatArray]:
+    """Standard deviations over the batch, of the total reward or of its only function; one value a row of the log."""
+    alone = len(evidence.functions) == 1
+    steps = evidence.record.steps
+    return [
+        steps[one.column].cast(pl.Float64).to_numpy()
+        for one in evidence.record.meanings
+        if (one.quantity == "reward_std_batch" or (alone and one.quantity.startswith("reward_std_batch/")))
+        and one.column in steps.columns
+        and steps[one.column].is_finite().any()
+    ]
+
+
+def _mostly_dead(evidence: Evidence) -> bool:
+    """Whether most groups earn one reward, as they do at its top."""
+    dead = evidence.groups.dead
+    return dead.known and float(np.nanmedian(dead.value_T)) > 0.5
 
 
 def _moved(evidence: Evidence) -> list[str]:

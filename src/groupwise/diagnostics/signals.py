@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.grades import two_values
 from groupwise.errors import MissingMetricError
 from groupwise.groups import GroupEvidence, group_evidence
 from groupwise.intervals import Interval
@@ -169,8 +170,19 @@ class Evidence:
             known = self.record.meaning(series.metric)
             usable = np.abs(series.value_T) <= LARGEST
             if usable.any() and (known is None or not known.unavailable):
-                return _of_series(series, usable, alone=len(self.functions) < 2)
+                found = _of_series(series, usable, alone=len(self.functions) < 2)
+                grades = two_values(self.record, found.value_T, self._batch_spread(found)) if name == "reward" else None
+                return found if grades is None else replace(found, bounds=grades)
         return None
+
+    def _batch_spread(self, reward: Signal) -> FloatArray | None:
+        """The standard deviation over the whole batch at the rows of the reward, of the total or of its one function."""
+        spread = self.quantity("reward_std_batch")
+        if spread is None and len(self.functions) == 1:
+            spread = self.quantity(f"reward_std_batch/{next(iter(self.functions))}")
+        if spread is None or not np.isin(reward.step_T, spread.step_T).all() or len(np.unique(spread.step_T)) < len(spread):
+            return None
+        return np.asarray(spread.value_T[np.searchsorted(spread.step_T, reward.step_T)])
 
     @cached_property
     def no_reward(self) -> str:

@@ -22,16 +22,19 @@ FEATURES: Mapping[str, Mapping[str, tuple[float, float, float, float, float, flo
         "none": (0.10, 0.9, 0.9, 0.9, 0.7, 0.9),
         "constant at once": (0.70, 0.01, 0.01, 0.01, 0.02, 0.02),
         "constant throughout": (0.50, 0.05, 0.50, 0.10, 0.02, 0.1),
-        "part at once": (0.40, 0.02, 0.02, 0.02, 0.10, 0.05),
+        "part at once": (0.40, 0.02, 0.02, 0.02, 0.10, 0.20),
         "failures logged": (0.50, 0.05, 0.02, 0.02, 0.02, 0.05),
         "ties broken": (0.20, 0.05, 0.05, 0.01, 0.01, 0.05),
     },
     "fall": {
         "none": (0.15, 0.85, 0.9, 0.85, 0.35, 0.9),
         "lasting": (0.60, 0.03, 0.02, 0.03, 0.40, 0.02),
+        "lasting, by and by": (0.15, 0.03, 0.02, 0.03, 0.40, 0.02),
+        "of training alone": (0.60, 0.03, 0.02, 0.03, 0.05, 0.20),
         "recovered": (0.10, 0.03, 0.02, 0.02, 0.20, 0.05),
         "partial": (0.20, 0.05, 0.05, 0.05, 0.20, 0.1),
         "function": (0.20, 0.30, 0.03, 0.10, 0.20, 0.05),
+        "function, by and by": (0.08, 0.30, 0.03, 0.10, 0.20, 0.05),
         "answers": (0.02, 0.15, 0.05, 0.60, 0.15, 0.02),
     },
     "behaviour": {"unchanged": (0.90, 0.5, 0.7, 0.3, 0.15, 0.5), "changed": (0.10, 0.5, 0.3, 0.7, 0.85, 0.5)},
@@ -157,7 +160,7 @@ def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()
     if facts.pop("rate", "") == "zero":
         return Diagnosis(run, "undetermined", "Nothing is learnt: the learning rate is 0.", (), findings, healthy, missing)
     first = causes[0]
-    if first.probability >= SURE and _pointed(serious, first.cause):
+    if first.probability >= SURE and _pointed(serious, healthy, first.cause):
         return Diagnosis(
             run,
             first.cause,
@@ -279,10 +282,10 @@ def _too_little(outcomes: Sequence[Outcome], missing: Sequence[Unavailable]) -> 
     )
 
 
-def _pointed(serious: Sequence[Finding], cause: str) -> bool:
-    """Whether a finding speaks of the cause itself, or of a collapse that it explains."""
+def _pointed(serious: Sequence[Finding], healthy: Sequence[Healthy], cause: str) -> bool:
+    """Whether a finding speaks of the cause itself, or of a collapse that it explains and its own check does not speak against."""
     checks = {finding.check for finding in serious}
-    return cause in checks or bool(checks & {"collapse"})
+    return cause in checks or ("collapse" in checks and cause not in {outcome.check for outcome in healthy})
 
 
 def _cannot_tell(causes: Sequence[Cause], known: Collection[str], *, pointed: bool) -> str:

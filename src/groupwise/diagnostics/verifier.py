@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.dead_signal import constant_reward
+from groupwise.diagnostics.falls import by_and_by, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.levels import floor_of, reward_floor
 from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted, long_run_deviation
 from groupwise.intervals import Interval, wilson
@@ -28,6 +30,19 @@ ADVICE = (
     "Run the reward function by hand on completions of this step. Usual reasons: a timeout or an exception that returns 0, an answer "
     "format that the parser no longer finds, a worker or service that is down. Nothing learnt since is worth keeping."
 )
+HARDER = (
+    "Look first at what changed in the data there, a curriculum, another source, a new epoch: harder prompts look the same, and are no "
+    "failure."
+)
+PASSES = (
+    "Give the reward function an answer that is wrong: a verifier that passes everything looks like this. If it grades it right, the "
+    "prompts have all been solved, and there is nothing left to learn from them."
+)
+# Scatters of a row that a reward leaps by where everything is passed at once.
+_LEAP = 8.0
+_NOISY = "within a few rows"
+# Rows of the held-out reward on each side of a drop.
+_NEAR = 4
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
 
 
@@ -107,9 +122,10 @@ def constant_tail(signal: Signal) -> Constant | None:
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
     abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
-    # From a level that was one: the last rows of a reward that is dying anyway are no failure of the verifier.
-    top = float(np.convolve(value, np.ones(few) / few, "valid").max())
-    abrupt &= level - float(value[-1]) > 0.3 * (top - float(value[-1]))
+    # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
+    smooth = np.convolve(value, np.ones(few) / few, "valid")
+    farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
+    abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
     return Constant(row, float(value[-1]), level, abrupt)
 
 
@@ -152,15 +168,17 @@ def _moves(value_T: FloatArray, few: int) -> FloatArray:
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
-    """Report a reward or a function that became one number at once, below where it stood."""
+    """Report a reward or a function that became one number at once, below where it stood or far above."""
     found = constant_tail(signal)
     if found is None:
         return None
     fell = found.before - found.value
     step = int(signal.step_T[found.row])
     behaviour, _ = behaviour_change(evidence, step)
-    if fell <= 0 or not found.abrupt or behaviour == "changed":
+    if not found.abrupt or behaviour == "changed":
         return None  # what grew into the top has arrived; what changed its answers has collapsed
+    if fell < 0 and (name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter):
+        return None  # a function is learnt in a few rows, and so is a single prompt
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     lost = Interval(
@@ -174,8 +192,9 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     known = {"drop": "constant at once", "behaviour": behaviour}
     reward = evidence.reward
     felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
-    severity: Severity = "critical" if felt else "warning"
-    return Finding(NAME, severity, step, lost, 0.0, message, ADVICE, known, what="change at once")
+    severity: Severity = "critical" if felt and fell > 0 else "warning"
+    advice = ADVICE if fell > 0 else PASSES
+    return Finding(NAME, severity, step, lost, 0.0, message, advice, known, what="change at once")
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -229,34 +248,75 @@ def _drop(evidence: Evidence) -> Finding | None:
     """Report a reward that dropped from one row to the next and stayed down while the answers went on as before."""
     reward = evidence.reward
     assert reward is not None
-    found = step_down(level_of(reward)[0])
+    level, floor = level_of(reward)[0], reward_floor(evidence, reward)
+    found = step_down(level) or _fallen(level, floor)
     if found is None:
         return None
-    row, change, spread = found
+    row, change, how = found
     step = int(reward.step_T[row])
     behaviour, _ = behaviour_change(evidence, step)
     if behaviour == "changed":
         return None
-    lost = -change.value / max(float(reward.value_T[max(0, row - 10) : row].mean()), 1e-9)
     told = "entropy and length went on as before" if behaviour else "no entropy or length is logged to see whether the answers changed"
-    message = (
-        f"At step {step:,} the reward dropped by {-change.value:.3g} from one row to the next ({spread:.0f} standard errors), and {told}."
-    )
-    severity: Severity = "critical" if behaviour == "unchanged" and lost > 0.3 else "warning"
-    value = Interval(change.value, change.low, change.high)
-    return Finding(
-        NAME, severity, step, value, 0.0, message, ADVICE, {"drop": "part at once", "behaviour": behaviour}, what="change at once"
-    )
+    message = f"At step {step:,} the reward dropped by {-change.value:.3g} {how}, and {told}"
+    held_out = held_out_at(evidence, step, change.value)
+    if how == _NOISY and held_out != "stayed":
+        return None
+    height = float(reward.value_T[max(0, row - 10) : row].mean()) - floor
+    # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
+    surely = behaviour == "unchanged" and held_out == "dropped"
+    severity: Severity = "critical" if surely and -change.value > 0.3 * max(height, 1e-9) else "warning"
+    stayed = "; the held-out reward did not drop with it" if held_out == "stayed" else ""
+    value, known = Interval(change.value, change.low, change.high), {"drop": "part at once", "behaviour": behaviour}
+    advice = ADVICE if surely else f"{HARDER} {ADVICE}"
+    return Finding(NAME, severity, step, value, 0.0, f"{message}{stayed}.", advice, known, what="change at once")
 
 
-def step_down(signal: Signal) -> tuple[int, Interval, float] | None:
+def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
+    """Say whether the held-out reward dropped at a step, half as much as the training reward or more.
+
+    Args:
+        evidence: of the run.
+        step: of the drop.
+        change: of the training reward, negative.
+        ever: whether to look at the last rows, for a fall that may have taken long, and not at those just after the step.
+
+    Returns:
+        "dropped", "stayed", or "" where it is not logged or cannot say.
+    """
+    held = evidence.held_out
+    if held is None:
+        return ""
+    row = held.at(step)
+    before, after = slice(max(0, row - _NEAR), row), slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
+    if row < 2 or len(held) - row < 2:
+        return ""
+    found = held.change(before, after)
+    if found.low > change / 2:
+        # What is down already can drop no further.
+        return "stayed" if float(held.value_T[before].mean()) - floor_of(held) > -change / 2 else ""
+    return "dropped" if found.high < 0 else ""
+
+
+def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:
+    """Find a fall below half of the height that came at once as far as the noise shows."""
+    fall = find_fall(signal, floor)
+    if fall is None or not fall.lasts or by_and_by(signal, fall.row):
+        return None
+    few = max(5, len(signal) // 20)
+    half = _QUANTILE * signal.scatter * np.sqrt(2 / few)
+    change = fall.end - fall.height
+    return fall.row, Interval(change, change - half, change + half), _NOISY
+
+
+def step_down(signal: Signal) -> tuple[int, Interval, str] | None:
     """Find the row at which a metric dropped at once and stayed down.
 
     Args:
         signal: the metric.
 
     Returns:
-        Row, change with interval, and the change in standard errors; None where no drop is beyond chance over all rows.
+        Row, change with interval, and how it dropped; None where no drop is beyond chance over all rows.
     """
     n, value = len(signal), signal.value_T
     few = max(5, n // 20)
@@ -281,7 +341,8 @@ def step_down(signal: Signal) -> tuple[int, Interval, float] | None:
     # And it had not been falling: the rows just before stand near the height reached.
     levels = (total[few : row + 1] - total[: row + 1 - few]) / few
     flat_before = float(value[row - few : row].mean()) >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
-    return (row, change, -change.value / error) if sharp and stayed and flat_before else None
+    how = f"from one row to the next ({-change.value / error:.0f} standard errors)"
+    return (row, change, how) if sharp and stayed and flat_before else None
 
 
 def _truncation(evidence: Evidence) -> Finding | None:

@@ -59,8 +59,15 @@ def alert_of(finding: Any) -> Alert:
     if isinstance(finding, Alert):
         return finding
     get = finding.get if isinstance(finding, dict) else lambda name, default=None: getattr(finding, name, default)
-    message = ": ".join(str(text) for text in (get("message"), get("advice")) if text)
+    message = _together(str(get("message") or ""), str(get("advice") or ""))
     return Alert(str(get("check") or "check"), severity(str(get("severity") or "warning")), message or str(finding))
+
+
+def _together(message: str, advice: str) -> str:
+    """Return a message and an advice as one text: after a sentence another one, after other words behind a colon."""
+    if not (message and advice):
+        return message or advice
+    return f"{message}{' ' if message.rstrip().endswith(('.', '!', '?', ':')) else ': '}{advice}"
 
 
 def standard_checks() -> Checks | None:

@@ -6,6 +6,7 @@ The columns are ours and keep one meaning whatever the trainer logs under its ow
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +19,10 @@ from groupwise.record import Meaning
 from groupwise.tables import BASE_COLUMNS, RolloutColumns
 
 Whole = NDArray[np.int64]
+UNEVEN = "uneven_group_share"
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"),
+    Meaning(UNEVEN, "", "share of groups whose size is not that of most; empty where all are of one size"),
     Meaning("prompts", "", "prompts of this step"),
     Meaning("reward_std_within_group", "reward_std_within_group", "standard deviation of rewards within a group, ddof 1, mean over groups"),
     Meaning("dead_group_share", "dead_group_share", "share of groups whose rewards are all equal: they teach nothing"),
@@ -104,6 +107,7 @@ class Generation:
             "reward": sum(map(sum, found)) / count if count else None,
             "group_size": (sizes[len(sizes) // 2] + sizes[(len(sizes) - 1) // 2]) / 2 if sizes else None,
             "prompts": float(len(sizes)),
+            **({UNEVEN: 1 - max(Counter(sizes).values()) / len(sizes)} if sizes and sizes[0] != sizes[-1] else {}),
             **{f"rewards/{name}/mean": _mean(value_N) for name, value_N in self.part_N.items()},
         }
         row |= _spread([group for group in found if len(group) > 1])

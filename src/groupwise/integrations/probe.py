@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class ProbeSettings:
     """What is probed, how often, and how closely.
 
     Args:
-        every: steps between two probes.
+        every: steps between two probes, where the callback is given no `sketch_every`.
         groups: of a probe; all where None.
         width: numbers in a sketch.
         window: latest probes that an estimate rests on.
@@ -47,6 +47,37 @@ class ProbeSettings:
     window: int = 8
     parameters: tuple[str, ...] | None = None
     micro_batch: int | None = None
+
+
+def unusable(settings: Any) -> str:
+    """Return what is wrong with settings, "" where nothing is.
+
+    Args:
+        settings: that a user gave.
+
+    Returns:
+        The beginning of a sentence.
+
+    Example:
+        >>> unusable(ProbeSettings(window=0))
+        'expected a whole number of at least 1 for window of ProbeSettings, got 0'
+    """
+    if not isinstance(settings, ProbeSettings):
+        return f"expected ProbeSettings for sketch, got {str(settings)[:40]!r}"
+    for name, least, optional in (
+        ("every", 1, False),
+        ("groups", 1, True),
+        ("width", 1, False),
+        ("window", 1, False),
+        ("micro_batch", 1, True),
+    ):
+        value = getattr(settings, name)
+        if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            return f"expected a whole number of at least {least} for {name} of ProbeSettings, got {str(value)[:40]}"
+    named: Any = settings.parameters
+    if named is not None and (isinstance(named, str) or not isinstance(named, Sequence) or not all(isinstance(one, str) for one in named)):
+        return f"expected patterns of names for parameters of ProbeSettings, got {str(named)[:40]!r}"
+    return ""
 
 
 class Probe:
@@ -128,6 +159,8 @@ class Probe:
 
 def _advice(found: Components, prompts: int, group_size: int) -> Decision | None:
     """Return what the controller would do at this number of rollouts a step, or None where it cannot tell."""
+    if not any((found.vp.value, found.t.value, found.r.value)):  # groups without any spread: nothing was measured
+        return None
     try:
         return decide(running_components(found), group_size, prompts * group_size)
     except GroupwiseError:

@@ -1,17 +1,21 @@
 """The record of a run that is training: each finished step is appended, and nothing that goes wrong here stops the training.
 
-A full disk is said once and what could not be written waits; a second writer is refused; a new run never overwrites an older one. It knows
-no trainer.
+A full disk is said once and what could not be written waits, from the first step on; a second writer is refused; a new run never
+overwrites an older one, and a resumed one goes on with its own record only. It knows no trainer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import re
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.integrations.groups import UNEVEN
+from groupwise.integrations.identity import Identity, choices, drawn, siblings_of
 from groupwise.journal import Journal
 from groupwise.record import Meaning, RecordWriter, RunConfig, RunRecord, is_record, rollouts_table, rows_that_stand, steps_table
 from groupwise.tables import BASE_COLUMNS, RolloutColumns, plain_number
@@ -27,7 +33,9 @@ FOLDER = "groupwise"
 _JOURNAL = "journal.jsonl"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
-_MOST_SIBLINGS = 20
+_MOST_CHANGES = 20  # of the group size that are noted: each note is written with all that stand before it
+_SHARE = 20  # a record that cannot be opened is not tried again before this many times what the last try took
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
@@ -65,6 +73,8 @@ class Recorder:
         recent: latest steps whose rollouts `snapshot` has; they stay in memory.
         say: what to do with a sentence.
 
+    `identity` is written into the record: `opened` sets it.
+
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as home:
@@ -88,6 +98,9 @@ class Recorder:
     ) -> None:
         self.folder, self.config, self.notes = folder, config or RunConfig(), list[str]()
         self.rows: list[dict[str, Any]] = []
+        self.identity: Identity | None = None
+        self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
+        self._uneven, self._size_changes = False, 0
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
         self._meanings: tuple[Meaning, ...] = ()
         self._columns: set[str] = set()
@@ -108,31 +121,59 @@ class Recorder:
         Raises:
             GroupwiseError: somebody is writing this record, or the folder cannot be written.
         """
-        older = list(self._older(after)) if is_record(self.folder) else []
+        older, about = self._older(after) if is_record(self.folder) else ([], {})
         standing = [row for row, stands in zip(older, rows_that_stand(_steps(older)), strict=True) if stands]
-        self.rows = [row for row in standing if row["step"] <= after]
-        self._confirmed = [row["step"] for row in self.rows]
-        self._writer = RecordWriter(self.folder, name=self._name, config=self.config)
-        self._syncer = _Syncer(self._writer)
+        kept = [row for row in standing if row["step"] <= after]
+        self.rows = kept + [row for row in self.rows if row["step"] > after]  # those that wait, where it could not be opened before
+        self._confirmed = [row["step"] for row in kept]
+        self._take_up(kept, about)
+        self._writer = RecordWriter(self.folder, name=self._name, config=self.config, meanings=self._meanings)
+        self._writer.run = self._writer.run if self.identity is None else self.identity.plain()
+        self._syncer, self._pending = _Syncer(self._writer), False
         self._syncer.start()
-        if standing and standing[-1]["step"] > after:
-            self.note(f"resumed after step {after}: steps {after + 1} to {standing[-1]['step']} are replaced as they are done again")
-        elif standing and standing[-1]["step"] < after:
-            self.note(f"resumed after step {after}: steps {standing[-1]['step'] + 1} to {after} were not recorded")
+        last = standing[-1]["step"] if standing else 0
+        if last > after:
+            self.note(f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are done again")
+        elif last < after:
+            self.note(f"resumed after step {after}: steps {last + 1} to {after} were not recorded")
+        else:
+            self._describe()
         self._columns = {name for row in self.rows for name in row}
 
-    def _older(self, after: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the record that is there, without rollouts; one of another run is moved aside."""
+    def wait(self, after: int = 0) -> None:
+        """Keep the steps in memory, and try to open the record as they come.
+
+        Args:
+            after: as `open` takes it.
+        """
+        self._after, self._pending, self._failing = after, True, True
+
+    def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+        """Return the rows of the record that is there, without rollouts, and what it says of itself; one of another run is moved aside."""
         path = self.folder / _JOURNAL
         if not path.exists():
             self._move_aside()
-            return
-        with Journal(path, keep=lambda entry: entry.get("row")) as journal:  # held while it is looked at: nobody writes it now
-            rows = [row for row in journal.entries if isinstance(row, dict) and "step" in row]
-            if rows and after <= 0:
-                self._move_aside()
-                return
-        yield from rows
+            return [], {}
+        with Journal(path, keep=_without_rollouts) as journal:  # held while it is looked at: nobody writes it now
+            rows = [entry["row"] for entry in journal.entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
+            if after <= 0:
+                if rows:
+                    self._move_aside()
+                return [], {}
+        return rows, next((entry["about"] for entry in reversed(journal.entries) if isinstance(entry.get("about"), dict)), {})
+
+    def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
+        """Go on with the notes of the record, and with the group size that its rows end with where it changed among them."""
+        after = kept[-1]["step"] if kept else 0
+        before = [str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after]
+        self.notes = list(dict.fromkeys((*before, *self.notes)))
+        self._size_changes = sum(_step_of_change(note) > 0 for note in self.notes)
+        self._uneven = any(row.get(UNEVEN) for row in kept)
+        sizes = [(row["step"], size) for row in kept if (size := _size_of(row))]
+        changed = [later for earlier, later in pairwise(sizes) if later[1] != earlier[1]]
+        self.config = self._given if not changed else _resized(self._given, *changed[-1])
+        if self._meanings_of is not None and self.rows:
+            self._meanings = self._meanings_of(self._arrays(), self.config)
 
     def _move_aside(self) -> None:
         """Give the folder of another run a new name."""
@@ -169,7 +210,7 @@ class Recorder:
             self._recent.pop()
         if rollouts:
             self._recent.append((row["step"], rollouts))
-        if self._writer is None:
+        if self._writer is None and not self._pending:
             return
         while self._waiting and self._waiting[-1][0]["step"] >= row["step"]:
             self._waiting.pop()
@@ -181,16 +222,29 @@ class Recorder:
 
     def _changes(self, row: Mapping[str, Any]) -> None:
         """Note a group size other than before: what was planned and fitted for the old one no longer holds."""
-        before = next((old["group_size"] for old in reversed(self.rows) if old.get("group_size") and old["step"] < row["step"]), None)
-        size = row.get("group_size")
-        if before and size and size != before:
-            sentence = f"the group size changed from {before:g} to {size:g} at step {row['step']}"
-            if sentence not in self.notes:
-                self.config = self.config.with_settings({"group_size": int(size)}, f"the rollouts, from step {row['step']} on")
-                self.note(sentence)
+        step, size = row["step"], _size_of(row)
+        if row.get(UNEVEN) and not self._uneven:
+            self._uneven = True
+            self.note(f"groups are of several sizes from step {step} on: group_size is the median of each step, the setting stays")
+        if not size:
+            return
+        before = next((found for old in reversed(self.rows) if old["step"] < step and (found := _size_of(old))), None)
+        if not before or size == before:
+            return
+        sentence = f"the group size changed from {before:g} to {size:g} at step {step}"
+        if sentence in self.notes:
+            return
+        self.config, self._size_changes = _resized(self.config, step, size), self._size_changes + 1
+        if self._size_changes <= _MOST_CHANGES:
+            self.note(sentence)
+        elif self._size_changes == _MOST_CHANGES + 1:
+            self.note(f"the group size goes on changing: group_size has it for each step, and no change after step {step} is noted")
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""
+        if self._writer is None and not self._reopened():
+            self._trouble("")
+            return
         assert self._writer is not None
         while self._waiting:
             try:
@@ -207,12 +261,24 @@ class Recorder:
             self._waiting.popleft()
         if self._failing:
             self._failing = False
+            self._describe()  # what could not be said while there was no room
             self._say(f"the record in {self.folder} can be written again: the steps that waited are in it")
         if self._syncer is not None:
             self._syncer.due = True
             if self._syncer.problem:
                 self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
                 self._syncer.problem = ""
+
+    def _reopened(self) -> bool:
+        """Try again to open the record that could not be opened; return whether that could be done."""
+        began = time.monotonic()
+        if began < self._next_try:
+            return False
+        try:
+            self.open(self._after)
+        except (GroupwiseError, OSError, ValueError):
+            self._next_try = time.monotonic() + _SHARE * (time.monotonic() - began)
+        return self._writer is not None
 
     def _confirm(self, step: int) -> None:
         """Count a step as written; one that came again replaces those from it on."""
@@ -287,8 +353,9 @@ class Recorder:
 
     def close(self) -> None:
         """Write what waits, describe the whole, and let go of the record."""
-        if self._writer is None:
+        if self._writer is None and not self._pending:
             return
+        self._next_try = 0.0
         self._write()
         self._describe()
         if self._waiting:
@@ -296,8 +363,9 @@ class Recorder:
             self._waiting.clear()
         if self._syncer is not None:
             self._syncer.finish()
-        self._writer.close()
-        self._writer = self._syncer = None
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._syncer, self._pending = None, None, False
 
     def _rescued(self) -> str:
         """Write what waits to a temporary folder, and return what became of it."""
@@ -316,34 +384,53 @@ class Recorder:
         return f": {'they' if saved == len(self._waiting) else f'the first {saved} of them'} are in {folder}"
 
 
-def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say) -> Recorder | None:
-    """Open a record, beside it where somebody else is writing it, or none where nothing can be written.
+def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say, run: Identity | None = None) -> Recorder | None:
+    """Open a record: a resumed run's own, one beside where somebody else is writing it, or none where nothing can be written.
 
     Args:
         make: folder -> recorder, not open yet.
         folder: of the record.
         after: the last step that is done.
         say: what to do with a sentence.
+        run: what the run knows of itself.
 
     Returns:
-        The open recorder, or None.
+        The recorder, open, or waiting for room on the disk; or None.
     """
-    problem = ""
-    for number in range(1, _MOST_SIBLINGS):
-        beside = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        recorder = make(beside)
+    problem, run = "", run or Identity()
+    places: list[tuple[Path, Identity | None]] = [(place, None) for place in siblings_of(folder)]
+    if after > 0 and (run.id or run.home):
+        places = choices(folder, run)
+        if (not places or places[0][0] != folder) and is_record(folder):
+            problem = f"the record in {folder} is that of another run"
+    for place, there in places:
+        recorder = make(place)
+        recorder.identity = Identity(there.id if there is not None else drawn(), run.home)
         try:
             recorder.open(after)
         except (GroupwiseError, OSError) as error:
             problem = problem or reason_of(error)
+            if _will_pass(error):
+                recorder.wait(after)
+                say(f"{reason_of(error)}; training goes on, and the steps wait in memory")
+                return recorder
             if "only writer" not in str(error):
                 break
         else:
             if problem:
-                say(f"{problem}; training goes on, recorded in {beside}")
+                say(f"{problem}; training goes on, recorded in {place}")
             return recorder
     say(f"{problem}; training goes on without a record")
     return None
+
+
+def _will_pass(error: BaseException | None) -> bool:
+    """Return whether a failure is one of those that come and go, as a full disk does."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _PASSING:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class _Syncer(threading.Thread):
@@ -374,6 +461,28 @@ class _Syncer(threading.Thread):
             self.problem = error.strerror or str(error)
         except ValueError:
             self.problem = "the record was closed"
+
+
+def _without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what is kept of an entry of the journal."""
+    return {name: entry[name] for name in ("row", "about") if name in entry} or None
+
+
+def _size_of(row: Mapping[str, Any]) -> int | None:
+    """Return the group size of a step, None where its groups are of several sizes or it is not known."""
+    size = row.get("group_size")
+    return int(size) if size and not row.get(UNEVEN) and float(size).is_integer() else None
+
+
+def _resized(config: RunConfig, step: int, size: int) -> RunConfig:
+    """Return the settings with the group size of the rollouts."""
+    return config.with_settings({"group_size": size}, f"the rollouts, from step {step} on")
+
+
+def _step_of_change(note: str) -> int:
+    """Return the step at which a note says that the group size changed; 0 for other notes."""
+    found = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
+    return int(found[1]) if found else 0
 
 
 def _steps(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,10 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.component_results import Components
-from groupwise.integrations.alerts import SEVERITIES, Alerts, Checks, Severity, found_by, severity, standard_checks
+from groupwise.integrations.alerts import Checks, Severity, severity
 from groupwise.integrations.groups import Generation, apart, joined
-from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched
+from groupwise.integrations.looks import Looks
+from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
 from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
@@ -29,6 +31,8 @@ from groupwise.integrations.trl_trainer import (
     check_trainer,
     config_of,
     gathered,
+    identity_of,
+    keep_identity,
     meanings,
     processes,
     sketch_trouble,
@@ -36,7 +40,7 @@ from groupwise.integrations.trl_trainer import (
     updates_a_generation,
 )
 
-_SHARE, _CHECK_SHARE, _CHECK_EVERY = 0.10, 0.02, 50
+_SHARE = 0.10
 
 
 class GroupwiseCallback:
@@ -46,8 +50,8 @@ class GroupwiseCallback:
         trainer: made already; the callback is then added to it.
         record: folder of the record; "groupwise" in the trainer's output folder if None.
         texts: whether prompts and completions are recorded, besides rewards, advantages and lengths.
-        sketch_every: steps between two probes of the variance components; 0 for none.
-        sketch: what is probed; its `every` gives way to `sketch_every`.
+        sketch_every: steps between two probes of the variance components; 0 for none. If None, the `every` of `sketch` where there is one.
+        sketch: what is probed; settings that cannot be are said when training begins, and nothing is probed.
         checks: the steps so far -> findings (`check`, `severity`, `message`); "standard" for `groupwise.diagnostics`; None for none.
         check_every: steps between two runs of the checks; 50 if None, and more where they would take over 2 % of the time.
         stop_on: the severity from which training is stopped, after the step in which it is found; None for never.
@@ -64,7 +68,7 @@ class GroupwiseCallback:
         *,
         record: str | Path | None = None,
         texts: bool = True,
-        sketch_every: int = 0,
+        sketch_every: int | None = None,
         sketch: ProbeSettings | None = None,
         checks: Checks | Literal["standard"] | None = "standard",
         check_every: int | None = None,
@@ -72,23 +76,27 @@ class GroupwiseCallback:
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
-        every = _CHECK_EVERY if check_every is None else check_every
-        for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", every, 1)):
-            if not isinstance(value, int) or value < least:
+        for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
+            if value is not None and (not isinstance(value, int) or value < least):
                 raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
         if checks is not None and checks != "standard" and not callable(checks):
             raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
         self.stop_on = None if stop_on is None else severity(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
+        self._unusable = "" if sketch is None else unusable(sketch)
+        settings = ProbeSettings() if sketch is None or self._unusable else sketch
+        self.sketch_every, self.probe = (
+            (settings.every if sketch is not None else 0) if sketch_every is None else sketch_every,
+            Probe(settings),
+        )
         home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
-        self.folder = Path(record) if record is not None else Path(home) / FOLDER
-        self.sketch_every, self.probe = sketch_every, Probe(sketch or ProbeSettings())
+        self._wrong_record = "" if record is None or (isinstance(record, str | os.PathLike) and str(record)) else repr(record)[:80]
+        self.folder = Path(home) / FOLDER if record is None or self._wrong_record else Path(record)
         self.recorder: Recorder | None = None
-        self.record_seconds = self.probe_seconds = self.check_seconds = 0.0
+        self.record_seconds = self.probe_seconds = 0.0
         self.notices: list[str] = []
-        self._texts, self._checks, self._say_ = texts, checks, guarded(say)
-        self._check_every, self._spaced, self._last_check = every, check_every is None, 0.0
-        self._alerts, self._wants_checks = Alerts(self._say), checks is not None  # the latter is the same on every process
+        self._texts, self._say_ = texts, guarded(say)
+        self._looks = Looks(checks, every=check_every, stop_on=self.stop_on, say=self._say)
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._generations: list[Generation] = []
         self._held: tuple[dict[str, Any], Rollouts | None] | None = None
@@ -101,7 +109,12 @@ class GroupwiseCallback:
         self._clock = time.perf_counter
         self._failures: set[str] = set()
         self._advised: int | None = None
-        self._sampled = 0
+        self._sampled = self._since_log = 0
+
+    @property
+    def check_seconds(self) -> float:
+        """What the checks have cost so far."""
+        return self._looks.seconds
 
     @property
     def components(self) -> Components | None:
@@ -159,28 +172,30 @@ class GroupwiseCallback:
             **_: what else the trainer gives.
         """
         self._main = bool(getattr(state, "is_world_process_zero", True))
-        handler = getattr(self.trainer, "callback_handler", None)
-        others = [one for one in getattr(handler, "callbacks", [self]) if isinstance(one, GroupwiseCallback)]
-        if others and others[0] is not self:
-            same = "was made for another trainer" if self not in others else "is the second of this trainer"
-            self._say(f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer that it is added to")
-            return
         if self._unfit:
             self._say(f"{self._unfit}; nothing is recorded, and training goes on")
+            return
+        present = getattr(getattr(self.trainer, "callback_handler", None), "callbacks", [self])
+        ours = [one for one in present if isinstance(one, GroupwiseCallback) and one.trainer is self.trainer]
+        if self not in ours or ours[0] is not self:
+            same = "was made for another trainer" if self not in ours else "is the second of this trainer"
+            self._say(f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer that it is added to")
             return
         with self._safely():
             self._let_go()  # of a training that raised: its record is still open, and this is its only writer
         self._active, self._started = True, time.perf_counter()
-        self.record_seconds = self.probe_seconds = self.check_seconds = self._last_check = self._first_seconds = 0.0
-        self._generations, self._held, self._last, self._steps_seen, self._sampled = [], None, None, 0, 0
+        self.record_seconds = self.probe_seconds = self._first_seconds = 0.0
+        self._generations, self._held, self._last, self._steps_seen, self._sampled, self._since_log = [], None, None, 0, 0, 0
         with self._safely():
             self._metrics.of_step()  # what a training that raised left behind is of no step
             self._misconfigurations()
+            self._looks.begin(last_step=getattr(state, "max_steps", None) or None, here=self._main)
         if self._main:
             with self._safely():
-                self.recorder = self._opened(int(state.global_step))
+                self.recorder = self._opened(state)
                 rows = self.recorder.rows if self.recorder else []
                 self._first_seconds = float(rows[-1].get("seconds") or 0.0) if rows else 0.0
+        self._started = time.perf_counter()
         self._watch.begin()
 
     def _let_go(self) -> None:
@@ -244,16 +259,19 @@ class GroupwiseCallback:
             entry = self._held or self._last
             if entry is None or entry[0]["step"] != state.global_step:
                 return
-            several = getattr(args, "logging_steps", 1) != 1
+            means = self._metrics.means() if self._since_log > 1 else set()  # over all steps since it logged last: not this step's
             new = {
                 key: float(value)
-                for key, value in apart({key: value for key, value in logs.items() if str(key) not in entry[0]}).items()
-                if isinstance(value, int | float) and key not in entry[0] and not (several and key == "loss")
+                for key, value in apart(
+                    {key: value for key, value in logs.items() if str(key) not in entry[0] and str(key) not in means}
+                ).items()
+                if isinstance(value, int | float) and key not in entry[0]
             }
             self._held = ({**entry[0], **new}, entry[1]) if new or self._held else None
             self._flush()
             if not evaluated:
                 self._metrics.logged()
+                self._since_log = 0
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Write what is held back: a resumed run goes on from here.
@@ -299,19 +317,26 @@ class GroupwiseCallback:
             words += f", the checks {self.check_seconds / rest:.1%}"
         return words
 
-    def _opened(self, after: int) -> Recorder | None:
+    def _opened(self, state: Any) -> Recorder | None:
         """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
-        config, recent = config_of(self.trainer), RECENT if self._checks is not None else 0
+        config, recent = config_of(self.trainer), RECENT if self._looks.there else 0
 
         def made(folder: Path) -> Recorder:
             name = _name_of(self.trainer, folder)
             return Recorder(folder, name=name, config=config, meanings_of=meanings, recent=recent, say=self._say)
 
-        return opened(made, self.folder, after, self._say)
+        found = opened(made, self.folder, int(state.global_step), self._say, identity_of(self.trainer, state, self.folder))
+        keep_identity(state, found.identity if found is not None else None)
+        return found
 
     def _misconfigurations(self) -> None:
         """Say what will not work as it may be meant."""
         trainer, args = self.trainer, self.trainer.args
+        if self._wrong_record:
+            self._say(f"expected a folder for record, got {self._wrong_record}: recorded in {self.folder}")
+        if self._unusable:
+            self._say(f"no sketches: {self._unusable}; the rest is recorded")
+            self.sketch_every = 0
         if self.sketch_every and (trouble := sketch_trouble(trainer)):
             self._say(f"no sketches: {trouble}; the rest is recorded")
             self.sketch_every = 0
@@ -321,12 +346,6 @@ class GroupwiseCallback:
             self._say(f"each generation of rollouts serves {updates:g} updates: rewards come with the first, the column lag counts on")
         if getattr(args, "logging_steps", 1) != 1:
             self._say(f"grad_norm is logged every {args.logging_steps:g} steps only; all else is recorded of every step")
-        if self._checks == "standard":
-            self._checks = standard_checks()
-            if self._checks is None:
-                self._say("this version has no groupwise.diagnostics: no checks are run; hand over your own with checks=")
-        if self.stop_on and self._checks is None:
-            self._say(f"stop_on={self.stop_on!r} will stop nothing: there are no checks")
 
     def _take(self, output: Mapping[str, Any]) -> None:
         """Keep the rollouts of a generation, and probe them where it is time."""
@@ -421,7 +440,7 @@ class GroupwiseCallback:
 
     def _count(self, row: dict[str, Any]) -> None:
         """Add what the step cost to the sums, and say the share of the sketches once it is known."""
-        self._steps_seen += 1
+        self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
         probed = self._in_step["probe"]
         self.record_seconds += self._in_step["record"]
         self.probe_seconds += probed
@@ -443,26 +462,19 @@ class GroupwiseCallback:
     def _judge(self, state: Any, control: Any) -> Any:
         """Run the checks where it is time; all processes stop together."""
         step, stop = int(state.global_step), False
-        if not self._wants_checks or step % self._check_every:
+        if not self._looks.due(step):
             return None
-        if self._main and self.recorder is not None and callable(self._checks) and self._affordable():
+        if self._main and self.recorder is not None and self._looks.affordable(time.perf_counter() - self._started):
             before = self._in_step["check"]
             with self._safely(), self._timed("check"):
-                for alert in found_by(self._checks, self._record_so_far()):
-                    self._alerts.tell(alert, step)
-                    stop |= self.stop_on is not None and SEVERITIES.index(alert.severity) >= SEVERITIES.index(self.stop_on)
-            self._last_check = self._in_step["check"] - before
-            self.check_seconds += self._last_check
+                stop = self._looks.look(self._record_so_far(), step)
+            self._looks.took(self._in_step["check"] - before)
         if self.stop_on and processes(self.trainer) > 1:
             stop = any(gathered(self.trainer, [stop]))
         if stop:
             self._say(f"training stops after step {step}, as stop_on={self.stop_on!r} asks")
             control.should_training_stop = True
         return control
-
-    def _affordable(self) -> bool:
-        """Return whether checks that cost what the last did keep within their share of the time; asked for expressly, they are run."""
-        return not self._spaced or self.check_seconds + self._last_check <= _CHECK_SHARE * (time.perf_counter() - self._started)
 
     def _record_so_far(self) -> Any:
         """Return the steps so far, the one that is held included."""

@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.groups import MEANINGS, Generation, text_of
+from groupwise.integrations.identity import Identity, home_of
 from groupwise.readers.configs import settings_in
 from groupwise.readers.semantics import meanings_of
 from groupwise.record import Meaning, RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
 _NEEDED = (GENERATE, JUDGE, "_logs", "_metrics", "num_generations", "reward_func_names", "accelerator", "args", "state")
+_KEPT = "groupwise"
 EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 
 
@@ -90,6 +93,29 @@ def config_of(trainer: Any) -> RunConfig:
     name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "") or None
     found |= {"framework": "trl", "framework_version": version("trl") if version("trl") != "unknown" else None, "smoothing": 1}
     return RunConfig().with_settings(found, "the trainer's arguments").with_settings({"model": name}, "the model")
+
+
+def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
+    """Return what a run knows of itself: the number that its checkpoint kept, and where its output lies.
+
+    Args:
+        trainer: of TRL.
+        state: of the trainer, as it was read from the checkpoint.
+        folder: of the record.
+
+    Returns:
+        Its identity, without a number where no checkpoint names one.
+    """
+    kept = getattr(state, "stateful_callbacks", None)
+    known = kept.get(_KEPT) if isinstance(kept, dict) else None
+    return Identity(str((known or {}).get("record", "")), home_of(getattr(trainer.args, "output_dir", None) or ".", folder))
+
+
+def keep_identity(state: Any, identity: Identity | None) -> None:
+    """Let the checkpoints of a run name its record: the trainer writes this field of its state into each, and reads it on resume."""
+    kept = getattr(state, "stateful_callbacks", None)
+    if isinstance(kept, dict) and identity is not None:
+        kept[_KEPT] = {"record": identity.id}
 
 
 def updates_a_generation(trainer: Any) -> float:
@@ -247,6 +273,10 @@ class StepMetrics:
             if new:
                 found[str(name)] = sum(valid) / len(valid) if valid else None
         return found
+
+    def means(self) -> set[str]:
+        """Return the names under which the trainer logs means over all steps since it logged last; a count of tokens is none."""
+        return {"loss", *(str(name) for name in self._trainer._metrics["train"] if name != "num_tokens")}
 
     def logged(self) -> None:
         """Forget what was seen: the trainer empties its lists after it logs."""

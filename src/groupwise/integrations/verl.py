@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.integrations.groups import MEANINGS, Generation, apart, joined
+from groupwise.integrations.identity import Identity, home_of
 from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.semantics import meanings_of
@@ -56,6 +57,7 @@ class Tap:
         self.recorder: Recorder | None = None
         self._say, self._config, self._name = guarded(say), RunConfig(), ""
         self._folder: Path | None = None
+        self._identity = Identity()
         self._generations: list[Generation] = []
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
@@ -99,8 +101,9 @@ class Tap:
             self.recorder = None
         flat = dict(flatten(config)) if isinstance(config, Mapping) else {}
         self._name = name
-        folder = os.environ.get(VARIABLE) or str(Path(str(flat.get("trainer/default_local_dir") or ".")) / FOLDER)
-        self._folder = Path(folder)
+        home = str(flat.get("trainer/default_local_dir") or ".")
+        self._folder = Path(os.environ.get(VARIABLE) or str(Path(home) / FOLDER))
+        self._identity = Identity(home=home_of(home, self._folder))
         found = {key: value for key, value in settings_in(flat).items() if key != "assumed"}
         self._config = RunConfig().with_settings({**found, "framework": "verl", "smoothing": 1}, "the trainer's configuration")
 
@@ -150,7 +153,7 @@ class Tap:
         def made(folder: Path) -> Recorder:
             return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings, recent=0, say=self._say)
 
-        self.recorder = opened(made, self._folder, max(after, 0), self._say)
+        self.recorder = opened(made, self._folder, max(after, 0), self._say, self._identity)
         if self.recorder is None:
             return
         self._seconds = float(self.recorder.rows[-1].get("seconds") or 0.0) if self.recorder.rows else 0.0

@@ -24,6 +24,7 @@ from groupwise.readers.journals import JournalFeed
 from groupwise.readers.mlflow_files import read_mlflow, sniff_mlflow
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.printed import read_printed, sniff_printed
+from groupwise.readers.printed_dicts import DictFeed, read_printed_dicts, sniff_printed_dicts
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
@@ -109,6 +110,9 @@ READERS: tuple[Reader, ...] = (
     Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl, feed=JsonlFeed),
     Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv, feed=CsvFeed),
     Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console, feed=ConsoleFeed),
+    Reader(
+        "printed_dicts", "the dictionaries that SkyRL and slime print of each step", sniff_printed_dicts, read_printed_dicts, feed=DictFeed
+    ),
     Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, read_printed),
     Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
 )

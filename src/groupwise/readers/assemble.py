@@ -15,19 +15,16 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.merge import Merged, merge_rows
-from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted
-from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of, plain
+from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted, plain
+from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of
+from groupwise.readers.slime_steps import rollout_numbers
 from groupwise.readers.source import shown
+from groupwise.readers.step_keys import is_counter, step_column
 from groupwise.record import Meaning, RunConfig, RunRecord, Source
 from groupwise.tables import BASE_COLUMNS, steps_table
 
 Array = NDArray[np.float64]
 
-STEP_KEYS = (
-    "step", "global_step", "_step", "training_step", "train_step", "grpo_step", "trainer/global_step", "train/global_step",
-    "training/global_step", "rollout/step", "train/step", "progress/step", "global_step/max_steps", "steps", "iteration", "iter",
-    "update", "optimizer_step",
-)  # fmt: skip
 _UPDATE_KEYS = ("optimizer_step", "optimizer_steps", "optimizer_updates", "num_updates", "gradient_step")
 _TOKEN_KEYS = ("num_tokens", "tokens", "total_tokens", "num_input_tokens_seen", "progress/total_tokens", "progress/tokens")
 _SECOND_KEYS = (
@@ -107,8 +104,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     if store.count == 0 or not store.names():
         raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
     chosen = chosen_columns(store, request.columns)
-    step_key, step_R, notes = _steps(log, chosen)
-    hidden = {step_key} if step_key else set()
+    each, numbered, note = (0, None, "") if "step" in chosen or log.step is not None else rollout_numbers(store)
+    step_key, step_R, notes = ("rollout/step", numbered, [note] if note else []) if numbered is not None else _steps(log, chosen)
+    hidden = ({step_key} if step_key else set()) | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
     cumulative |= {column for name, column in chosen.items() if name in _CLOCKS}
     merged = merge_rows(store, step_R, hidden=hidden, cumulative=cumulative, chosen="" if log.name else request.chosen)
@@ -118,7 +116,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
         hint = "write plain numbers" if cells else "give the log of a run"
         raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
     framework = log.framework or _framework(log.config, columns)
-    config, spacing = _with_spacing(_with_logged(log.config, columns), merged, framework)
+    config, spacing = _with_spacing(_with_logged(_with_updates(log.config, each), columns), merged, framework)
     config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
     if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
@@ -171,27 +169,17 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, list[str]]:
         return chosen["step"], store.dense(chosen["step"]), []
     if log.step is not None:
         return "", log.step, []
-    spelled: dict[str, str] = {}
-    for key in store.names():
-        spelled.setdefault(plain(key), key)
-    present = [spelled[name] for name in STEP_KEYS if name in spelled]
-    for counted_in in (_whole_values, _increasing_values):
-        best = max(present, key=lambda key: counted_in(store.sparse(key)[1]), default="")
-        if best and counted_in(store.sparse(best)[1]) * 2 >= store.count:
-            return best, store.dense(best), []
+    key, step, note = step_column(store)
+    if step is not None:
+        return key, step, [note] if note else []
     rows = np.arange(1, store.count + 1, dtype=np.float64)
     return "", rows, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
 
 
-def _whole_values(values: Array) -> int:
-    """Return how many values are whole numbers."""
-    return int((np.isfinite(values) & (values == np.floor(values))).sum())
-
-
-def _increasing_values(values: Array) -> int:
-    """Return how many values there are where they increase but for a few restarts, as fractional steps do; else 0."""
-    finite = values[np.isfinite(values)]
-    return len(finite) if len(finite) > 1 and (np.diff(finite) <= 0).mean() <= 0.2 else 0
+def _with_updates(config: RunConfig, each: int) -> RunConfig:
+    """Return the settings with the optimiser updates of a step, where the log's two counters tell them."""
+    known = config.updates_per_step.known or not each
+    return config if known else config.with_settings({"updates_per_step": each}, "the steps of the log")
 
 
 def _with_logged(config: RunConfig, columns: Mapping[str, Array]) -> RunConfig:

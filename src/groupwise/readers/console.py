@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Array, Log, Request, assemble
+from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import with_found
+from groupwise.readers.console_rows import ESCAPE, is_cut_row, is_trainers, stands_alone, strangers
+from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
 from groupwise.readers.feeds import Origin, read_fed
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import peek, shown
@@ -30,19 +30,20 @@ from groupwise.run_config import RunConfig
 
 _ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
-_TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,15})")
+_TOTAL = re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})")
+_EPOCHS = re.compile(r"Num Epochs = ([\d,]{1,15})")
 _BATCH = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})")
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
 _SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)")
-_BROKEN = re.compile(r"'(?:reward|loss)': ?'?-?\d")
-_NUMBERED = re.compile(r"lobal step (\d{1,12}): ?$")
+_NUMBERED = re.compile(r"lobal[ _]step (\d{1,12})(?:|, eval_metrics): ?$")
 _LONGEST_LINE = 1 << 22
-_STEP_NAMES = ("step", "global_step", "global_step/max_steps")
+_MOST_TITLES = 1000
+_MOST_RUNS = 16
+_MARKS = frozenset({"loss", "reward", "policy_loss"})
 _MOST_BARS = 16
-_MOST_FALLS = 0.1
-Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
+_TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
+_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
 
 
 def sniff_console(path: Path) -> float:
@@ -55,9 +56,20 @@ def sniff_console(path: Path) -> float:
     return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
 
 
-def _parse(text: str) -> dict[Any, Any] | None:
-    """Return the row that a Python literal holds, or None."""
-    plain = _ESCAPE.sub("", text) if "\x1b" in text else text
+def parse_row(text: str) -> dict[Any, Any] | None:
+    """Return the row that a Python literal holds, or None.
+
+    Args:
+        text: of one dictionary, perhaps with numbers as NumPy and PyTorch print theirs, and NaN.
+
+    Returns:
+        The row, or None where it is no literal.
+
+    Example:
+        >>> parse_row("{'loss': np.float64(0.5), 'kl': nan}"), parse_row("{'loss': print()}")
+        ({'loss': 0.5, 'kl': None}, None)
+    """
+    plain = ESCAPE.sub("", text) if "\x1b" in text else text
     if "(" in plain:
         plain = _SCALAR.sub(lambda match: match[1] or match[2] or "None", plain)
     if '"' not in plain and "\\" not in plain:
@@ -81,7 +93,7 @@ def _plain_json(text: str) -> dict[Any, Any] | None:
 
 def _numbered(row: dict[Any, Any] | None, before: str) -> dict[Any, Any] | None:
     """Return the row with the step that is printed before it, as OpenRLHF does."""
-    match = _NUMBERED.search(before) if row is not None else None
+    match = _NUMBERED.search(before) if row is not None and "lobal" in before else None
     return row | {"step": float(match[1])} if row is not None and match and "step" not in row else row
 
 
@@ -112,7 +124,11 @@ class ConsoleFeed:
         self._store = RowStore()
         self._bars: list[Bars] = []
         self._seen: Bars = {}
-        self._damaged = self._summaries = 0
+        self._reached: Bars = {}
+        self._titled: set[int] = set()
+        self._shapes: list[frozenset[str]] = []
+        self._known: dict[tuple[Any, ...], frozenset[str]] = {}
+        self._damaged = self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
 
     @property
@@ -129,13 +145,16 @@ class ConsoleFeed:
     def _line(self, line: str) -> None:
         """Read the rows and the bars of a line, or what the trainer says of itself."""
         position = 0
-        for match in _ROW.finditer(line):
-            self._look_at_bars(line[position : match.start()])
+        matches = list(_ROW.finditer(line))
+        for number, match in enumerate(matches):
+            before = line[position : match.start()]
+            self._look_at_bars(before)
             position = match.end()
-            self._row(_numbered(_parse(match[0]), line[: match.start()]))
+            after = line[position : matches[number + 1].start() if number + 1 < len(matches) else len(line)]
+            self._row(_numbered(parse_row(match[0]), line[: match.start()]), alone=stands_alone(before, after))
         self._look_at_bars(line[position:])
         if not position:
-            self._damaged += _BROKEN.search(line) is not None
+            self._damaged += "': " in line and is_cut_row(line)
             _read_statement(line, self._stated)
 
     def _look_at_bars(self, text: str) -> None:
@@ -143,21 +162,32 @@ class ConsoleFeed:
         found = _BAR.findall(text)
         if not found:
             return
+        if len(self._titled) < _MOST_TITLES and any(int(total) not in self._reached for _, total in found):
+            self._titled |= {int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)}
         seen = dict(self._seen)  # rows keep the one that stood before them
         for done, total in found:
             seen.pop(int(total), None)
             seen[int(total)] = int(done)
+            self._reached[int(total)] = max(int(done), self._reached.get(int(total), 0))
         self._seen = dict(list(seen.items())[-_MOST_BARS:])
 
-    def _row(self, row: dict[Any, Any] | None) -> None:
-        """Keep a row of the training with the bar before it."""
-        if row is None:
+    def _row(self, row: dict[Any, Any] | None, *, alone: bool) -> None:
+        """Keep a row of the training with the bar before it; what stands within a text counts only with a trainer's keys."""
+        if not alone and (row is None or not is_trainers(row)):
+            self._embedded += row is not None and bool(_MARKS & set(row))
+        elif row is None:
             self._damaged += 1
         elif not keep_row(row):
             self._summaries += 1
-        elif {"loss", "reward", "policy_loss"} & set(row) or any(str(key).startswith("eval_") for key in row):
+            self._ended = self._store.count
+        elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self._store.add(row)
             self._bars.append(self._seen)
+            keys = tuple(row)
+            shape = self._known.get(keys)
+            if shape is None:
+                shape = self._known[keys] = frozenset(map(str, keys))
+            self._shapes.append(shape)
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -174,18 +204,46 @@ class ConsoleFeed:
         notes = [f"{damaged} left out"] if self._damaged else []
         if self._summaries:
             notes.append("the summary row at the end is left out" if self._summaries == 1 else f"{self._summaries} summary rows left out")
-        step, found = _steps_of(store, self._bars, stated)
+        store, printed = self._trainers(notes)
+        runs, again = by_turns(store, printed)
+        if runs > 1:
+            several = "several" if runs > _MOST_RUNS else f"{runs}"
+            raise UnreadableRunError(
+                f"expected one run, got {shown(path)}, into which {several} print by turns: epochs come again with other values, or rise "
+                "and fall. Give the output of one"
+            )
+        if again.any():
+            notes.append(f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same values and left out")
+            store, printed = store.kept(~again), replace(printed, bars=list(compress(printed.bars, ~again)))
+        step, found = steps_of(store, printed)
         config = _config(request.config, stated)
         return assemble(Log(store, path, "trl_console", origin.size, config, (*notes, *found), step=step), request)
+
+    def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
+        """Return the trainer's own rows and what was printed around them."""
+        store, bars = self._store, self._bars
+        odd = strangers(self._shapes)
+        left_out = self._embedded + len(odd)
+        if left_out:
+            are = counted(
+                left_out, "printed dictionary is no row of the trainer and was", "printed dictionaries are no rows of the trainer and were"
+            )
+            notes.append(f"{are} left out: within other text, or without the keys of its rows")
+        if odd:
+            stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
+            store, bars = store.kept(stay), list(compress(bars, stay))
+        ended = self._summaries > 0 and self._ended >= self._store.count
+        stated = self._stated
+        return store, Printed(bars, dict(self._reached), frozenset(self._titled), stated.get("total"), stated.get("epochs"), ended)
 
 
 def _read_statement(line: str, stated: dict[str, Any]) -> None:
     """Note what the trainer says of itself at its start."""
-    for name, pattern in (("total", _TOTAL), ("batch", _BATCH)):
+    for name, pattern in (("total", _TOTAL), ("batch", _BATCH), ("epochs", _EPOCHS)) if " = " in line else ():
         match = pattern.search(line)
         if match:
             stated[name] = int(match[1].replace(",", "") or 0)
-    match = _VERSION.search(line) if "framework_version" not in stated else None
+    match = _VERSION.search(line) if "framework_version" not in stated and not line.isspace() else None
     if match:
         stated["framework_version"] = match[1]
 
@@ -199,64 +257,3 @@ def _config(config: RunConfig, stated: dict[str, Any]) -> RunConfig:
     if "framework_version" in stated and not config.framework_version.known:
         found["framework_version"] = stated["framework_version"]
     return with_found(config, found, "the printed output")
-
-
-def _steps_of(store: RowStore, bars: list[Bars], stated: dict[str, Any]) -> tuple[Array | None, list[str]]:
-    """Return the step of each row where the log has no step key, and a note on where it comes from.
-
-    A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing
-    of the rows up to the last step is taken.
-    """
-    if any(key in _STEP_NAMES for key in store.names()):
-        return None, []
-    main = np.zeros(store.count, dtype=bool)
-    for key in ("loss", "reward"):
-        if key in store.names():
-            main[store.sparse(key)[0]] = True
-    if not main.any():
-        main[:] = True
-    done = _positions(bars, main, stated.get("total"))
-    if _is_clock(done[main]):
-        return done, ["the step of a row is the position of the progress bar printed before it"]
-    total = stated.get("total") or max((length for seen in bars for length in seen), default=0)
-    order, falls = _counted_rows(store, main)
-    count = int(order.max())
-    spacing = round(total / count) if total else 0
-    notes = [f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the row before that epoch"] if falls else []
-    if spacing >= 1 and spacing * count <= total < spacing * (count + 1):
-        rows = counted(count, "row")
-        return order * spacing, [*notes, f"the steps are counted: {rows} over the {total} steps that the log states, one every {spacing}"]
-    return order, [*notes, "the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"]
-
-
-def _positions(bars: list[Bars], main: NDArray[np.bool_], total: int | None) -> Array:
-    """Return how far the training's bar stood before each row; the bar of an evaluation, which rows of training do not follow, is none."""
-    follows = Counter(next(reversed(seen)) for seen, trains in zip(bars, main.tolist(), strict=True) if trains and seen)
-    lengths = {length for length, rows in follows.items() if rows > max(1, _MOST_FALLS * max(follows.values()))} or set(follows)
-    if total is not None and total in follows:
-        lengths.add(total)
-    latest = (next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars)
-    return np.array(list(latest), dtype=np.float64)
-
-
-def _is_clock(done: Array) -> bool:
-    """Return whether positions are those of a training that goes on, perhaps from an earlier step after a restart."""
-    gaps = np.diff(done)
-    falls = int((gaps < 0).sum())
-    return len(done) > 0 and bool((done > 0).all()) and bool((gaps != 0).all()) and falls <= max(1, _MOST_FALLS * len(done))
-
-
-def _counted_rows(store: RowStore, main: NDArray[np.bool_]) -> tuple[Array, int]:
-    """Return the number of each row among those of training, and how often it drops back because the epoch does: after a restart."""
-    epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
-    order, falls, now = np.ones(store.count), 0, 0
-    stood: list[float] = []
-    for row, trains in enumerate(main.tolist()):
-        if trains:
-            at = float(epoch[row])
-            if stood and at < stood[-1]:
-                falls, stood = falls + 1, stood[: bisect_left(stood, at)]
-            stood.append(at if at == at else (stood[-1] if stood else -math.inf))
-            now = len(stood)
-        order[row] = max(now, 1)
-    return order, falls

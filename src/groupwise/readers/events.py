@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import STEP_KEYS, Log, Request, assemble
+from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import JsonReader, open_text, peek, shown
+from groupwise.readers.step_keys import STEP_KEYS
 from groupwise.record import RunRecord
 
 _LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")

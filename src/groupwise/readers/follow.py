@@ -90,7 +90,7 @@ class Follower:
         self.problem, self.waiting = "", False
         self.events: list[Event] = []
         self.grew, self.follows = 0.0, True
-        self.bytes_read = 0
+        self.bytes_read, self._gone = 0, ""
         self._most: int | None = None
         self._forget()
 
@@ -164,6 +164,9 @@ class Follower:
             except GroupwiseError as error:
                 self._broken = error
                 return True
+            if self._gone:
+                self._event(f"The file {self._gone} is back; it was read again from its start.")
+                self._gone = ""
         assert self._found is not None
         if self._feed is None:
             return self._read_whole()
@@ -212,7 +215,8 @@ class Follower:
         try:
             status = file.stat()
         except FileNotFoundError:
-            self._event(f"The file {shown(file)} is gone; what was read of it stays here until it is back.")
+            self._gone = shown(file)
+            self._event(f"The file {self._gone} is gone; what was read of it stays here until it is back.")
             self._forget()
             raise NothingYetError(f"the file {shown(file)} is gone: waiting for it to come back") from None
         identity, now = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)

@@ -226,10 +226,15 @@ OTHERS: tuple[Rule, ...] = (
     Rule("slime", "train/ppo_kl", "policy_change", "mean of old minus new log-probability over tokens", framed=True),
     Rule("slime", "train/kl_loss", "kl", "mean divergence from the reference policy", framed=True),
     Rule("slime", "train/grad_norm", "gradient_norm", "norm of the gradient before clipping", framed=True),
-    Rule("slime", "train/lr", "learning_rate", "learning rate", framed=True),
+    Rule("slime", "{train/lr|train/lr-pg_0}", "learning_rate", "learning rate", framed=True),
     Rule("slime", "train/train_rollout_logprob_abs_diff", "sampler_mismatch", "mean absolute difference of log-probability between "
          "sampler and "
          "trainer", framed=True),
+    Rule("slime", "eval/<source>{-|/}truncated_ratio", "eval/truncated_share/<source>", "share of responses cut off at the length "
+         "limit", framed=True),
+    Rule("slime", "eval/<source>-pass@<n>", "eval/pass_at_k/<source>", "share of evaluation prompts with a success among k "
+         "responses", framed=True),
+    Rule("slime", "eval/<source>/response_len/{mean|min|max}", "eval/completion_length/<source>", "{} tokens of a response", framed=True),
     Rule("slime", "eval/<source>", "eval/reward/<source>", "mean reward on one evaluation set", framed=True),
     Rule("nemo-rl", "reward", "reward", "mean reward of the rollouts of the step"),
     Rule("nemo-rl", "baseline_reward/pct_0", "all_wrong_share", "share of prompts with a mean reward of 0: of rewards 0 or 1 only"),

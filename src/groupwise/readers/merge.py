@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, counted
+from groupwise.readers.step_keys import is_counter
 
 _EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test"})
-_EITHER = frozenset({"step", "epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
+_EITHER = frozenset({"step", "epoch", "train/epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
@@ -185,7 +186,7 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> NDArray[np
         return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
     main = np.zeros(store.count, dtype=bool)
     for key in store.names():
-        if not is_evaluation(key) and key.lower() not in _EITHER:
+        if not is_evaluation(key) and key.lower() not in _EITHER and not is_counter(key):
             main[store.sparse(key)[0]] = True
     return main
 

@@ -19,7 +19,8 @@ from groupwise.readers.verl import ESCAPE, number_of
 from groupwise.record import RunRecord
 
 _STEP = re.compile(
-    r"(?i)(?:\b(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?:\s*/\s*(\d{1,12}))?"
+    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
+    r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|\]|\s)(\d{1,12})/(\d{1,12})(?=\s*[|:,]))"
 )
 _TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")

@@ -59,6 +59,16 @@ def clean_key(key: Any) -> str:
     return text.strip()[:200] or "unnamed"
 
 
+def plain(key: str) -> str:
+    """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix.
+
+    Example:
+        >>> plain("rewards / Check / mean")
+        'rewards/check/mean'
+    """
+    return re.sub(r"\s*/\s*", "/", key.strip().lower())
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is".
 
@@ -226,6 +236,24 @@ class RowStore:
             self.too_wide += len(numbers)
         else:
             column.extend(self.count, numbers)
+
+    def kept(self, stays: NDArray[np.bool_]) -> RowStore:
+        """Return the rows whose flag is set, in their order; what was counted of cells stays as it is."""
+        store = RowStore()
+        place = np.cumsum(stays) - 1
+        store.count = int(stays.sum())
+        store.texts, store.unread, store.too_wide = dict(self.texts), dict(self.unread), self.too_wide
+        for key in self.names():
+            rows, values = self.sparse(key)
+            mine = stays[rows]
+            if not mine.any():
+                continue
+            column = store._columns[key] = _Column()
+            for row, value in zip(place[rows[mine]].tolist(), values[mine].tolist(), strict=True):
+                column.add(row, value)
+        for key, cells in self.labels.items():
+            store.labels[key] = {int(place[row]): text for row, text in cells.items() if stays[row]}
+        return store
 
     def names(self) -> list[str]:
         """Return the keys that hold a number somewhere, in the order of their first appearance."""

@@ -6,7 +6,7 @@ Facts about log keys only: no values are changed here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.readers.keys import QUANTITIES, RULES, Rule, Version, version_of
+from groupwise.readers.rows import plain
+from groupwise.readers.step_keys import is_counter
 from groupwise.record import Meaning, RunConfig
 
 Columns = Mapping[str, NDArray[np.float64]]
@@ -68,16 +70,6 @@ _MARKS: tuple[tuple[str, str], ...] = (
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
 _NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
 _PLAIN = tuple((re.compile(pattern), quantity) for pattern, quantity in _PLAIN_RULES)
-
-
-def plain(key: str) -> str:
-    """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix.
-
-    Example:
-        >>> plain("rewards / Check / mean")
-        'rewards/check/mean'
-    """
-    return re.sub(r"\s*/\s*", "/", key.strip().lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +184,7 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
     else:
         version = version_of(config.value("framework_version"))
         found = [_ruled(key, columns, framework, version) or _plain_meaning(key, columns) for key in columns]
-    meanings = [meaning for meaning in found if meaning is not None]
+    meanings = [meaning for meaning in found if meaning is not None and not is_counter(meaning.column)]
     sources = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")}
     if framework not in TRL_FAMILY and len(sources) == 1:
         meanings = [replace(meaning, quantity="eval/reward") if meaning.quantity in sources else meaning for meaning in meanings]
@@ -219,9 +211,15 @@ def _ruled(key: str, columns: Columns, framework: str, version: Version | None) 
         match, prefix = rule.pattern().fullmatch(whole), ""
         if match is None and not rule.framed and bare != whole:
             match, prefix = rule.pattern().fullmatch(bare), "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
-        if match is not None:
+        if match is not None and not (rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)):
             return _by_rule(key, columns[key], rule, match, prefix)
     return None
+
+
+def _is_part(key: str, present: Container[str]) -> bool:
+    """Return whether a key is that of something else that was measured on a source, whose reward is under a shorter key."""
+    shorter = key.rpartition("/")[0]
+    return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
 def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str) -> Meaning:

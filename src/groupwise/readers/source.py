@@ -91,6 +91,25 @@ def peek(path: Path) -> Peek:
     return Peek(status.st_size, head, encoding, text, _binary(path, head, text, encoding))
 
 
+def start_of(path: Path, seen: Peek, size: int) -> bytes:
+    """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are decoded first.
+
+    Args:
+        path: of the file.
+        seen: what its first bytes say.
+        size: how many bytes of the file to read.
+
+    Returns:
+        Bytes in which ASCII stands for itself.
+    """
+    if size <= len(seen.head):
+        content = seen.head[:size]
+    else:
+        with path.open("rb") as file:
+            content = file.read(size)
+    return content.decode(seen.encoding, errors="replace").encode(errors="replace") if seen.encoding == "utf-16" else content
+
+
 def shown(path: Path) -> str:
     """Return the path for a message: its last parts, without control characters.
 

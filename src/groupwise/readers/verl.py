@@ -14,16 +14,17 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import open_text, peek, shown
+from groupwise.readers.source import open_text, peek, shown, start_of
 from groupwise.record import RunRecord
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")
 _ROW_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
-_PREFIX = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
+PREFIX = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
 _PID = re.compile(r"(.*)pid=(\d+).*")
 _SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
 _CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
+_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
 _SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")
 _OVERRIDE = re.compile(
@@ -62,12 +63,19 @@ def sniff_verl(path: Path) -> float:
     seen = peek(path)
     if seen.binary or seen.text[:1] == "{":
         return 0.0
-    if _ROW_BYTES.search(b"\n" + seen.head):
+    if _ROW_BYTES.search(b"\n" + start_of(path, seen, len(seen.head))):
         return 0.8
+    headless = 0.6 if any(_is_headless(line) and _OWN.search(line) for line in seen.text.splitlines()) else 0.0
     if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml"):
         return 0.0
-    with path.open("rb") as file:
-        return 0.8 if _ROW_BYTES.search(b"\n" + file.read(_SCAN)) else 0.45 if "actor_rollout_ref" in seen.text else 0.0
+    if _ROW_BYTES.search(b"\n" + start_of(path, seen, _SCAN)):
+        return 0.8
+    return max(headless, 0.45 if "actor_rollout_ref" in seen.text else 0.0)
+
+
+def _is_headless(line: str) -> bool:
+    """Return whether a line that is no row holds the cells of one."""
+    return len(_CELLS.findall(line)) > 2
 
 
 def number_of(text: str) -> float | None:
@@ -110,19 +118,20 @@ def read_verl(path: Path, request: Request) -> RunRecord:
     for line in _lines(path, seen.encoding):
         match = _ROW.search(line) if "step:" in line else None
         if match is None:
-            headless += len(_CELLS.findall(line)) > 2
+            headless += _is_headless(line)
             if not store.count:
                 rest.add(line)
             continue
         row, bad = _row(match, scaled)
         broken += bad
-        prefix = _PREFIX.match(line)
+        prefix = PREFIX.match(line)
         writers.append(prefix[1] if prefix else "")
         store.add(row)
     if not store.count:
-        raise UnreadableRunError(
-            f"expected verl's printed rows (step:1 - ...) in {shown(path)}, got none: the run stopped before its first step"
+        why = (
+            f"{counted(headless, 'line')} without their step: copy it again" if headless else "none: the run stopped before its first step"
         )
+        raise UnreadableRunError(f"expected verl's printed rows (step:1 - ...) in {shown(path)}, got {why}")
     notes = [f"{', '.join(sorted(scaled))}: multiplied out, and without the factor in the name"] if scaled else []
     if headless:
         are = counted(headless, "line looks like a row without its step and was", "lines look like rows without their step and were")
@@ -199,7 +208,7 @@ class Settings:
         """Take one line into account: each line of the dump tells by its indentation where it belongs, so others may come between."""
         for path, value in _OVERRIDE.findall(line) if "=" in line and "." in line else ():
             self._overrides[path.replace(".", "/")] = _literal(value)
-        prefix = _PREFIX.match(line)
+        prefix = PREFIX.match(line)
         who, body = (prefix[1], line[prefix.end() :]) if prefix else ("", line)
         if not self._lines:
             start = _DUMP.search(body)

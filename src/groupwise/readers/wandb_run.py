@@ -6,7 +6,6 @@ The records are read by `wire.py`, checksums included. Nothing is sent anywhere,
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,14 +15,12 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.slime_steps import by_rollouts
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import BlockRecords, fields, text
 from groupwise.record import RunRecord
 
 MAGIC = b":W&B"
 _LARGEST = 1 << 30
-STEP_KEYS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "rollout/step", "train/step")
 _RANGE = re.compile(r"(.+)__(MIN|MAX)")
 
 
@@ -63,19 +60,11 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
         notes.append(f"{are} left out")
     if not rows:
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
-    each, said = by_rollouts(rows, "rollout/step")
-    key = "rollout/step" if each else next((key for key in STEP_KEYS if any(key in row for row in rows)), "")
-    if each:
-        notes.append(said)
-    elif key:
-        _carry_back(rows, key)
-        notes.append(f"the step of a row is its {key}, or that of the row after it")
     store = RowStore()
     for row in rows:
-        store.add({name: value for name, value in row.items() if not key or name != "_step"})
+        store.add(row)
     settings = settings_in(dict(flatten({name: value for name, value in config.items() if name != "_wandb"})))
     found = with_missing(request.config, settings, "the W&B file")
-    found = with_missing(found, {"updates_per_step": each}, "the steps of the log") if each else found
     return assemble(Log(store, path, "wandb", seen.size, found, tuple(notes)), request)
 
 
@@ -118,17 +107,6 @@ def _json(content: str) -> Any:
         return json.loads(content, parse_int=float)
     except (ValueError, RecursionError):
         return None
-
-
-def _carry_back(rows: list[dict[str, Any]], key: str) -> None:
-    """Give each row that lacks the step that of the next row that has it: what is timed within a step is logged before it."""
-    ahead = math.nan
-    for row in reversed(rows):
-        value = row.get(key)
-        if isinstance(value, float):
-            ahead = value
-        elif math.isfinite(ahead):
-            row[key] = ahead
 
 
 def exported_runs(names: Sequence[str]) -> dict[str, dict[int, str]]:

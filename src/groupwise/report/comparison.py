@@ -117,20 +117,21 @@ def compare_runs(
         InsufficientDataError: a run has too few rows.
         InvalidArgumentError: two runs of a group are one run.
     """
-    curves, columns, rising = [], [], True
+    curves, columns, rising, span = [], [], True, 0.0
     for group in groups:
         row: list[Curve] = []
         for record in group.runs:
             if step is not None:
                 step(record.name)
             columns.append(record.column(metric))
-            run, rises = _curve(cut(record, until), metric, question.level)
+            run, rises, widest = _curve(cut(record, until), metric, question.level)
+            span = max(span, widest)
             _refuse_copy(run, record, row, group)
             row.append(run)
             rising = rising and rises
         curves.append(tuple(row))
     # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
-    question = replace(question, rises=rising)
+    question = replace(question, rises=rising, span=span)
     found = compare(curves, [group.name for group in groups], question, np.random.default_rng(20_240_501))
     told = [*notes, *differing_settings(groups, besides=besides), *_own_notes(groups, found, curves, sorted_by=besides)]
     if len(set(columns)) > 1:
@@ -148,8 +149,8 @@ def _refuse_copy(run: Curve, record: RunRecord, before: Sequence[Curve], group: 
             )
 
 
-def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool]:
-    """The curve of one run, on the clock of logged steps, and whether more of it is better."""
+def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool, float]:
+    """The curve of one run, on the clock of logged steps, whether more of it is better, and the most that its values can differ by."""
     from groupwise.series import metric_series
 
     series = metric_series(record, metric, clock="steps")
@@ -168,7 +169,10 @@ def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool]:
         )
     except InsufficientDataError as error:
         raise InsufficientDataError(f"{clean(record.name, longest=80)}: {error}") from None
-    return found, series.healthy == "up"
+    rises = series.healthy == "up"
+    share = series.bounds is None and rises and series.value_T.min() >= 0 and series.value_T.max() <= 1
+    low, high = (0.0, 1.0) if share else series.bounds or (-math.inf, math.inf)
+    return found, rises, high - low
 
 
 def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[Sequence[Curve]], *, sorted_by: Sequence[str]) -> list[str]:

@@ -46,6 +46,7 @@ class LiveRun:
         tracks: its lines as last sent.
         verdict: what was last said of it, or None.
         judged_rows: rows that the verdict saw.
+        redrawn: whether its lines changed since the verdict, as they do where the log was replaced by one of as many rows.
         next_look: when its log is looked at again, on the monotonic clock.
         next_fit: when it may be judged again.
         grown: times at which the log changed.
@@ -60,6 +61,7 @@ class LiveRun:
     tracks: list[Track] = field(default_factory=list)
     verdict: dict[str, Any] | None = None
     judged_rows: int = 0
+    redrawn: bool = False
     next_look: float = 0.0
     next_fit: float = 0.0
     grown: deque[float] = field(default_factory=lambda: deque(maxlen=30))
@@ -136,6 +138,7 @@ class Hub:
             run.grown.append(run.follower.grew)
         changed = changes(run.tracks, tracks)
         run.tracks, run.snapshot, run.fault = tracks, "", ""
+        run.redrawn = run.redrawn or changed is None or bool(changed)
         if changed is None:
             run.samples = samples
             self._say("run", self.plain(index))
@@ -244,15 +247,15 @@ class Hub:
             task.add_done_callback(self._tasks.discard)
 
     def _unjudged(self, run: LiveRun) -> bool:
-        """Return whether a run has rows that its verdict has not seen."""
-        return run.follower.record is not None and len(run.follower.record.steps) != run.judged_rows
+        """Return whether a run has rows that its verdict has not seen, or other ones."""
+        return run.follower.record is not None and (run.redrawn or len(run.follower.record.steps) != run.judged_rows)
 
     async def _judge(self, index: int) -> None:
         """Judge a run and say the verdict."""
         run, started = self.runs[index], time.monotonic()
         record = run.follower.record
         assert record is not None
-        rows = len(record.steps)
+        rows, run.redrawn = len(record.steps), False
         try:
             found = await _ask(self._pool, judge, record, self.metric, self.points, self.level, run.follower.path)
         except BrokenProcessPool:

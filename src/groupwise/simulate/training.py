@@ -17,7 +17,7 @@ from groupwise.errors import InvalidArgumentError
 FloatArray = NDArray[np.float64]
 HEALTHY = (
     *("trending", "saturated", "noisy", "small_groups", "windowed", "smoothed", "longer_answers", "wandering_entropy"),
-    *("data_order", "alternating_sources", "single_groups"),
+    *("data_order", "alternating_sources", "single_groups", "length_penalty", "signed_reward", "small_reward", "harder_prompts"),
 )
 FAILURES = ("verifier_failure", "reward_hacking", "advantage_degeneracy", "policy_concentration", "dynamical_instability")
 SYMPTOMS = ("no_learning", "length_runaway", "collapse")
@@ -146,7 +146,7 @@ def _healthy_world(kind: str, rng: np.random.Generator, n: int) -> World:
     first, last = rng.uniform(0.2, 1.2), rng.uniform(0.15, 0.9)
     wander = _slow(rng, n, 0.35 if kind == "wandering_entropy" else 0.1, 0.95)
     length = rng.uniform(150, 600) * np.exp(rng.uniform(-0.5, 0.3) * place + _slow(rng, n, 0.08, 0.8))
-    if kind == "longer_answers":
+    if kind in ("longer_answers", "length_penalty"):
         length = length * np.exp(rng.uniform(0.5, 1.5) * (1 - np.exp(-speed * place)))
     return World(
         prompts=prompts,
@@ -167,12 +167,14 @@ def _healthy_world(kind: str, rng: np.random.Generator, n: int) -> World:
 
 
 def _order(kind: str, rng: np.random.Generator, n: int) -> FloatArray | float:
-    """Prompts in the same order every epoch, or an easy and a hard data source in turn."""
+    """Prompts in the same order every epoch, an easy and a hard data source in turn, or harder prompts from a step on."""
     if kind == "data_order":
         rows = int(rng.integers(5, max(n // 5, 6)))
         return np.resize(rng.uniform(0.5, 1.5) * rng.standard_normal(rows), n)
     if kind == "alternating_sources":
         return np.resize(rng.uniform(0.3, 2.0) * np.array([1.0, -1.0]), n)
+    if kind == "harder_prompts":
+        return np.where(np.arange(n) < rng.uniform(0.3, 0.7) * n, 0.0, -rng.uniform(0.7, 2.5))
     return 0.0
 
 
@@ -323,12 +325,28 @@ def _logged(kind: str, world: World, rng: np.random.Generator, *, window: int, s
         "learning_rate": np.full(n, world.learning_rate),
         "eval_reward": evaluated,
     }
+    _label(kind, columns, rng)
     rows = np.arange(n // window) * window
     means = {key: _window_means(value[: len(rows) * window], window) for key, value in columns.items()}
     if smoothed > 1:
         means = {key: value if key == "eval_reward" else _moved(value, smoothed) for key, value in means.items()}
     began = None if onset is None else onset + 1
     return SimulatedLog(kind, (rows + window).astype(np.int64), means, window, began, groups, prompts, smoothed, right.astype(np.int64))
+
+
+def _label(kind: str, columns: dict[str, FloatArray], rng: np.random.Generator) -> None:
+    """Give the rewards the grades -1 and 1, or 0 and .1, or beside them a penalty that grows with the answers."""
+    if kind == "length_penalty":
+        penalty = -columns["completions/mean_length"] / rng.uniform(1000, 4000)
+        columns |= {"rewards/correct/mean": columns["reward"], "rewards/brevity/mean": penalty}
+        weight = rng.uniform(0.05, 0.3)
+        for key in ("reward", "eval_reward"):
+            columns[key] = columns[key] + weight * penalty
+        return
+    scale, shift = {"signed_reward": (2.0, -1.0), "small_reward": (0.1, 0.0)}.get(kind, (1.0, 0.0))
+    for key in ("reward", "eval_reward"):
+        columns[key] = scale * columns[key] + shift
+    columns["reward_std"] = scale * columns["reward_std"]
 
 
 def _window_means(value_T: FloatArray, window: int) -> FloatArray:

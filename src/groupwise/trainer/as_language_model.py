@@ -43,8 +43,10 @@ class SymbolTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """The tokens of a text."""
+        from groupwise.trainer.vocabulary import DRAWN_PAD
+
         del add_special_tokens
-        return [self.pad_token_id if symbol == "\ufffd" else self.vocabulary.encode(symbol)[0] for symbol in text]
+        return [self.pad_token_id if symbol == DRAWN_PAD else self.vocabulary.encode(symbol)[0] for symbol in text]
 
 
 def open_model(model: Path, adapter: Path | None = None) -> LanguageModel:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -241,21 +242,6 @@ def mark_state(folder: Path, about: Mapping[str, Any]) -> None:
     new.replace(folder / STATE_ABOUT)
 
 
-def clear_partial(home: Path) -> None:
-    """Remove what a kill left half written; a folder that was being replaced gets its name back.
-
-    Args:
-        home: folder of the folders that `WholeFolder` wrote; nobody may be writing there.
-    """
-    for path in home.glob(".*.retired-*") if home.is_dir() else ():
-        target = home / path.name[1:].partition(".retired-")[0]
-        if not target.exists():
-            path.rename(target)
-    for kind in ("partial", "retired"):
-        for path in home.glob(f".*.{kind}-*"):
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `write_state` wrote.
 
@@ -331,7 +317,7 @@ class WholeFolder:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir()
         except OSError as error:
-            raise GroupwiseError(self._refusal(error)) from None
+            raise GroupwiseError(self._refusal(_first_line(error))) from None
         return self._partial
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -339,10 +325,10 @@ class WholeFolder:
         try:
             if kind is None:
                 self._finish()
-            elif isinstance(error, OSError):
-                raise GroupwiseError(self._refusal(error)) from None
+            elif (said := _failed_write(error)) is not None:
+                raise GroupwiseError(self._refusal(said)) from None
         except OSError as failure:
-            raise GroupwiseError(self._refusal(failure)) from None
+            raise GroupwiseError(self._refusal(_first_line(failure))) from None
         finally:
             shutil.rmtree(self._partial, ignore_errors=True)
 
@@ -362,9 +348,19 @@ class WholeFolder:
             self._partial.rename(self._target)
         _sync(self._target.parent)
 
-    def _refusal(self, error: OSError) -> str:
+    def _refusal(self, said: str) -> str:
         """Say what could not be done."""
-        return f"expected to write {self._target}, got {error.strerror or error}: choose a folder that you can write"
+        return (
+            f"expected to write {self._target}, got {said}: make room, or choose a folder that you can write; what was there before stays"
+        )
+
+
+def _failed_write(error: BaseException | None) -> str | None:
+    """Return what the system said where an error is that of a write, else None; safetensors and tokenizers have no OSError for it."""
+    if isinstance(error, OSError):
+        return _first_line(error)
+    match = re.search(r"([^:]+) \(os error \d+\)", str(error)) if isinstance(error, Exception) else None
+    return None if match is None else match[1].strip()
 
 
 def _sync(folder: Path) -> None:

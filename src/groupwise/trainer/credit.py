@@ -17,6 +17,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.advantage_specs import AdvantageSpec
 from groupwise.estimators.advantages import Advantage, advantage_by_name
 from groupwise.estimators.dynamic_baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise.trainer.knowable import answer_weight
 
 if TYPE_CHECKING:
     from groupwise.trainer.policy import Actor, Sampled
@@ -206,17 +207,18 @@ class Credit:
         """V(x) of every prompt: the probability of its one right completion, where nothing else earns anything."""
         import torch
 
-        weights = {name: weight for name, weight in judged.weights.items() if weight}
-        if set(weights) != {"exact"}:
+        weight = answer_weight(self._actor, self._task)
+        if weight is None:
+            named = ", ".join(name for name, weight in judged.weights.items() if weight)
             raise InvalidArgumentError(
-                f"expected the value of every prompt for rewards {', '.join(weights)}, got none: only of the exact reward is it known"
-                " here; call groupwise.trainer.grpo.train with a function that gives it"
+                f"expected the value of every prompt for rewards {named}, got none: only of the exact reward of a task is it known here,"
+                " where the policy can spell an answer in one way; call groupwise.trainer.grpo.train with a function that gives it"
             )
         prompt_PL = self._actor.prompt_tokens(self._task, judged.problems)
         answer_PL, mask_PL = self._actor.answer_tokens(self._task, judged.problems)
         with torch.no_grad():
             log_P = (self._actor.log_probabilities(prompt_PL, answer_PL) * mask_PL).sum(1)
-        return np.asarray(weights["exact"] * log_P.exp().double().cpu().numpy(), dtype=np.float64)
+        return np.asarray(weight * log_P.exp().double().cpu().numpy(), dtype=np.float64)
 
     def _score_norms(self, judged: Judged) -> Float:
         """The squared length of every rollout's score."""

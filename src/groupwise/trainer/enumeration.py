@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.trainer.knowable import is_function
 from groupwise.trainer.packing import additive, causal, positions_of
-from groupwise.trainer.policy import Policy
+from groupwise.trainer.policy import Policy, task_texts
 from groupwise.trainer.rewards import total_reward
 from groupwise.trainer.tasks import Problem, Task
 from groupwise.trainer.vocabulary import END, PAD
@@ -79,6 +80,21 @@ class OutcomeTree:
         """How many there are."""
         going = self.tokens - 1
         return sum(int(going**depth) for depth in range(self.completion_length + 1))
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Tokens of each outcome as a policy draws them, END included, and 1 for those that were drawn."""
+        length, going = self.completion_length, self.tokens - 1
+        token_OL, mask_OL = torch.full((self.outcomes, length), PAD), torch.zeros(self.outcomes, length)
+        first = 0
+        for depth in range(length):
+            prefix = torch.as_tensor(self.prefix_JL[:: going ** (length - 1 - depth), :depth])
+            last = first + len(prefix)
+            token_OL[first:last, :depth], token_OL[first:last, depth], mask_OL[first:last, : depth + 1] = prefix, END, 1
+            first = last
+        tails = torch.tensor([token for token in range(self.tokens) if token != END])
+        token_OL[first:, :-1] = torch.as_tensor(self.prefix_JL).repeat_interleave(going, 0)
+        token_OL[first:, -1], mask_OL[first:] = tails.repeat(len(self.prefix_JL)), 1
+        return token_OL, mask_OL
 
     def completions(self) -> list[tuple[tuple[int, ...], bool]]:
         """Tokens of each outcome without END, and whether it ended."""
@@ -216,6 +232,9 @@ def outcome_rewards(task: Task, problems: Sequence[Problem], tree: OutcomeTree) 
     Returns:
         P x O, reward units.
 
+    Raises:
+        InvalidArgumentError: the verifier is no function of the completion, so that no list of them tells what it gives.
+
     Example:
         >>> from groupwise.trainer.tasks import make_task
         >>> task = make_task("modular_addition", level=1)
@@ -223,11 +242,13 @@ def outcome_rewards(task: Task, problems: Sequence[Problem], tree: OutcomeTree) 
         >>> outcome_rewards(task, task.train[:2], tree).sum(axis=1).tolist()
         [1.0, 1.0]
     """
-    listed = tree.completions()
-    # PAD is dropped by decoding; a completion with PAD inside is no answer, so that each answer is one outcome.
-    text = ["\0" if PAD in tokens else task.vocabulary.decode(tokens) for tokens, _ in listed]
-    ended = [finished for _, finished in listed]
-    reward = np.zeros((len(problems), len(listed)))
+    if not is_function(task.verifier):
+        raise InvalidArgumentError(
+            f"expected a verifier made of reward functions to judge every completion, got {type(task.verifier).__name__}: make it a"
+            " TaskVerifier, or sample"
+        )
+    text, ended = task_texts(task, *tree.rows())  # as a verifier sees them in training
+    reward = np.zeros((len(problems), len(text)))
     for place, problem in enumerate(problems):
         reward[place] = total_reward(task.verifier, task.verifier([problem] * len(text), text, ended))
     return reward

@@ -97,6 +97,9 @@ class Comparison:
         better: problems that the second answers more often.
         worse: problems that it answers less often.
         same: problems with no difference.
+        centre: middle of the interval before it is made to hold the mean: the mean with the two clusters that `compare` adds.
+        widened_error: standard error of `centre`; above 0 also where all problems agree.
+        clusters: independent draws behind the difference.
     """
 
     benchmark: str
@@ -105,6 +108,9 @@ class Comparison:
     better: int
     worse: int
     same: int
+    centre: float
+    widened_error: float
+    clusters: int
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -260,10 +266,12 @@ def compare(first: Answers, second: Answers, *, level: float = 0.95) -> Comparis
     problems = first.problems * count / clusters
     centre = float(difference_P.sum()) / problems
     square = float(((total_C - centre * size_C) ** 2).sum()) + 1 + 1
-    half = student_quantile(level, count - 1) * math.sqrt(count / (count - 1) * square) / problems
+    widened = math.sqrt(count / (count - 1) * square) / problems
+    half = student_quantile(level, count - 1) * widened
     interval = Interval(mean, max(-1.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), level)
     better, worse = int((difference_P > 0).sum()), int((difference_P < 0).sum())
-    return Comparison(first.benchmark, interval, error, better, worse, first.problems - better - worse)
+    same = first.problems - better - worse
+    return Comparison(first.benchmark, interval, error, better, worse, same, centre, widened, clusters)
 
 
 def _clustered(value_P: Float, cluster_P: NDArray[Any]) -> tuple[Float, float, int]:

@@ -172,11 +172,15 @@ def _examined(model: Model, name: str, task: Task, sampling: Sampling, told: Tol
     asked = ask_problems(model, task, task.held_out, sampling, told=told)
     verdicts: list[list[bool | None]] = []
     for problem, completions in zip(task.held_out, asked, strict=True):
+        if completions is None:
+            verdicts.append([False] * sampling.samples)
+            continue
         texts, ended = [text.strip() for text, _ in completions], [end for _, end in completions]
         exact_N = task.verifier([problem] * len(texts), texts, ended)["exact"]
         verdicts.append([bool(value == 1) for value in exact_N])
-    cut = sum(not ended for completions in asked for _, ended in completions)
-    return answers_of(name, verdicts, [problem.prompt for problem in task.held_out], cut=cut)
+    cut = sum(not ended for completions in asked for _, ended in completions or ())
+    too_long = sum(completions is None for completions in asked)
+    return answers_of(name, verdicts, [problem.prompt for problem in task.held_out], cut=cut, too_long=too_long)
 
 
 def checkpoints_of(folder: Path) -> list[tuple[int, Path]]:

@@ -191,6 +191,7 @@ def train(
     on_step: Callable[[int, Row], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     ingredients: Ingredients | None = None,
+    start: Mapping[str, str | float | None] | None = None,
 ) -> RunRecord:
     """Train a policy and write the run as it goes.
 
@@ -205,6 +206,7 @@ def train(
         on_step: called after every step with its number and row.
         should_stop: asked after every step; the run then ends with a checkpoint.
         ingredients: what the advantage needs besides rewards, where the trainer cannot tell.
+        start: what the policy is at the start, by any names; a run that begins with it goes on with the same alone.
 
     Returns:
         The record so far.
@@ -213,20 +215,21 @@ def train(
         TrainingStoppedError: the loss or the gradient is not finite, or something failed in a step.
         InsufficientDataError: no two rollouts of a group differed in reward from the start.
         OverwriteError: something is at `output`, or it is a run of other settings.
-        GroupwiseError: the folder cannot be written.
+        GroupwiseError: the folder cannot be written, or another process is writing the run in it.
 
     Warns:
         IdleWarning: for ten steps no two rollouts of a group differed in reward.
     """
     run = _Run(actor, task, settings, ingredients, folder=Path(output))
-    folder = RunFolder(Path(output), settings, task, actor)
-    saved = folder.open(resume=resume, force=force)
-    if saved is not None:
-        run.restore(*saved)
+    folder = RunFolder(Path(output), settings, task, actor, start=start)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
     config = settings.run_config(model=model, max_completion_length=task.completion_length)
-    with RecordWriter(output, name=name, config=config, meanings=meanings(tuple(task.verifier.weights))) as writer:
-        if saved is None:
+    said = meanings(tuple(task.verifier.weights))
+    saved, record = folder.open(lambda: RecordWriter(output, name=name, config=config, meanings=said), resume=resume, force=force)
+    with record as writer:
+        if saved is not None:
+            run.restore(*saved)
+        else:
             folder.keep(run.step, *run.state())
         stopping = False
         while run.step < settings.steps and not stopping:
@@ -260,7 +263,8 @@ class _Run:
         self.optimizer = Optimizer(settings, self.flat.value_D)
         self.credit = Credit(advantage_of(settings.advantage), actor, task, value=settings.advantage_value, ingredients=ingredients)
         self.reference_D = self.flat.value_D.clone() if settings.kl_weight else None
-        self.pool = len(task.train) if settings.prompt_pool is None else min(settings.prompt_pool, len(task.train))
+        settings.check_pool(len(task.train))
+        self.pool = len(task.train) if settings.prompt_pool is None else settings.prompt_pool
         self.adaptive = None if settings.adaptive is None else AdaptiveGroupSize(settings, actor, task, pool=self.pool, folder=folder)
         self.step, self.batches, self.drawn, self.tokens = 0, 0, 0, 0
         self.idle, self.learned = 0, False  # steps in a row without a signal, and whether there ever was one

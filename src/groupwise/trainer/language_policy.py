@@ -49,6 +49,7 @@ class LanguagePolicy(nn.Module):
         self._model: Any = self.model
         self.ends = _ends(self._model, self.end)
         self._few = _takes_few_logits(self.model)
+        self._one_spelling: dict[str, bool] = {}
 
     @property
     def device(self) -> torch.device:
@@ -175,6 +176,25 @@ class LanguagePolicy(nn.Module):
         ended = [bool(row) and row[-1] in self.ends for row in rows]
         without = [row[:-1] if end else row for row, end in zip(rows, ended, strict=True)]
         return self.tokenizer.batch_decode(without, clean_up_tokenization_spaces=False), ended
+
+    def one_spelling(self, task: Task) -> bool:
+        """Whether every text in the task's symbols is one string of tokens: a token for each symbol, no other token of symbols alone.
+
+        Args:
+            task: whose symbols.
+
+        Returns:
+            False too where a token is not seen in the text, or a completion may end in several ways.
+        """
+        symbols = task.vocabulary.symbols
+        if symbols not in self._one_spelling:
+            tokens = [token for token in range(self._model.get_output_embeddings().weight.shape[0]) if token not in self.ends]
+            alone = self.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+            made = sorted(text for text in alone if not set(text) - set(symbols))
+            row = self.tokenizer.encode(symbols, add_special_tokens=False)
+            whole = self.tokenizer.decode(row, clean_up_tokenization_spaces=False) == symbols
+            self._one_spelling[symbols] = len(self.ends) == 1 and whole and made == sorted(symbols)
+        return self._one_spelling[symbols]
 
     def save(self, folder: Path) -> None:
         """Write the model, or the adapter alone, with its tokenizer, into a folder that is there."""

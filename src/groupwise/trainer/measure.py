@@ -7,9 +7,9 @@ and rollouts with their error else. Beside each truth stands the estimate that a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,13 +21,30 @@ from groupwise.estimators.component_results import Components
 from groupwise.estimators.components import components
 from groupwise.estimators.scores import score_gram
 from groupwise.trainer.enumeration import MOST_OUTCOMES, OutcomeTree, outcome_log_probabilities, outcome_rewards
-from groupwise.trainer.exact import ExactWorld, twice_differentiable
+from groupwise.trainer.knowable import answer_weight, is_function
 from groupwise.trainer.policy import Actor, Policy, Sampled
 from groupwise.trainer.problems import Problem
 from groupwise.trainer.rewards import total_reward
+from groupwise.trainer.spectrum import Spectrum, curvature, leading_modes
 from groupwise.trainer.tasks import Task
-from groupwise.trainer.vocabulary import END, PAD
 
+__all__ = [
+    "FEWEST_ROLLOUTS",
+    "Gradient",
+    "Method",
+    "SampledWorld",
+    "Spectrum",
+    "TrueComponents",
+    "Values",
+    "curvature",
+    "estimated_components",
+    "gradient",
+    "leading_modes",
+    "method_for",
+    "score_batch",
+    "true_components",
+    "values",
+]
 Method = Literal["answer", "enumeration", "rollouts"]
 FEWEST_ROLLOUTS = 1000
 _ROLLOUTS_AT_ONCE = 4096
@@ -104,13 +121,14 @@ def method_for(policy: Actor, task: Task) -> Method:
     """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only.
 
     Args:
-        policy: a language model's tokens are not the task's: of it, only the answer's probability is known.
-        task: whose rewards decide.
+        policy: a language model's tokens may not be the task's: it is not enumerated, and where it can spell an answer in several ways
+            no one of them has the answer's probability.
+        task: whose verifier decides, by what it is: of another class than `TaskVerifier`, or with another function, it is sampled.
     """
-    if {name for name, weight in task.verifier.weights.items() if weight} == {"exact"}:
+    if answer_weight(policy, task) is not None:
         return "answer"
-    going = len(task.vocabulary) - 1
-    return "enumeration" if isinstance(policy, Policy) and going**task.completion_length <= MOST_OUTCOMES else "rollouts"
+    few = (len(task.vocabulary) - 1) ** task.completion_length <= MOST_OUTCOMES
+    return "enumeration" if isinstance(policy, Policy) and few and is_function(task.verifier) else "rollouts"
 
 
 def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequence[Problem]]:
@@ -126,7 +144,7 @@ def _expected_reward(policy: Actor, task: Task, problems: Sequence[Problem], met
     prompt_PL = policy.prompt_tokens(task, problems)
     if method == "answer":
         answer_PL, mask_PL = policy.answer_tokens(task, problems)
-        return task.verifier.weights["exact"] * (policy.log_probabilities(prompt_PL, answer_PL) * mask_PL).sum(1).exp()
+        return (answer_weight(policy, task) or 0.0) * (policy.log_probabilities(prompt_PL, answer_PL) * mask_PL).sum(1).exp()
     assert isinstance(policy, Policy)
     tree = OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
     log_PO = outcome_log_probabilities(policy, prompt_PL, tree)
@@ -138,9 +156,13 @@ def _values_by_rollouts(policy: Actor, task: Task, problems: Sequence[Problem], 
     _check_sampling(rollouts, generator)
     assert generator is not None
     size = max(1, _ROLLOUTS_AT_ONCE // rollouts)
-    parts = [_judged(policy, task, problems[at : at + size], rollouts, generator)[1] for at in range(0, len(problems), size)]
-    reward_PG = np.concatenate(parts)
-    return Values(reward_PG.mean(1), reward_PG.std(1, ddof=1) / math.sqrt(rollouts), "rollouts", rollouts)
+    parts = [_sampled(policy, task, problems[at : at + size], rollouts, generator) for at in range(0, len(problems), size)]
+    # All in one call: which of a verifier's calls fail may depend on their place in it.
+    reward_PG = _rewards(task, problems, [text for part in parts for text in part[2]], [end for part in parts for end in part[3]])
+    count_P = np.isfinite(reward_PG).sum(1)
+    if count_P.min() < 2:
+        raise InsufficientDataError(f"expected at least 2 rewards of every problem, got {count_P.min()}: the verifier is silent; mend it")
+    return Values(np.nanmean(reward_PG, 1), np.nanstd(reward_PG, 1, ddof=1) / np.sqrt(count_P), "rollouts", rollouts)
 
 
 def _check_sampling(rollouts: int, generator: torch.Generator | None) -> None:
@@ -155,12 +177,23 @@ def _judged(
     policy: Actor, task: Task, problems: Sequence[Problem], rollouts: int, generator: torch.Generator
 ) -> tuple[Sampled, Float, Tensor]:
     """Samples of every problem, their rewards P x G, and the prompts."""
+    sampled, prompt_PL, texts, ended = _sampled(policy, task, problems, rollouts, generator)
+    return sampled, _rewards(task, problems, texts, ended), prompt_PL
+
+
+def _sampled(
+    policy: Actor, task: Task, problems: Sequence[Problem], rollouts: int, generator: torch.Generator
+) -> tuple[Sampled, Tensor, list[str], list[bool]]:
+    """Samples of every problem, the prompts, the samples' texts, and whether each ended."""
     prompt_PL = policy.prompt_tokens(task, problems)
     sampled = policy.sample(prompt_PL, rollouts, generator, task.completion_length)
-    texts, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
-    repeated = [problem for problem in problems for _ in range(rollouts)]
-    reward_N = total_reward(task.verifier, task.verifier(repeated, texts, ended))
-    return sampled, reward_N.reshape(len(problems), rollouts), prompt_PL
+    return sampled, prompt_PL, *policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+
+
+def _rewards(task: Task, problems: Sequence[Problem], texts: Sequence[str], ended: Sequence[bool]) -> Float:
+    """Rewards P x G, NaN where there is none."""
+    repeated = [problem for problem in problems for _ in range(len(texts) // len(problems))]
+    return total_reward(task.verifier, task.verifier(repeated, texts, ended)).reshape(len(problems), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +255,8 @@ def _leave_one_out(policy: Policy, task: Task, problems: Sequence[Problem], roll
     size = max(1, _ROLLOUTS_AT_ONCE // rollouts)
     for at in range(0, len(problems), size):
         sampled, reward_PG, prompt_PL = _judged(policy, task, problems[at : at + size], rollouts, generator)
+        if not np.isfinite(reward_PG).all():
+            raise InsufficientDataError("expected a reward for every rollout, got none for some: the verifier is silent; mend it")
         centred = (reward_PG - reward_PG.mean(1, keepdims=True)) / (rollouts - 1)
         log_N = (policy.log_probabilities(prompt_PL, sampled.completion_NL) * sampled.mask_NL).sum(1)
         total_D += _flat(torch.autograd.grad((torch.as_tensor(centred.reshape(-1)).to(log_N) * log_N).sum(), parameters))
@@ -291,7 +326,7 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
     reward_PO = outcome_rewards(task, problems, tree)
     with torch.no_grad():
         share_PO = outcome_log_probabilities(policy, policy.prompt_tokens(task, problems), tree).exp().double().numpy()
-    outcome_OL, mask_OL = _outcome_tokens(tree)
+    outcome_OL, mask_OL = tree.rows()
     sums = []
     for number, (share, reward) in enumerate(zip(share_PO, reward_PO, strict=True)):
         prompt_PL = policy.prompt_tokens(task, problems[number : number + 1])
@@ -310,18 +345,6 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
         whole_D += _flat(found).numpy() / len(problems)
     norm2 = float(whole_D @ whole_D)
     return TrueComponents(within - norm2, t, r, norm2, within, score2, kappa, float((share_PO * reward_PO).sum(1).mean()), len(problems))
-
-
-def _outcome_tokens(tree: OutcomeTree) -> tuple[Tensor, Tensor]:
-    """Every outcome as tokens with END, and 1 for those that were sampled."""
-    listed = tree.completions()
-    outcome_OL = torch.full((len(listed), tree.completion_length), PAD)
-    mask_OL = torch.zeros(len(listed), tree.completion_length)
-    for number, (tokens, ended) in enumerate(listed):
-        whole = [*tokens, END] if ended else list(tokens)
-        outcome_OL[number, : len(whole)] = torch.tensor(whole)
-        mask_OL[number, : len(whole)] = 1
-    return outcome_OL, mask_OL
 
 
 def score_batch(policy: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor) -> dict[str, Tensor]:
@@ -378,86 +401,6 @@ def estimated_components(
     sampled, reward_PG, prompt_PL = _judged(policy, task, drawn, group_size, generator)
     gram = score_gram(policy, score_batch(policy, prompt_PL, sampled.completion_NL, sampled.mask_NL)).gram_NN
     return components(reward_PG.reshape(-1), np.repeat(np.arange(prompts), group_size), gram_NN=gram, level=level)
-
-
-@dataclass(frozen=True, slots=True)
-class Spectrum:
-    """Leading eigenvalues of a symmetric matrix that is known by its products.
-
-    Args:
-        value_K: largest first.
-        vector_DK: orthonormal.
-        residual_K: $|Av - wv|$: an eigenvalue of the matrix lies within that of each value.
-        products: how many products with the matrix it took.
-    """
-
-    value_K: Float
-    vector_DK: Float
-    residual_K: Float
-    products: int
-
-
-def leading_modes(
-    product: Callable[[Float], Float], size: int, count: int, *, which: Literal["largest", "magnitude"] = "largest", tolerance: float = 1e-8
-) -> Spectrum:
-    """Return the leading eigenvalues of a symmetric matrix by Lanczos (ARPACK, through SciPy).
-
-    Args:
-        product: of the matrix and a vector.
-        size: D.
-        count: how many, fewer than D.
-        which: largest, or largest in magnitude.
-        tolerance: relative, of the eigenvalues.
-
-    Returns:
-        The spectrum.
-
-    Raises:
-        InvalidArgumentError: a count that is not below the size.
-
-    Example:
-        >>> found = leading_modes(lambda vector: np.arange(50.0) * vector, 50, 2)
-        >>> found.value_K.round(6).tolist()
-        [49.0, 48.0]
-
-    Source: Lehoucq, Sorensen, Yang (1998), ARPACK Users' Guide.
-    """
-    from scipy.sparse.linalg import LinearOperator, eigsh
-
-    if not 0 < count < size:
-        raise InvalidArgumentError(f"expected a number of eigenvalues between 1 and {size - 1}, got {count}")
-    made = 0
-
-    def counted(vector: Any) -> Float:
-        nonlocal made
-        made += 1
-        return product(np.array(vector, dtype=np.float64).ravel())
-
-    operator = LinearOperator((size, size), matvec=counted, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(size)  # the same start gives the same signs of the vectors
-    found, vectors = eigsh(operator, k=count, which="LA" if which == "largest" else "LM", tol=tolerance, v0=start)
-    order = np.argsort(-found if which == "largest" else -np.abs(found))
-    value_K, vector_DK = found[order], vectors[:, order]
-    images = np.stack([product(column) for column in vector_DK.T], axis=1)
-    return Spectrum(value_K, vector_DK, np.linalg.norm(images - vector_DK * value_K, axis=0), made)
-
-
-def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float]:
-    """Return products with minus the Hessian of the regularised objective, whose eigenvalues are stiffnesses at its maximum.
-
-    Args:
-        world: whose objective it is.
-        parameter_D: where; in double precision for eigenvalues to more than three digits.
-    """
-
-    def product(vector: Float) -> Float:
-        point_D = parameter_D.detach().clone().requires_grad_()
-        with twice_differentiable():
-            (slope_D,) = torch.autograd.grad(world.objective(point_D), point_D, create_graph=True)
-            (found_D,) = torch.autograd.grad(slope_D @ torch.as_tensor(vector).to(slope_D), point_D)
-        return -np.asarray(found_D.double().numpy())
-
-    return product
 
 
 class SampledWorld:

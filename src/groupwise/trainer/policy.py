@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.trainer.packing import Packing, additive, causal, positions_of, prompt_mask_of
-from groupwise.trainer.vocabulary import END, PAD
+from groupwise.trainer.vocabulary import DRAWN_PAD, END, PAD
 
 if TYPE_CHECKING:
     from groupwise.trainer.problems import Problem
@@ -421,7 +421,7 @@ def task_texts(task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list
     import numpy as np
 
     # Fixed-width text drops the empty symbols at its end, so whole rows turn into texts without a loop over tokens.
-    symbols = np.array(["\ufffd", "", *task.vocabulary.symbols])
+    symbols = np.array([DRAWN_PAD, "", *task.vocabulary.symbols])
     ids_NL, sampled_NL = completion_NL.cpu().numpy(), mask_NL.cpu().numpy() > 0
     letters = np.where(sampled_NL, symbols[ids_NL], "")
     ended_N = ((ids_NL == END) & sampled_NL).any(1)

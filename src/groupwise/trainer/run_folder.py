@@ -10,23 +10,33 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError
-from groupwise.record import COMPANIONS, is_record
+from groupwise.record import RecordWriter, is_record
 from groupwise.trainer.checkpoints import (
     STATE,
     STATE_ABOUT,
     UnreadableCheckpointError,
     WholeFolder,
-    clear_partial,
     mark_state,
     read_state,
     write_policy,
     write_state,
+)
+from groupwise.trainer.run_files import (
+    CHECKPOINTS,
+    DECISIONS,
+    alone_with,
+    clear_partial,
+    remove_run,
+    strange_in,
+    strange_in_checkpoints,
+    strangers,
+    unwritten,
 )
 from groupwise.trainer.tasks import write_task
 
@@ -37,8 +47,7 @@ if TYPE_CHECKING:
     from groupwise.trainer.settings import TrainSettings
     from groupwise.trainer.tasks import Task
 
-CHECKPOINTS, _, DECISIONS = COMPANIONS
-_RECORD = ("journal.jsonl", "record.json", "steps.parquet", "rollouts.parquet")
+__all__ = ["CHECKPOINTS", "DECISIONS", "NotFiniteError", "Resumable", "RunFolder", "Saved", "TrainingStoppedError"]
 _FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may change when a run goes on
 
 Saved = tuple[dict[str, "Tensor"], dict[str, Any]]
@@ -71,53 +80,67 @@ class RunFolder:
         settings: of the run.
         task: of the run.
         actor: that is trained.
+        start: what the policy was at the start, by the name of its option, where that is to be as it was when the run goes on.
     """
 
-    def __init__(self, home: Path, settings: TrainSettings, task: Task, actor: Actor) -> None:
+    def __init__(
+        self, home: Path, settings: TrainSettings, task: Task, actor: Actor, *, start: Mapping[str, str | float | None] | None = None
+    ) -> None:
         self.home, self._settings, self._task, self._actor = home, settings, task, actor
+        self._start = None if start is None else dict(start)
         self._sound = False  # whether the policy of the latest checkpoint is known to give a finite loss
 
-    def open(self, *, resume: bool, force: bool) -> Saved | None:
-        """Make the folder ready.
+    def open(self, write: Callable[[], RecordWriter], *, resume: bool, force: bool) -> tuple[Saved | None, RecordWriter]:
+        """Make the folder ready; nobody else has written in it since it was looked at when this returns.
 
         Args:
+            write: opens the record.
             resume: whether to go on with what is there.
             force: whether a run that is there may be replaced.
 
         Returns:
-            The state to go on from; None for a run that begins.
+            The state to go on from, None for a run that begins; and the writer of its record.
 
         Raises:
             OverwriteError: something is there that may not be replaced, or a run of other settings.
-            GroupwiseError: the folder cannot be read or written.
+            GroupwiseError: the folder cannot be read or written, or another process is writing the run in it.
         """
-        inside = self.check(resume=resume, force=force)
-        clear_partial(self.home / CHECKPOINTS)
-        if resume:
-            return self._saved()
-        self._remove(inside)
-        return None
+        self._check(resume=resume, force=force)
+        # A journal is held by one opening of it alone, so that the folder is held while it changes hands.
+        with alone_with(self.home):
+            with unwritten(self.home):
+                self._check(resume=resume, force=force)
+                clear_partial(self.home / CHECKPOINTS)
+                saved = self._saved() if resume else None
+                if force and not resume:
+                    remove_run(self.home)
+            return saved, write()
 
-    def check(self, *, resume: bool, force: bool) -> set[str]:
+    def check(self, *, resume: bool, force: bool) -> None:
         """Refuse a folder that cannot take the run, before any work is done.
 
         Args:
             resume: whether to go on with what is there.
             force: whether a run that is there may be replaced.
-
-        Returns:
-            Names of what is in it.
         """
+        self._check(resume=resume, force=force)
+        with unwritten(self.home):
+            pass
+
+    def _check(self, *, resume: bool, force: bool) -> None:
+        """Refuse a folder for what is in it, around it and above it."""
+        above = next(path for path in (self.home, *self.home.absolute().parents) if path.exists())
         try:
-            inside = {path.name for path in self.home.iterdir()} if self.home.exists() else set()
+            inside = any(self.home.iterdir()) if self.home.exists() else False
+            foreign = strangers(self.home) if inside else []
         except OSError as error:
             raise GroupwiseError(f"expected a folder to write at {self.home}, got {error.strerror}: choose another with -o") from None
-        above = next(path for path in (self.home, *self.home.absolute().parents) if path.exists())
         if not os.access(above, os.W_OK):
             raise GroupwiseError(f"expected a folder to write at {self.home}, got no permission in {above}: choose another with -o")
-        if inside - {*_RECORD, *COMPANIONS}:
+        if foreign:
             raise OverwriteError(
-                f"expected a new folder at {self.home}, got one that holds something other than a run: choose another with -o"
+                f"expected a new folder at {self.home}, got one that holds something other than a run ({foreign[0]}): choose another"
+                " with -o"
             )
         outer = next((path for path in self.home.absolute().parents if is_record(path)), None)
         if outer is not None:
@@ -128,7 +151,12 @@ class RunFolder:
             raise OverwriteError(
                 f"{self.home} holds a run already: go on with it by --resume, replace it by --force, or choose another with -o"
             )
-        return inside
+        beside = strange_in_checkpoints(self.home) if force and not resume else []
+        if beside:
+            raise OverwriteError(
+                f"expected nothing but checkpoints of the run to replace in {self.home}, got {beside[0]}: move it away, or choose another"
+                " folder with -o"
+            )
 
     def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write a checkpoint with the state of the run; the one before has its own until `confirm`.
@@ -144,7 +172,7 @@ class RunFolder:
                 self._actor.save(partial)
             else:
                 write_policy(self._actor, partial, self._task.vocabulary)  # type: ignore[arg-type]
-            write_state(partial, tensors, {**about, "settings": settings, "task": self._fingerprint()})
+            write_state(partial, tensors, {**about, "settings": settings, "task": self._fingerprint(), "start": self._start})
             write_task(self._task, partial)
         self._sound = False
 
@@ -159,7 +187,7 @@ class RunFolder:
                 (self._checkpoint(number) / name).unlink(missing_ok=True)
         kept = self._settings.checkpoints_kept
         for number in sorted(number for number in older if 0 < number < step)[: None if kept is None else -(kept - 1) or None]:
-            if kept is not None:
+            if kept is not None and not strange_in(self._checkpoint(number)):
                 shutil.rmtree(self._checkpoint(number), ignore_errors=True)
         self._sound = True
 
@@ -241,12 +269,19 @@ class RunFolder:
         free = (_FREE if self._settings.schedule == "constant" else _FREE - {"steps"}) | (
             {"learning_rate"} if "stopped" in about else set()
         )
+        if self._start is not None and about.get("start") is not None:  # a run that Python began may say nothing of its start
+            now, then = now | self._start, then | about["start"]
         changed = [name for name in now if name not in free and then.get(name) != now[name]]
         if changed:
             name = changed[0]
             raise OverwriteError(
                 f"expected the run in {self.home} to go on as it began, with {name} {then.get(name)}; got {now[name]}: give the options"
                 " it began with"
+            )
+        if int(about["step"]) > self._settings.steps:
+            raise OverwriteError(
+                f"expected more than the {about['step']} steps that the run in {self.home} has done, got {self._settings.steps}: it is done"
+                " already; go on with more"
             )
         own = sum(parameter.numel() for parameter in self._actor.parameters() if parameter.requires_grad)  # type: ignore[attr-defined]
         if own != len(tensors["parameters"]):
@@ -273,18 +308,6 @@ class RunFolder:
     def _checkpoint(self, step: int) -> Path:
         """Return the folder of a checkpoint."""
         return self.home / CHECKPOINTS / f"checkpoint-{step}"
-
-    def _remove(self, inside: set[str]) -> None:
-        """Remove a run that is to be replaced, the record last: it says that the rest belongs to a run."""
-        try:
-            if CHECKPOINTS in inside:
-                shutil.rmtree(self.home / CHECKPOINTS)
-            for name in (*COMPANIONS[1:], *_RECORD):
-                (self.home / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to replace the run in {self.home}, got {error.strerror}: choose another folder with -o"
-            ) from None
 
 
 def _told(verifier: object) -> Any:

@@ -163,32 +163,36 @@ def policy_vocabulary(folder: Path) -> Vocabulary | None:
 
 def ask_problems(
     model: Model, task: Task, problems: Sequence[Problem], sampling: Sampling, *, told: Told | None = None
-) -> list[list[Completion]]:
+) -> list[list[Completion] | None]:
     """Ask a model problems of a task.
 
     Args:
         model: a policy of the task's vocabulary, or a language model.
         task: of the problems.
         problems: P of them.
-        sampling: how; at most the task's own number of tokens is drawn from a policy.
+        sampling: how; at most the task's own number of tokens is drawn from a policy, and answers of a language model are shorter where
+            its context is.
         told: called with how many problems are done, and of how many.
 
     Returns:
-        Of each problem its completions: text, and whether it ended by itself.
+        Of each problem its completions: text, and whether it ended by itself. None where the problem does not fit into the context.
 
     Raises:
-        InvalidArgumentError: a policy of other symbols, or too short a context.
+        InvalidArgumentError: a policy of other symbols, or one whose context does not hold the right answers.
     """
     if model.vocabulary is not None and model.vocabulary != task.vocabulary:
         raise InvalidArgumentError(
             f"expected a model that reads {task.vocabulary.symbols!r} for {task.name}, got one of {model.vocabulary.symbols!r}: ask others"
         )
-    length = min(sampling.max_tokens, task.completion_length) if model.vocabulary is not None else sampling.max_tokens
+    if model.vocabulary is None:
+        rows = [[int(token) for token in cast("Any", model.actor).tokenizer.encode(problem.prompt)] for problem in problems]
+        return _asked(model, rows, sampling, task, told)
+    length = min(sampling.max_tokens, task.completion_length)
     if model.context is not None and task.prompt_length + length - 1 > model.context:
         raise InvalidArgumentError(
             f"expected a context of {task.prompt_length + length - 1} tokens for {task.name}, got {model.context}: take a lower level"
         )
-    found: list[list[Completion]] = []
+    found: list[list[Completion] | None] = []
     for batch, start, stop in _batches(len(problems), sampling):
         prompt_PL = model.actor.prompt_tokens(task, problems[start:stop])
         found += _drawn(model.actor, prompt_PL, length, sampling, batch, task)
@@ -216,10 +220,18 @@ def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *,
         raise InvalidArgumentError(
             f"expected a language model for questions in words, got a policy that reads {model.vocabulary.symbols!r}: ask it a task"
         )
+    tokenizer = cast("Any", model.actor).tokenizer
+    rows = [_encoded(tokenizer, sampling.prompt(question), chat=sampling.chat) for question in questions]
+    return _asked(model, rows, sampling, None, told)
+
+
+def _asked(
+    model: Model, rows: Sequence[Sequence[int]], sampling: Sampling, task: Task | None, told: Told | None
+) -> list[list[Completion] | None]:
+    """Ask a language model prompts of tokens, in answers that are shorter where the context is; None where a prompt fills it."""
     actor = cast("Any", model.actor)
-    rows = [_encoded(actor.tokenizer, sampling.prompt(question), chat=sampling.chat) for question in questions]
     room = math.inf if model.context is None else model.context
-    # Questions of like length together, so that little is padded.
+    # Prompts of like length together, so that little is padded.
     order = sorted((place for place, row in enumerate(rows) if len(row) < room), key=lambda place: len(rows[place]))
     found: list[list[Completion] | None] = [None] * len(rows)
     for batch, start, stop in _batches(len(order), sampling):
@@ -227,7 +239,7 @@ def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *,
         longest = len(rows[places[-1]])
         prompt_PL = actor.padded([rows[place] for place in places])
         length = int(min(sampling.max_tokens, room - longest + 1))
-        drawn = _drawn(actor, prompt_PL, length, sampling, batch, cast("Any", None))
+        drawn = _drawn(actor, prompt_PL, length, sampling, batch, cast("Any", task))
         for place, completions in zip(places, drawn, strict=True):
             found[place] = completions
         if told is not None:

@@ -257,8 +257,41 @@ class TrainSettings:
             raise InvalidArgumentError("expected clip with clip_high, got none: give both, or neither")
         if self.momentum and self.optimizer != "sgd":
             raise InvalidArgumentError(f"expected optimizer sgd with momentum {self.momentum:g}; got {self.optimizer}: its own is beta1")
+        self._check_effect()
         if self.ramp_steps >= self.steps > 1:
             raise InvalidArgumentError(f"expected ramp_steps below the {self.steps} steps; got {self.ramp_steps}")
+
+    def _check_effect(self) -> None:
+        """Refuse what was set and would change nothing."""
+        kl = "kl_weight above 0"
+        wanted = {
+            "advantage_value": (self.advantage == "constant", "advantage constant", self.advantage),
+            "kl_in": (self.kl_weight > 0, kl, "0"),
+            "kl_estimator": (self.kl_weight > 0 and self.kl_in == "loss", f"{kl} and kl_in loss", f"{self.kl_weight:g} and {self.kl_in}"),
+            "clip_high": (self.importance_ratio != "none", "an importance_ratio", "none"),
+            **dict.fromkeys(("beta1", "beta2", "epsilon"), (self.optimizer != "sgd", "optimizer adam or adamw", "sgd")),
+        }
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, (works, with_what, got) in wanted.items():
+            value = getattr(self, name)
+            if not works and value != defaults[name]:
+                raise InvalidArgumentError(f"expected {with_what} with {name} {value}; got {got}: it would change nothing, leave it out")
+        if self.importance_ratio == "none" and self.clip not in {None, defaults["clip"]}:
+            raise InvalidArgumentError(
+                f"expected an importance_ratio with clip {self.clip:g}; got none: it would change nothing, leave it out"
+            )
+
+    def check_pool(self, problems: int) -> None:
+        """Refuse a pool of more prompts than there are.
+
+        Args:
+            problems: that can be trained on.
+
+        Raises:
+            InvalidArgumentError: the pool is larger.
+        """
+        if self.prompt_pool is not None and self.prompt_pool > problems:
+            raise InvalidArgumentError(f"expected prompt_pool of at most the {problems} training problems; got {self.prompt_pool}")
 
     @property
     def prompts_per_step(self) -> int:

@@ -83,44 +83,46 @@ def transfer(
     rows = []
     for name in ordered:
         other = trained_on is not None and name != trained_on
-        ratio = gain_ratio(gains[name], gains[str(trained_on)], scores[name][0].clusters, level=level) if other else None
+        ratio = gain_ratio(gains[name], gains[str(trained_on)], level=level) if other else None
         correlation = _correlation(scores[name], scores[str(trained_on)]) if other else None
         rows.append(TransferRow(name, scores[name], gains[name], ratio, correlation))
     return tuple(rows)
 
 
-def gain_ratio(gain: Comparison, trained: Comparison, clusters: int, *, level: float = 0.95) -> Interval:
+def gain_ratio(gain: Comparison, trained: Comparison, *, level: float = 0.95) -> Interval:
     r"""Return one gain over another, with Fieller's interval.
 
-    The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$; without ends where b may be zero.
+    The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$, a and b with the two clusters that `compare` adds to each, and t at the
+    degrees of freedom of the one with fewer clusters. Without ends where the interval of b holds zero.
 
     Args:
         gain: a, on other problems.
         trained: b, on what was trained on.
-        clusters: behind the error of a, for the quantile.
         level: of the interval.
 
     Returns:
-        The ratio; NaN where the gain on what was trained on is zero.
+        The ratio of the means as they are; NaN where the gain on what was trained on is zero.
 
     Example:
-        >>> def gained(value):
-        ...     return Comparison("b", Interval(value, 0, 1), 0.01, 1, 0, 0)
-        >>> gain_ratio(gained(0.2), gained(0.4), 100).low > 0.4
+        >>> from groupwise.trainer.evaluation import compare
+        >>> def gained(problems):
+        ...     first, last = (Answers("b", np.arange(100) < right, 1, np.arange(100)) for right in (10, 10 + problems))
+        ...     return compare(first, last)
+        >>> gain_ratio(gained(20), gained(40)).low > 0.25
         True
 
-    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185.
+    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185; the added clusters as in `compare`.
     """
-    a, b = gain.difference.value, trained.difference.value
-    ratio = a / b if b else math.nan
-    if clusters < 2 or not (math.isfinite(gain.error) and math.isfinite(trained.error)):
-        return Interval(ratio, -math.inf, math.inf, level)
-    square = student_quantile(level, clusters - 1) ** 2
-    below = b * b - square * trained.error**2
-    if below <= 0:
-        return Interval(ratio, -math.inf, math.inf, level)
-    root = math.sqrt(max(0.0, (a * b) ** 2 - below * (a * a - square * gain.error**2)))
-    return Interval(ratio, (a * b - root) / below, (a * b + root) / below, level)
+    raw_a, raw_b = gain.difference.value, trained.difference.value
+    ratio = raw_a / raw_b if raw_b else math.nan
+    unknown = Interval(ratio, -math.inf, math.inf, level)
+    a, b = gain.centre, trained.centre
+    square = student_quantile(level, min(gain.clusters, trained.clusters) + 1) ** 2  # as many clusters and two, less one
+    below = b * b - square * trained.widened_error**2
+    if below <= 0 or trained.difference.low <= 0 <= trained.difference.high:
+        return unknown
+    root = math.sqrt(max(0.0, (a * b) ** 2 - below * (a * a - square * gain.widened_error**2)))
+    return Interval(ratio, min(ratio, (a * b - root) / below), max(ratio, (a * b + root) / below), level)
 
 
 def _correlation(one: Sequence[Score], other: Sequence[Score]) -> float | None:

@@ -12,6 +12,7 @@ from groupwise.errors import InvalidArgumentError
 
 PAD = 0
 END = 1
+DRAWN_PAD = "\ufffd"  # how a verifier sees a PAD that a policy drew: no symbol, and not nothing
 _SPECIAL = 2
 
 

@@ -1,0 +1,241 @@
+r"""A swing of a metric at one frequency: whether slow noise explains it, how it is damped, since when it is there, whether it widens.
+
+Onset and widening are judged from a line that is 0 up to a row and quadratic in time from there on, beside a smooth trend. A
+metric whose period drifts is followed only as far as one frequency does. What a swing means for a run is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.legendre import legvander
+from numpy.typing import NDArray
+
+from groupwise.intervals import Interval
+
+FloatArray = NDArray[np.float64]
+FEWEST = 16
+# The first autocorrelations of a row tell a swing only if it comes round three times.
+TURNS = 3
+# Degree of the trend beside the line, in the square root of time: early rows change fastest.
+_DEGREE = 4
+# Twice the log-likelihood by which a row may be worse than the best: 95 % of a chi-square with one degree of freedom.
+_OPEN = 3.84
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """A second-order autoregression of the late rows.
+
+    Args:
+        radius: spectral radius: 1 is the edge.
+        damping: damping ratio, below 0 where swings grow.
+        period: in rows.
+        p_value: chance of as strong a line in first-order noise.
+        amplitude: of the line, in units of the metric.
+        growth: late over earlier amplitude, within the late rows or against those before, whichever grew more.
+        row: of the series, where the line begins.
+    """
+
+    radius: Interval
+    damping: float
+    period: float
+    p_value: float
+    amplitude: float
+    growth: float
+    row: int
+
+
+def swing_of(value_T: FloatArray) -> Swing | None:
+    r"""Test the last three fifths of a series for a line that first-order noise does not explain, and fit a second-order autoregression.
+
+    The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
+    three times count.
+
+    Args:
+        value_T: evenly spaced rows.
+
+    Returns:
+        The swing, whatever its p-value; None for too few rows or a constant.
+    """
+    start = len(value_T) * 2 // 5
+    size = _memory(value_T[start:])
+    late = value_T[start + (len(value_T) - start) % size :].reshape(-1, size).mean(axis=1)
+    n = len(late)
+    if n < (FEWEST if size == 1 else 12):
+        return None
+    place = np.arange(n, dtype=float)
+    left = late - np.polyval(np.polyfit(place, late, 2), place)
+    power = float(left @ left)
+    if power <= 1e-18 * n:
+        return None
+    phi = float(np.clip((left[1:] @ left[:-1]) / power, 0.0, 0.95))
+    white = left[1:] - phi * left[:-1]
+    spectrum = np.abs(np.fft.rfft(white - white.mean())[1:]) ** 2
+    if len(spectrum) < TURNS + 5:
+        return None
+    top, chance = _line(spectrum)
+    period = len(white) / (top + 1)
+    radius, damping = _second_order(left)
+    wave = np.exp(-2j * np.pi * place / period)
+    half = n // 2
+    amplitudes = [2 * float(np.abs((left[part] * wave[part]).mean())) for part in (slice(0, half), slice(half, n))]
+    growth = max(amplitudes[1] / max(amplitudes[0], 1e-12), max(amplitudes) / max(_amplitude(value_T[:start], period * size), 1e-12))
+    if _alternations(left, 0.35 * max(amplitudes)) < 2 * TURNS - 2:
+        return None  # a single step or fall has a broad spectrum too, but goes up and down once
+    one_row = Interval(*(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high)))
+    return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
+
+
+def _amplitude(value_T: FloatArray, period: float) -> float:
+    """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
+    n = len(value_T)
+    if n < max(period, 4):
+        return float("inf")
+    place = np.arange(n, dtype=float)
+    left = value_T - np.polyval(np.polyfit(place, value_T, 2), place)
+    return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where a swing begins, and whether it widens from there on.
+
+    Args:
+        row: from which the line is there.
+        widening: amplitude of the second half of the rows since then over that of the first, with its interval.
+    """
+
+    row: int
+    widening: Interval
+
+
+def course_of(value_T: FloatArray, period: float) -> Course:
+    r"""Place the onset of a swing by the profile likelihood of a change point, and measure how it goes on.
+
+    For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t + q_2(t-o)\sin\omega t$, q quadratics; the
+    onset is the last row with $n \log S(o)/\min S \le 3.84$, S the squares left: under white noise the latest that the likelihood leaves
+    open. The period is refined with it.
+
+    Args:
+        value_T: evenly spaced rows.
+        period: in rows, as `swing_of` finds it.
+
+    Returns:
+        The course.
+
+    Example:
+        >>> step = np.arange(200)
+        >>> rows = 0.5 + 0.2 * (step > 80) * np.sin(step / 4) + 0.03 * np.random.default_rng(0).standard_normal(200)
+        >>> found = course_of(rows, 25.0)
+        >>> abs(found.row - 80) <= 6, found.widening.covers(1.0)
+        (True, True)
+
+    Source: derived here.
+    """
+    n = len(value_T)
+    trend, _ = np.linalg.qr(legvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, _DEGREE))
+    # At least a turn and a half before the end: less is no line.
+    last = max(n - int(np.ceil(1.5 * period)), 1)
+    stride = max(1, n // 400)
+    rows = range(0, last, stride)
+    best = period
+    squares = np.full(len(rows), np.inf)
+    for tried in period * np.linspace(0.92, 1.08, 9):
+        found = _profile(value_T, trend, float(tried), rows)
+        if found.min() < squares.min():
+            best, squares = float(tried), found
+    # What is 0 at first may begin at any row before: of the rows that fit as well the last.
+    worse = n * np.log(np.maximum(squares, 1e-300) / max(float(squares.min()), 1e-300))
+    row = rows[int(np.flatnonzero(worse <= _OPEN)[-1])]
+    return Course(row, _widening(value_T, trend, best, row))
+
+
+def _profile(value_T: FloatArray, trend: FloatArray, period: float, rows: range) -> FloatArray:
+    """Least squares of a line from each row on, beside the trend."""
+    n = len(value_T)
+    place = np.arange(n, dtype=float)
+    wave = np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+    left = value_T - trend @ (trend.T @ value_T)
+    squares = np.empty(len(rows))
+    for i, row in enumerate(rows):
+        since = np.maximum(place - row, 0.0)[:, None] / n
+        columns = np.where(place[:, None] >= row, np.hstack([wave, wave * since, wave * since**2]), 0.0)
+        columns = columns - trend @ (trend.T @ columns)
+        solution, *_ = np.linalg.lstsq(columns, left, rcond=None)
+        squares[i] = float(((left - columns @ solution) ** 2).sum())
+    return squares
+
+
+def _widening(value_T: FloatArray, trend: FloatArray, period: float, row: int) -> Interval:
+    """Amplitude of the second half of the rows from one on over that of the first, turns counted whole where there are enough."""
+    n = len(value_T)
+    middle = (row + n) // 2
+    place = np.arange(n, dtype=float)
+    wave = np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+    inside = [(place >= row) & (place < middle), place >= middle]
+    design = np.hstack([trend, *(wave * part[:, None] for part in inside)])
+    solution, *_ = np.linalg.lstsq(design, value_T, rcond=None)
+    rest = value_T - design @ solution
+    first, second = (float(np.hypot(*solution[trend.shape[1] + 2 * i : trend.shape[1] + 2 * i + 2])) for i in range(2))
+    # What the one frequency leaves is slow: the scatter of the mean of half a turn stands for it.
+    width = max(int(period // 2), 1)
+    blocks = rest[n % width :].reshape(-1, width).mean(axis=1) if n >= 2 * width else rest
+    error = float(np.sqrt(2 * max(rest.var(), width * blocks.var()) / max((n - row) / 2, 1)))
+    low, high = second - 1.96 * error, second + 1.96 * error
+    return Interval(second / max(first, 1e-300), max(low, 0.0) / (first + 1.96 * error + 1e-300), high / max(first - 1.96 * error, 1e-300))
+
+
+def _alternations(left: FloatArray, level: float) -> int:
+    """How often a series goes from above a level to below its negative and back."""
+    side = np.where(left > level, 1, np.where(left < -level, -1, 0))
+    side = side[side != 0]
+    return int((np.diff(side) != 0).sum())
+
+
+def _line(spectrum: FloatArray) -> tuple[int, float]:
+    """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
+    from scipy.stats import f as variance_ratio
+
+    count, total = len(spectrum), float(spectrum.sum())
+    best = (0, 1.0)
+    for width in (1, 3):
+        sums = np.convolve(spectrum, np.ones(width), "valid")[TURNS - 1 :]
+        place = int(sums.argmax()) + TURNS - 1
+        power = float(sums.max())
+        ratio = (power / width) / max((total - power) / (count - width), 1e-300)
+        chance = min(1.0, 2 * count * float(variance_ratio.sf(ratio, 2 * width, 2 * (count - width))))
+        if chance < best[1]:
+            best = (place + int(spectrum[place : place + width].argmax()), chance)
+    return best
+
+
+def _memory(late_T: FloatArray) -> int:
+    """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow rows are averaged over so many.
+
+    A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
+    """
+    place = np.arange(len(late_T), dtype=float)
+    left = late_T - np.polyval(np.polyfit(place, late_T, 2), place)
+    for lag in range(1, len(late_T) // 3):
+        if float(left[lag:] @ left[:-lag]) <= 0:
+            return max(lag // 2, 1)
+    return max(len(late_T) // 6, 1)
+
+
+def _second_order(left: FloatArray) -> tuple[Interval, float]:
+    """Spectral radius with its interval, and damping ratio, of a second-order autoregression."""
+    design = np.column_stack([left[1:-1], left[:-2]])
+    solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
+    rest = left[2:] - design @ solution
+    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
+    rng = np.random.default_rng(0)
+    draws = np.vstack([solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")])
+    half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
+    roots = np.stack([half + root, half - root])
+    radii = np.abs(roots).max(axis=0)
+    main = complex(roots[np.abs(roots[:, 0]).argmax(), 0])
+    logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
+    damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
+    return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping

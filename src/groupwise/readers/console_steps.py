@@ -1,0 +1,277 @@
+"""The step of each printed row: from the progress bars before them, else counted, and only as far as the log proves it.
+
+Two runs that print by turns are told from one whose epochs are rounded, and refused. No line of text is read here.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.readers.rows import RowStore, counted
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
+
+_STEP_NAMES = ("step", "global_step", "global_step/max_steps")
+_MOST_FALLS = 0.1
+_MOST_LOST = 0.2
+_LEAST_ROWS = 8
+_DECIMALS = 12
+_COUNTED = "the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What was printed around the rows.
+
+    Args:
+        bars: of each row, the progress bars before it.
+        reached: length of a bar -> how far it came at all.
+        titled: lengths of bars that carry another title than that of a training, such as Map.
+        total: optimiser steps that the trainer states at its start, or None.
+        epochs: passes over the prompts that it states, or None.
+        ended: whether a summary of the whole training follows the last row.
+    """
+
+    bars: Sequence[Bars]
+    reached: Mapping[int, int] = field(default_factory=dict)
+    titled: frozenset[int] = frozenset()
+    total: int | None = None
+    epochs: int | None = None
+    ended: bool = False
+
+
+def training_rows(store: RowStore) -> Flags:
+    """Return which rows are of the training: those with a loss or a reward, or all where none has either."""
+    main = np.zeros(store.count, dtype=bool)
+    for key in ("loss", "reward"):
+        if key in store.names():
+            main[store.sparse(key)[0]] = True
+    return main if main.any() else np.ones(store.count, dtype=bool)
+
+
+def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]]:
+    """Return the step of each row where the log has no step key, and notes on where it comes from.
+
+    A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing of
+    the rows up to the last step is taken, if the log proves which that was.
+
+    Args:
+        store: the rows.
+        printed: what stood around them.
+
+    Returns:
+        The steps, or None where the rows state them; notes.
+
+    Example:
+        >>> store = RowStore()
+        >>> for number in range(2):
+        ...     store.add({"loss": 0.1, "reward": 0.5})
+        >>> steps_of(store, Printed(({200: 5}, {200: 10})))[0]
+        array([ 5., 10.])
+    """
+    if any(key in _STEP_NAMES for key in store.names()):
+        return None, []
+    main = training_rows(store)
+    done = _positions(printed.bars, main, printed.total)
+    by_bars, lost = _by_bars(done, main)
+    if by_bars is not None:
+        note = "the step of a row is the position of the progress bar printed before it"
+        if lost:
+            rows = counted(lost, "row has no bar of its own and is", "rows have no bar of their own and are")
+            note += f"; {rows} put between the neighbours"
+        return by_bars, [note]
+    order, falls = _counted_rows(store, main)
+    count = int(order.max())
+    notes = [f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the row before that epoch"] if falls else []
+    total, words = _last_step(store, main, printed, count)
+    spacing = round(total / count) if total else 0
+    fits = spacing >= 1 and spacing * count <= total < spacing * (count + 1)
+    whole = printed.ended or printed.reached.get(total) == total  # else the bars may have stopped before the rows did
+    if fits and (whole or _agrees(order[main] * spacing, done[main])):
+        rows = counted(count, "row")
+        return order * spacing, [*notes, f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}"]
+    return order, [*notes, _COUNTED]
+
+
+def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
+    """Return how far the training's bar stood before each row; the bar of an evaluation, which rows of training do not follow, is none."""
+    follows = Counter(next(reversed(seen)) for seen, trains in zip(bars, main.tolist(), strict=True) if trains and seen)
+    lengths = {length for length, rows in follows.items() if rows > max(1, _MOST_FALLS * max(follows.values()))} or set(follows)
+    if total is not None and total in follows:
+        lengths.add(total)
+    latest = (next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars)
+    return np.array(list(latest), dtype=np.float64)
+
+
+def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
+    """Return the step of each row by the bars, and how many rows had to be put between others; None where the bars are no clock."""
+    at = done[main]
+    if not len(at):
+        return None, 0
+    gaps = np.diff(at)
+    own = at > 0
+    own[1:] &= gaps != 0
+    lost = int((~own).sum())
+    if (gaps < 0).sum() > max(1, _MOST_FALLS * len(at)) or lost > max(1, _MOST_LOST * len(at)) or own.sum() < min(2, len(at)):
+        return None, 0
+    placed = _between(at, own) if lost else at
+    if placed is None:
+        return None, 0
+    step = done.copy()
+    step[main] = placed
+    # An evaluation follows the row of training at whose bar it stands.
+    before = np.cumsum(main) - 1
+    aside = ~main & (before >= 0)
+    same = aside & (done == at[np.maximum(before, 0)])
+    step[same] = placed[before[same]]
+    return step, lost
+
+
+def _agrees(step: Array, at: Array) -> bool:
+    """Return whether the bars that moved between rows stood at these steps, as far as any did."""
+    moved = np.append(at[0] > 0, np.diff(at) > 0)
+    return moved.sum() < 2 or float((step[moved] == at[moved]).mean()) >= 1 - _MOST_LOST
+
+
+def _between(at: Array, own: Flags) -> Array | None:
+    """Return positions with the lost ones put between their neighbours; None where there is no room for them.
+
+    Beside a restart, or at an end where no spacing is known, a lost one stays unknown.
+    """
+    known = np.flatnonzero(own)
+    near = np.diff(known) == 1
+    usual = np.diff(at[known])[near & (np.diff(at[known]) > 0)]
+    spacing = float(np.median(usual)) if len(usual) else math.nan
+    placed = at.copy()
+    for row in np.flatnonzero(~own).tolist():
+        behind, ahead = int(np.searchsorted(known, row)) - 1, int(np.searchsorted(known, row))
+        if behind < 0:
+            guess = at[known[0]] - spacing * (known[0] - row)
+            placed[row] = guess if guess > 0 else math.nan
+        elif ahead >= len(known):
+            placed[row] = at[known[-1]] + spacing * (row - known[-1])
+        else:
+            left, right = known[behind], known[ahead]
+            if at[right] < at[left]:
+                placed[row] = math.nan
+                continue
+            if at[right] - at[left] < right - left:
+                return None
+            placed[row] = round(at[left] + (at[right] - at[left]) * (row - left) / (right - left))
+    return placed
+
+
+def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tuple[int, str]:
+    """Return the step of the last row as far as the log proves it, else 0, and the words for where it is from."""
+    last = Counter(next(reversed(seen)) for seen, trains in zip(printed.bars, main.tolist(), strict=True) if trains and seen)
+    usual = max(last, key=lambda length: last[length], default=0)
+    length = printed.total if printed.total in printed.reached else usual if usual not in printed.titled else 0
+    if length:
+        return printed.reached.get(length, 0), "that the progress bar has come to"
+    if printed.total and _reached_its_end(store, main, printed, count):
+        return printed.total, "that the log states"
+    return 0, ""
+
+
+def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int) -> bool:
+    """Return whether the log proves that the rows go up to the stated total: by their epochs, else by the summary at the end."""
+    total = printed.total or 0
+    epoch = store.dense("epoch")[main] if "epoch" in store.names() else np.zeros(0)
+    epoch = epoch[np.isfinite(epoch)]
+    if not printed.epochs or not len(epoch):
+        return printed.ended
+    at_end = printed.epochs * round(total / count) * count / max(total, 1)
+    if abs(float(epoch[-1]) - at_end) <= max(0.5 * printed.epochs / count, 0.006):
+        return True
+    # A number of steps that is no whole number of epochs ends within the last one that is stated.
+    return printed.ended and printed.epochs - 1 < float(epoch[-1]) < printed.epochs
+
+
+def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
+    """Return the number of each row among those of training, and how often it drops back because the epoch does: after a restart."""
+    epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
+    order, falls, now = np.ones(store.count), 0, 0
+    stood: list[float] = []
+    for row, trains in enumerate(main.tolist()):
+        if trains:
+            at = float(epoch[row])
+            if stood and at < stood[-1]:
+                falls, stood = falls + 1, stood[: bisect_left(stood, at)]
+            stood.append(at if at == at else (stood[-1] if stood else -math.inf))
+            now = len(stood)
+        order[row] = max(now, 1)
+    return order, falls
+
+
+def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
+    """Return how many runs print by turns, and which rows were printed before with the same values.
+
+    Rows of one run have epochs that rise, or are equal where the rounding makes them so. Where each epoch comes several times
+    and the next is more than the rounding away, or where epochs rise and fall all the time, rows with other values are of
+    another run; with the same values they are of another process of one run.
+
+    Args:
+        store: the rows.
+        printed: what stood around them.
+
+    Returns:
+        1 for one run, else how many; flags of the repeated rows.
+
+    Example:
+        >>> store = RowStore()
+        >>> for number in range(12):
+        ...     store.add({"reward": number / 7, "epoch": (number // 2) * 0.008})
+        >>> by_turns(store, Printed([{}] * 12))[0]
+        2
+    """
+    again = np.zeros(store.count, dtype=bool)
+    names = store.names()
+    main = np.flatnonzero(training_rows(store))
+    if "epoch" not in names or len(main) < _LEAST_ROWS or any(key in _STEP_NAMES for key in names):
+        return 1, again
+    epoch = store.dense("epoch")[main]
+    done = _positions(printed.bars, training_rows(store), printed.total)
+    if not np.isfinite(epoch).all() or _by_bars(done, training_rows(store))[0] is not None:
+        return 1, again
+    gaps = np.diff(epoch)
+    if (gaps < 0).sum() > max(3, _MOST_FALLS * len(epoch)):
+        return 2, again
+    values, times = np.unique(epoch, return_counts=True)
+    several = int(times.min(initial=len(epoch))) if len(values) < 2 else int(times[:-1].min())
+    rounded = len(values) < 3 or float(np.diff(values).min()) < 1.5 * _resolution(values)
+    if several < 2 or rounded or (gaps == 0).sum() * 2 < len(epoch) - len(values):
+        return 1, again
+    same, other = _compared(store, main)
+    tied = np.flatnonzero(gaps == 0) + 1
+    if other[tied].mean() > 0.5:
+        return several, again
+    again[main[tied[same[tied]]]] = True
+    return 1, again
+
+
+def _resolution(values: Array) -> float:
+    """Return the place to which all values are rounded."""
+    places = next((places for places in range(_DECIMALS) if np.allclose(values, np.round(values, places), rtol=0, atol=1e-13)), _DECIMALS)
+    return float(10.0**-places)
+
+
+def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:
+    """Return which rows have the same values as the one before, and which another value at a key that both have."""
+    same, other = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    same[0] = False
+    for key in store.names():
+        values = store.dense(key)[rows]
+        differs = values[1:] != values[:-1]
+        missing = np.isnan(values)
+        same[1:] &= ~differs | (missing[1:] & missing[:-1])
+        other[1:] |= differs & ~missing[1:] & ~missing[:-1]
+    return same, other

@@ -1,0 +1,220 @@
+"""The level that counts as nothing: penalties, rewards of any label, falls of training alone, and how fast a fall was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.diagnostics import Diagnosis, Evidence, diagnose
+from groupwise.diagnostics.falls import by_and_by, find_fall
+from groupwise.diagnostics.grades import lowest_grade, two_values
+from groupwise.diagnostics.levels import floor_of
+from groupwise.diagnostics.signals import signal_of
+from groupwise.record import Meaning, RunRecord, rollouts_table, steps_table
+
+Floats = NDArray[np.float64]
+ROWS = 200
+MEANS = {
+    "reward": "reward",
+    "held_out": "eval/reward",
+    "entropy": "entropy",
+    "length": "completion_length",
+    "spread": "reward_std_batch",
+    "dead": "dead_group_share",
+}
+
+
+def log(rows: Any = None, **columns: Floats) -> RunRecord:
+    length = len(next(iter(columns.values())))
+    meanings = tuple(Meaning(key, MEANS[key], "test") for key in columns if key in MEANS)
+    return RunRecord("test", steps_table(range(1, length + 1), columns), rollouts_table(rows or []), meanings=meanings)
+
+
+def told(found: Diagnosis) -> dict[str, str]:
+    return {finding.check: finding.severity for finding in found.findings}
+
+
+def rise(rng: np.random.Generator, noise: float = 0.03) -> Floats:
+    return 0.2 + 0.5 * (1 - np.exp(-np.arange(ROWS) / 60)) + noise * rng.standard_normal(ROWS)
+
+
+def steady(rng: np.random.Generator) -> dict[str, Floats]:
+    return {"entropy": 0.4 + 0.02 * rng.standard_normal(ROWS), "length": 300 + 10 * rng.standard_normal(ROWS)}
+
+
+def graded(right: Floats, low: float, high: float, rng: np.random.Generator, count: int = 256) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of batches of right and wrong, with two grades."""
+    share = rng.binomial(count, np.clip(right, 0, 1)) / count
+    return low + (high - low) * share, (high - low) * np.sqrt(share * (1 - share) * count / (count - 1))
+
+
+# Penalties and small slopes.
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("start", "end", "noise"), [(-0.10, -0.12, 0.005), (-0.30, -0.60, 0.02), (0.9, 0.75, 0.02)])
+def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(seed: int, start: float, end: float, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    accuracy, penalty = rise(rng), np.linspace(start, end, ROWS) + noise * rng.standard_normal(ROWS)
+    weight = 0.2
+    columns = {"reward": accuracy + weight * penalty, "rewards/acc/mean": accuracy, "rewards/brevity/mean": penalty}
+    found = diagnose(log(**columns))
+    assert (found.verdict, found.worst) == ("healthy", "info"), told(found)
+
+
+def test_what_is_wanted_and_falls_while_the_total_rises_is_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    accuracy, form = 0.5 - 0.3 * np.arange(ROWS) / ROWS + 0.02 * rng.standard_normal(ROWS), rise(rng) * 2
+    found = diagnose(log(**{"reward": accuracy + form, "rewards/acc/mean": accuracy, "rewards/style/mean": form}))
+    assert told(found)["reward_hacking"] == "warning"
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("level", "lost", "noise"), [(-3.0, 0.12, 0.03), (-0.04, 0.02, 0.003), (3.0, 0.12, 0.03)])
+def test_a_small_slope_of_a_reward_without_a_zero_is_no_collapse(seed: int, level: float, lost: float, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    found = diagnose(log(reward=level - lost * np.arange(ROWS) / ROWS + noise * rng.standard_normal(ROWS)))
+    assert "collapse" not in told(found)
+
+
+@pytest.mark.parametrize(("begin", "height", "end", "noise"), [(-2.0, 2.0, -4.0, 0.1), (0.4, 0.5, -0.95, 0.05), (-1.0, -0.2, -1.0, 0.02)])
+def test_a_reward_below_zero_that_loses_what_it_had_collapsed(begin: float, height: float, end: float, noise: float) -> None:
+    rng = np.random.default_rng(1)
+    level = np.concatenate([np.linspace(begin, height, 100), np.full(20, height), np.linspace(height, end, 10), np.full(70, end)])
+    found = diagnose(log(reward=level + noise * rng.standard_normal(ROWS)))
+    assert told(found)["collapse"] == "critical"
+    collapse = next(finding for finding in found.findings if finding.check == "collapse")
+    assert 115 <= (collapse.since_step or 0) <= 135
+    assert collapse.value is not None
+    assert 0.0 <= collapse.value.low <= collapse.value.value <= collapse.value.high <= 1.0
+
+
+# Grades.
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-1.0, 0.0), (0.0, 0.1), (0.0, 100.0), (3.0, 8.0)])
+def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> None:
+    rng = np.random.default_rng(2)
+    mean, spread = graded(rise(rng, 0.0), low, high, rng)
+    assert two_values(log(reward=mean), mean, spread) == pytest.approx((low, high))
+
+
+def test_other_rewards_have_no_two_grades() -> None:
+    rng = np.random.default_rng(3)
+    mean = rise(rng)
+    assert two_values(log(reward=mean), mean, np.full(ROWS, 0.3)) is None
+    assert two_values(log(reward=mean), mean, 0.5 * np.sqrt(mean * (1 - mean))) is None
+    assert two_values(log(reward=mean), mean, None) is None
+
+
+def test_grades_of_rollouts_come_before_all_else() -> None:
+    rows: list[dict[str, object]] = [{"step": step, "prompt_id": 0, "reward": float(2 * (step % 2) - 1)} for step in range(1, 101)]
+    record = log(rows, reward=np.zeros(100))
+    assert two_values(record, np.zeros(100), None) == (-1.0, 1.0)
+    assert lowest_grade(record) == -1.0
+    assert Evidence(record).reward is not None
+    assert Evidence(record).reward.bounds == (-1.0, 1.0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
+def test_the_verdict_does_not_depend_on_the_labels_of_right_and_wrong(low: float, high: float) -> None:
+    rng = np.random.default_rng(4)
+    right = rise(rng, 0.0)
+    right[120:] = 0.0
+    mean, spread = graded(right, low, high, rng)
+    dead = np.where(np.arange(ROWS) < 120, 0.2, 1.0)
+    found = diagnose(log(reward=mean, spread=spread, dead=dead, **steady(rng)))
+    assert found.verdict == "verifier_failure"
+    assert "advantage_degeneracy" not in told(found)
+
+
+def test_what_counts_as_nothing() -> None:
+    steps = np.arange(ROWS)
+    noise = 0.01 * np.random.default_rng(5).standard_normal(ROWS)
+    positive = signal_of("a", steps, 0.5 + noise)
+    gained = signal_of("b", steps, np.linspace(-2.0, 2.0, ROWS) + noise)
+    level = signal_of("c", steps, -3.0 + noise)
+    assert floor_of(positive) == 0.0
+    assert floor_of(gained) == pytest.approx(-1.9, abs=0.2)
+    assert floor_of(level, spread=0.5) == pytest.approx(-4.0, abs=0.05)
+    assert floor_of(level, lowest=-10.0) == -10.0
+
+
+# Training alone, and how fast.
+
+
+def dropped(rng: np.random.Generator, held_drops: bool) -> Diagnosis:
+    right = rise(rng, 0.02)
+    held = right + 0.02 * rng.standard_normal(ROWS)
+    after = np.arange(ROWS) >= 120
+    held = np.where(after & held_drops, 0.35 * held, held)
+    held[np.arange(ROWS) % 5 != 0] = np.nan
+    return diagnose(log(reward=np.where(after, 0.35 * right, right), held_out=held, **steady(rng)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_never_critical(seed: int) -> None:
+    found = dropped(np.random.default_rng(seed), held_drops=False)
+    assert found.worst == "warning"
+    assert found.causes[0].probability < 0.97
+    told_of = next(finding for finding in found.findings if finding.check == "verifier_failure")
+    assert "the held-out reward did not drop" in told_of.message
+    assert "harder prompts" in told_of.advice
+    assert "not what broke" in next(finding for finding in found.findings if finding.check == "collapse").message
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_drop_of_both_at_once_is_critical(seed: int) -> None:
+    found = dropped(np.random.default_rng(seed), held_drops=True)
+    assert (found.verdict, told(found)["verifier_failure"]) == ("verifier_failure", "critical")
+
+
+def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> None:
+    rng = np.random.default_rng(6)
+    right = rise(rng, 0.02)
+    held = np.where(np.arange(ROWS) < 60, right, 0.02) + 0.005 * rng.standard_normal(ROWS)
+    reward = np.where(np.arange(ROWS) < 120, right, 0.05 * right)
+    assert told(diagnose(log(reward=reward, held_out=held, **steady(rng))))["collapse"] == "critical"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_how_fast_a_fall_was(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = 0.03 * rng.standard_normal(ROWS)
+    at_once = np.where(np.arange(ROWS) < 100, 0.7, 0.1)
+    slowly = 0.7 - 0.6 * np.clip((np.arange(ROWS) - 90) / 20, 0, 1)
+    for level, slow in ((at_once, False), (slowly, True)):
+        signal = signal_of("reward", np.arange(ROWS), level + noise)
+        fall = find_fall(signal, 0.0)
+        assert fall is not None
+        assert by_and_by(signal, fall.row) is slow
+
+
+def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_verifier() -> None:
+    rng = np.random.default_rng(7)
+    level = np.where(np.arange(ROWS) < 100, rise(rng, 0.0), np.maximum(0.05, 0.62 - 0.02 * (np.arange(ROWS) - 100)))
+    found = diagnose(log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng)))
+    assert told(found)["collapse"] == "critical"
+    assert found.verdict == "undetermined"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    leap, grown = rise(rng), np.minimum(0.2 + 0.01 * np.arange(ROWS) + 0.01 * rng.standard_normal(ROWS), 1.0)
+    leap[120:] = 1.0
+    grown[90:] = 1.0
+    found = diagnose(log(reward=leap, **steady(rng)))
+    assert told(found)["verifier_failure"] == "warning"
+    assert "wrong" in next(finding for finding in found.findings if finding.check == "verifier_failure").advice
+    assert "verifier_failure" not in told(diagnose(log(reward=grown, **steady(rng))))
+
+
+def test_groups_that_are_not_more_often_alike_are_no_fewer() -> None:
+    rng = np.random.default_rng(8)
+    reward = np.where(np.arange(ROWS) < 60, 0.05, 0.19) + 0.01 * rng.standard_normal(ROWS)
+    dead = np.where(np.arange(ROWS) < 60, 0.84, 0.82) + 0.02 * rng.standard_normal(ROWS)
+    assert "advantage_degeneracy" not in told(diagnose(log(reward=reward, dead=dead)))

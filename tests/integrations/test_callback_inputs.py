@@ -1,0 +1,177 @@
+"""What the callback is given: other trainers, settings that cannot be, rows without rollouts, checks that load much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, finding, played_module
+
+from groupwise.integrations.alerts import alert_of
+from groupwise.integrations.probe import Probe, ProbeSettings
+from groupwise.integrations.trl import GroupwiseCallback
+from groupwise.record import RunRecord
+
+
+def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:
+    first, other = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
+    stranger = GroupwiseCallback(first, say=lambda _: None, checks=None)
+    other.add_callback(stranger)
+    own = attached(other)
+    other.train(2)
+    assert len(stranger.notices) == 1
+    assert "was made for another trainer" in stranger.notices[0]
+    assert not (tmp_path / "one").exists()
+    assert "_calculate_rewards" not in vars(first)
+    assert RunRecord.load(tmp_path / "two" / "groupwise").steps["step"].to_list() == [1, 2]  # the one that stands behind it records
+    assert not any("is the second" in notice for notice in own.notices)
+
+
+class SeveralUpdates(PlayedTrainer):
+    """Rollouts that serve two updates, and means over all steps since it logged last, as TRL logs them."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        return super()._generate_and_score_completions(inputs) if self.state.global_step % 2 == 0 else {}
+
+    def event(self, name: str, **given: Any) -> None:
+        if name == "on_log":
+            self._metrics["train"]["num_tokens"] = [float(self.state.num_input_tokens_seen)]
+            given["logs"] |= {key: float(np.mean(values)) for key, values in self._metrics["train"].items()}
+        super().event(name, **given)
+
+
+def test_a_mean_over_the_steps_since_the_last_log_is_not_that_of_the_step(tmp_path: Path) -> None:
+    trainer = SeveralUpdates(tmp_path, logging_steps=4)
+    attached(trainer)
+    trainer.train(8)
+    steps = RunRecord.load(tmp_path / "groupwise").steps
+    assert steps["reward"].is_not_null().to_list() == [True, False] * 4
+    assert steps["entropy"].to_list() == pytest.approx([1 / step for step in range(1, 9)])
+    assert steps["grad_norm"].is_not_null().to_list() == [False, False, False, True] * 2
+    assert steps["num_tokens"].drop_nulls().to_list() == [200.0, 400.0]
+    assert "loss" not in steps.columns
+
+
+def test_a_log_of_one_step_is_that_of_the_step(tmp_path: Path) -> None:
+    trainer = SeveralUpdates(tmp_path)
+    attached(trainer)
+    trainer.train(4)
+    steps = RunRecord.load(tmp_path / "groupwise").steps
+    assert steps["loss"].to_list() == [0.0] * 4
+    assert steps["reward"].is_not_null().to_list() == [True, False, True, False]
+
+
+def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
+    rng = np.random.default_rng(0)
+    probe = Probe(ProbeSettings())
+    probe.add(rng.normal(size=(64, 5)), np.zeros(64), np.repeat(np.arange(8), 8))
+    row = probe.row(prompts=8, group_size=8, learning_rate=0.1)
+    assert [row[f"gradient/{name}"] for name in ("vp", "t", "r")] == [0.0, 0.0, 0.0]
+    for name in ("planned_group_size", "planned_excess", "gradient/group_size"):
+        assert row.get(name) is None, name
+    assert probe.decision is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (ProbeSettings(groups=0), "a whole number of at least 1 for groups of ProbeSettings, got 0"),
+        (ProbeSettings(every=0), "a whole number of at least 1 for every of ProbeSettings, got 0"),
+        (ProbeSettings(width=-1), "a whole number of at least 1 for width of ProbeSettings, got -1"),
+        (ProbeSettings(window=0), "a whole number of at least 1 for window of ProbeSettings, got 0"),
+        (ProbeSettings(window=-1), "a whole number of at least 1 for window of ProbeSettings, got -1"),
+        (ProbeSettings(micro_batch=2.5), "a whole number of at least 1 for micro_batch of ProbeSettings, got 2.5"),  # type: ignore[arg-type]
+        (ProbeSettings(parameters="*"), "patterns of names for parameters of ProbeSettings, got '*'"),  # type: ignore[arg-type]
+        (5, "ProbeSettings for sketch, got '5'"),
+    ],
+)
+def test_a_probe_that_cannot_be_is_said_and_the_run_is_recorded(settings: Any, said: str, tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, sketch=settings, sketch_every=1)
+    trainer.train(2)
+    assert callback.notices[0] == f"no sketches: expected {said}; the rest is recorded"
+    assert not any("failed" in notice or "no more sketches" in notice for notice in callback.notices)
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize("record", [5, "", b"folder"])
+def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be(record: Any, tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, record=record)
+    trainer.train(2)
+    assert callback.notices[0] == f"expected a folder for record, got {record!r}: recorded in {tmp_path / 'groupwise'}"
+    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"sketch": ProbeSettings(every=3)}, [1, 4, 7]),
+        ({"sketch": ProbeSettings(every=3), "sketch_every": 2}, [1, 3, 5, 7]),
+        ({"sketch": ProbeSettings(every=3), "sketch_every": 0}, []),
+        ({"sketch_every": 4}, [1, 5]),
+        ({}, []),
+    ],
+)
+def test_probes_are_as_far_apart_as_was_asked(options: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, **options)
+    probed: list[int] = []
+    callback._probe = lambda *_: probed.append(trainer.state.global_step + 1)  # type: ignore[method-assign]
+    trainer.train(7)
+    assert probed == steps
+    assert SIZE >= 4
+
+
+@pytest.mark.parametrize(("last", "looks"), [(200, [60, 50, 100, 150, 200]), (49, [])])
+def test_the_standard_checks_are_made_ready_before_the_first_step(
+    last: int, looks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run of them, which loads what they need, sees a played run and is over when the clock of the run begins."""
+    seen: list[int] = []
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("groupwise.integrations.trl.time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def diagnose(record: RunRecord) -> Any:
+        clock.now += 0.01 if seen else 3.0
+        seen.append(len(record.steps))
+        return SimpleNamespace(findings=finding(record))
+
+    played_module(monkeypatch, diagnose=diagnose)
+    trainer = PlayedTrainer(tmp_path)
+    trainer.state.max_steps = last
+    callback = GroupwiseCallback(trainer, say=lambda _: None)
+    callback._clock = lambda: clock.now
+    trainer.add_callback(callback)
+    own = trainer._calculate_rewards
+
+    def slowly(*given: Any) -> Any:
+        clock.now += 0.03
+        return own(*given)
+
+    trainer._calculate_rewards = slowly  # type: ignore[method-assign, assignment]
+    trainer.train(last)
+    assert seen == looks
+    record = RunRecord.load(tmp_path / "groupwise")
+    assert record.steps["seconds"][0] < 1
+    assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
+    assert any("made ready before the first step" in notice for notice in callback.notices) is bool(looks)
+    assert [notice for notice in callback.notices if "demo" in notice] == (
+        [] if not looks else ["critical at step 50, demo: 50 steps: stop"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "advice", "text"),
+    [
+        ("The reward fell.", "Lower the learning rate.", "The reward fell. Lower the learning rate."),
+        ("the reward fell", "stop", "the reward fell: stop"),
+        ("the reward fell", "", "the reward fell"),
+        ("", "stop", "stop"),
+    ],
+)
+def test_message_and_advice_are_read_as_one_text(message: str, advice: str, text: str) -> None:
+    assert alert_of({"check": "demo", "message": message, "advice": advice}).message == text

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 from weakref import WeakSet
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
@@ -146,7 +146,7 @@ class Journal:
             raise _unwritable(path, error) from None
         _OPEN.add(self)
         try:
-            _hold(self._file, path)
+            hold(self._file.fileno(), _second_writer(path))
             self.entries, self._end = read_journal(path, keep=keep)
             self._file.truncate(self._end)
             self._file.seek(self._end)
@@ -225,31 +225,46 @@ if hasattr(os, "register_at_fork"):
 _PATIENCE_SECONDS = 2.0
 
 
-def _hold(file: BinaryIO, path: Path) -> None:
-    """Keep other writers out until the file is closed, or the process ends in any way."""
+def hold(handle: int, problem: str) -> None:
+    """Keep others out of an open file or folder until it is closed, or the process ends in any way.
+
+    Args:
+        handle: of the operating system.
+        problem: what to say where somebody else holds it, and goes on for two seconds.
+
+    Raises:
+        GroupwiseError: with the problem.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryFile() as file:
+        ...     hold(file.fileno(), "expected to be alone")
+    """
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not _locked(file):
+    while not _locked(handle):
         if time.monotonic() >= deadline:
-            raise GroupwiseError(
-                f"expected to be the only writer of {path}, got one that is writing it now: "
-                "give this run a folder of its own, or end the other"
-            )
+            raise GroupwiseError(problem)
         time.sleep(0.02)
 
 
-def _locked(file: BinaryIO) -> bool:
-    """Return whether nobody else holds the file: from now on it is ours, where files can be held at all."""
+def _locked(handle: int) -> bool:
+    """Return whether nobody else holds it: from now on it is ours, where files can be held at all."""
     if sys.platform == "win32":
         return True
     import fcntl
 
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
         return True  # a file system without locks: nothing to hold
     return True
+
+
+def _second_writer(path: Path) -> str:
+    """Return what to say where somebody else is writing a journal."""
+    return f"expected to be the only writer of {path}, got one that is writing it now: give this run a folder of its own, or end the other"
 
 
 def _unwritable(path: Path, error: OSError) -> GroupwiseError:

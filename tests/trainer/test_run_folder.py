@@ -46,7 +46,6 @@ def contents(home: Path) -> dict[str, bytes]:
 def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that is refused gives up at once."""
     monkeypatch.setattr(journal, "_PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(run_files, "_PATIENCE_SECONDS", 0.05)
 
 
 # --- a run that is being written ---------------------------------------------------------------------------------------------------------

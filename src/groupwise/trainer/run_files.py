@@ -9,14 +9,13 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.journal import Journal
+from groupwise.journal import Journal, hold
 from groupwise.record import COMPANIONS, is_record
 
 CHECKPOINTS, _COMPONENTS, DECISIONS = COMPANIONS
@@ -50,7 +49,6 @@ _OF_A_CHECKPOINT = (
     "chat_template.jinja",
     "chat_template.json",
 )
-_PATIENCE_SECONDS = 2.0  # as a journal's writer has it: one that was killed lets go a little later
 
 
 def strangers(home: Path) -> list[str]:
@@ -158,30 +156,12 @@ def alone_with(home: Path) -> Iterator[None]:
     except OSError as error:
         raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
     try:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while handle is not None and not _locked(handle):
-            if time.monotonic() >= deadline:
-                raise GroupwiseError(
-                    f"expected to begin a run in {home} alone, got another that begins there: give each a folder of its own"
-                )
-            time.sleep(0.02)
+        if handle is not None:
+            hold(handle, f"expected to begin a run in {home} alone, got another that begins there: give each a folder of its own")
         yield
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    """Whether nobody else holds a folder, which is ours from now on where folders can be held at all."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks: nothing to hold
-    return True
 
 
 @contextmanager

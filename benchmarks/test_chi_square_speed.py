@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.asymptotics.chi_square_mixture import ChiSquareMixture
+from groupwise.theory.chi_square_mixture import ChiSquareMixture
 
 WEIGHT = 0.9 ** np.arange(100)
 FAR = 33.0

@@ -14,7 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from groupwise.estimators.components import components
-from groupwise.estimators.score_sums import ScoreSums, score_sums
+from groupwise.scores.sums import ScoreSums, score_sums
 
 ROLLOUTS, GROUP_SIZE = 4096, 8
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.dynamics.fit import fit
-from groupwise.dynamics.laws import law_by_name
+from groupwise.curves.fit import fit
+from groupwise.curves.laws import law_by_name
 from groupwise.simulate.runs import Curve, simulated_curve
 
 CURVE = Curve(0.75, 0.2, 9.0, 0.7)

@@ -20,11 +20,11 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from groupwise.estimators.score_batch import token_log_prob  # noqa: E402
-from groupwise.estimators.score_blocks import StoredScores  # noqa: E402
-from groupwise.estimators.score_totals import SketchTotal  # noqa: E402
-from groupwise.estimators.scores import score_gram, score_sketch  # noqa: E402
-from groupwise.estimators.sketch import CountSketch  # noqa: E402
+from groupwise.scores.batch import token_log_prob  # noqa: E402
+from groupwise.scores.blocks import StoredScores  # noqa: E402
+from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
+from groupwise.scores.sketch import CountSketch  # noqa: E402
+from groupwise.scores.totals import SketchTotal  # noqa: E402
 
 torch.set_num_threads(1)
 WIDTH, VOCABULARY, LAYERS, ROLLOUTS, TOKENS, PROMPT, SKETCH = 128, 64, 4, 64, 24, 8, 2048

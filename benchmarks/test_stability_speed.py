@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.dynamics.lags import lag_by_name
-from groupwise.dynamics.stability_map import stability_map
+from groupwise.stability.lags import lag_by_name
+from groupwise.stability.map import stability_map
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)

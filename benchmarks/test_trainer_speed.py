@@ -85,7 +85,7 @@ def ours(world: dict[str, Any], name: str, *, as_language_model: bool = False) -
     task: Task = world["task"]
     actor: Any = load_policy(world["policy"])
     if as_language_model:
-        from groupwise.language_models import load_language_model
+        from groupwise.scores.language_models import load_language_model
         from groupwise.trainer.language_policy import LanguagePolicy
 
         actor = LanguagePolicy(load_language_model(world["policy"]))

@@ -162,7 +162,7 @@ def compare(record: Any, at: list[int], expected: Any) -> None:
 
 def ask(*words: object) -> None:
     """Print a command as one would type it and run it; stop where it fails."""
-    from groupwise.cli import main as groupwise
+    from groupwise.cli.app import main as groupwise
 
     command = [str(word) for word in words]
     say(f"$ groupwise {shlex.join(command)}")

@@ -2,7 +2,7 @@
 
     python scripts/make_chi_square_golden.py        (needs mpmath; some minutes)
 
-No line is shared with `groupwise.asymptotics`, nor is any method: equal weights by the incomplete gamma function or Poisson's
+No line is shared with `groupwise.theory`, nor is any method: equal weights by the incomplete gamma function or Poisson's
 mixture, pairs by a polar integral over the exponential, even degrees by partial fractions, a law with a tail below
 what the last method leaves out by a trapezoidal sum on the vertical line through its saddle point, good to 25 digits of the smaller
 tail, everything else by Davies's (1973) sum on the

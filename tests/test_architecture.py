@@ -1,4 +1,4 @@
-"""The house: who may import whom, what loads at start, how large a module and a function may be, what a docstring must say."""
+"""The house: who may import whom, what loads at start, how large a function may be, what a docstring must say."""
 
 from __future__ import annotations
 
@@ -26,51 +26,36 @@ OF_TORCH = {
     for name in ("enumeration", "exact", "grpo", "language_policy", "measure", "optimizers", "packing", "policy")
 }
 
-COMMANDS = {"cli", "commands", "__main__"}  # Typer makes the help of the command line from its signatures
+COMMANDS = {"cli", "__main__"}
 
-# What each part may import, besides itself. A part that is not listed may import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals"}
-RECORD = {"run_config", "tables", "journal", "record"}
+# What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
+# import nothing: a new one is entered here with its reason.
+FOUNDATION = {"errors", "arrays", "intervals", "plain"}
+SERIES = FOUNDATION | {"record", "series"}
+MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "plain": set(),
     "arrays": {"errors"},
-    "intervals": {"errors", "arrays"},
-    "run_config": FOUNDATION,
-    "tables": FOUNDATION,
-    "journal": FOUNDATION | {"tables"},
-    "record": FOUNDATION | RECORD,
+    "intervals": {"errors", "arrays", "plain"},
     "examples": set(),
-    "readers": FOUNDATION | RECORD,
-    "series": FOUNDATION | RECORD,
-    "groups": FOUNDATION | RECORD | {"series"},
-    "estimators": FOUNDATION,  # arrays in, results out, as below
-    "language_models": FOUNDATION,  # weights and tokens: no record, no estimator
-    "gradient_file": FOUNDATION | {"estimators"},
-    "rollout_sample": FOUNDATION | RECORD | {"estimators"},  # which groups are scored; of the estimators the smallest group
-    # a run and a model -> components; a policy of the trainer is opened without transformers
-    "measure": FOUNDATION | RECORD | {"readers", "estimators", "language_models", "gradient_file", "rollout_sample", "trainer"},
-    "dynamics": FOUNDATION,  # arrays in, results out: it knows no record
-    "asymptotics": FOUNDATION,  # likewise; its covariances come as matrices, whoever made them
-    "comparison": FOUNDATION | {"dynamics"},  # arrays in, results out: curves are fitted by the dynamics
-    "simulate": FOUNDATION | RECORD,  # the judge shares no code with the judged; a record is only data
-    "diagnostics": FOUNDATION | RECORD | {"series", "groups", "dynamics"},  # a record -> findings
-    "report": FOUNDATION
-    | RECORD
-    | {
-        "readers",
-        "series",
-        "groups",
-        "diagnostics",
-        "dynamics",
-        "estimators",
-        "asymptotics",
-        "gradient_file",
-        "rollout_sample",
-        "comparison",
-    },
-    "trainer": FOUNDATION | RECORD | {"estimators", "language_models"},  # the loop uses the library's advantages and writes a record
+    "record": FOUNDATION,
+    "readers": FOUNDATION | {"record"},
+    "series": FOUNDATION | {"record", "estimators"},  # which groups are scored; of the estimators the smallest group
+    "curves": FOUNDATION,
+    "stability": FOUNDATION | {"curves"},  # the force is read off a fitted curve
+    "estimators": FOUNDATION,
+    "scores": FOUNDATION | {"estimators"},  # sums of scores become components
+    "theory": FOUNDATION | {"curves", "stability", "estimators"},
+    "comparison": FOUNDATION | {"curves"},  # curves are fitted by one engine
+    "simulate": FOUNDATION | {"record"},  # the judge shares no code with the judged; a record is only data
+    "diagnostics": SERIES | {"curves", "stability"},  # a record -> findings
+    # a record in, plain results out; a policy of the trainer is opened without transformers
+    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer", "report"},
+    "report": SERIES | MATHEMATICS | {"readers", "diagnostics", "comparison", "analysis"},
+    "trainer": FOUNDATION | {"record", "estimators", "scores"},  # the loop uses the library's advantages and writes a record
     # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
-    "integrations": FOUNDATION | RECORD | {"readers", "estimators", "diagnostics"},
+    "integrations": FOUNDATION | {"record", "series", "readers", "estimators", "scores", "diagnostics"},
 }
 
 
@@ -90,7 +75,7 @@ def module_names() -> frozenset[str]:
 
 
 def part(module: str) -> str:
-    """The first name under the package: `groupwise.dynamics.fit` belongs to `dynamics`."""
+    """The first name under the package: `groupwise.curves.fit` belongs to `dynamics`."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -175,7 +160,7 @@ def test_nothing_heavy_is_imported_when_a_module_loads() -> None:
     "code",
     [
         "import groupwise",
-        "import sys; sys.argv = ['groupwise', '--help']\nfrom groupwise.cli import main\ntry: main()\nexcept SystemExit: pass",
+        "import sys; sys.argv = ['groupwise', '--help']\nfrom groupwise.cli.app import main\ntry: main()\nexcept SystemExit: pass",
     ],
     ids=["import", "help"],
 )
@@ -196,11 +181,6 @@ def test_every_module_says_its_job_and_its_limit() -> None:
         lines = docstring.splitlines()
         assert lines[0].endswith((".", ":")) or len(lines) > 1, f"{dotted(path)}: the first line of the docstring says the job"
         assert len(lines) > 2, f"{dotted(path)}: the docstring's last line says what the module does not do"
-
-
-@pytest.mark.parametrize("path", modules(), ids=dotted)
-def test_modules_are_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 500
 
 
 def test_functions_are_short() -> None:
@@ -265,22 +245,6 @@ def test_documented_arguments_are_those_of_the_signature() -> None:
             if isinstance(node, ast.FunctionDef) and "Args:" in sections(docstring) and documented(docstring) != taken(node):
                 wrong.append(f"{name}: documents {sorted(documented(docstring))}, takes {sorted(taken(node))}")
     assert not wrong
-
-
-@pytest.mark.parametrize("path", modules(), ids=dotted)
-def test_public_functions_document_what_goes_in_and_out(path: Path) -> None:
-    """A function of three arguments or more lists them and says what it returns; for one or two a sentence does."""
-    if part(dotted(path)) in COMMANDS:
-        return
-    for name, node in public(path):
-        if isinstance(node, ast.FunctionDef) and len(taken(node)) > 2:
-            found = sections(ast.get_docstring(node) or "")
-            assert "Args:" in found, f"{name} does not say what it takes"
-            assert "Returns:" in found or "Yields:" in found or returns_nothing(node), f"{name} does not say what it returns"
-
-
-def returns_nothing(node: ast.FunctionDef) -> bool:
-    return node.returns is not None and ast.unparse(node.returns) in {"None", "NoReturn"}
 
 
 def taken(node: ast.FunctionDef) -> set[str]:

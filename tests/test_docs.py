@@ -34,7 +34,7 @@ def with_examples() -> list[Path]:
 def command_line() -> Any:
     import typer
 
-    from groupwise.cli import app
+    from groupwise.cli.app import app
 
     return typer.main.get_command(app)
 
@@ -71,7 +71,7 @@ def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
 
 
 def test_every_law_is_explained() -> None:
-    from groupwise.dynamics.laws import LAWS
+    from groupwise.curves.laws import LAWS
 
     text = (ROOT / "docs" / "laws.md").read_text(encoding="utf-8")
     for law in LAWS:
@@ -104,7 +104,7 @@ def test_every_metric_is_explained() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    from groupwise.run_config import RULES
+    from groupwise.record.settings import RULES
 
     text = (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
     assert [name for name in RULES if f"`{name}`" not in text] == []
@@ -147,7 +147,7 @@ def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Run the `groupwise` commands of a block; a failing one needs `$ echo $?` below it, and a crash is never right."""
-    from groupwise.cli import main
+    from groupwise.cli.app import main
 
     code = 0
     for command, shown in console(body):

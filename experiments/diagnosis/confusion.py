@@ -32,7 +32,7 @@ import numpy as np
 
 from groupwise.diagnostics import Diagnosis, diagnose
 from groupwise.intervals import wilson
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.simulate.runs import control_run, simulated_run
 from groupwise.simulate.training import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS
 

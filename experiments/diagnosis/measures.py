@@ -22,7 +22,7 @@ import polars as pl
 
 from groupwise.diagnostics import Evidence, Measure, dead_groups, pairs, variety
 from groupwise.intervals import Interval, wilson
-from groupwise.record import Meaning, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise.simulate.runs import autoregressive_noise, simulated_run
 
 HERE = Path(__file__).parent

@@ -40,7 +40,7 @@ from groupwise.diagnostics import diagnose
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.simulate.runs import simulated_run
 from groupwise.simulate.training import FAILURES, HEALTHY
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from groupwise.diagnostics import Evidence, diagnose
 from groupwise.diagnostics.hacking import coupling_of, pair_of
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 HERE = Path(__file__).parent
 SWEEP, SHIBUKI, HACKED = "sweeps/qwen25_7b_rho_sweep", "sweeps/cs336_shibuki", "other/tinker_reward_hacking"

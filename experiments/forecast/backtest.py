@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.dynamics.backtest import BacktestSummary, backtest, summarise_backtests
-from groupwise.dynamics.results import Backtest
+from groupwise.curves.backtest import BacktestSummary, backtest, summarise_backtests
+from groupwise.curves.results import Backtest
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
-from groupwise.series import MetricSeries, metric_series
+from groupwise.series.metric import MetricSeries, metric_series
 
 # Sweeps: runs of the same code on the same task, told apart by a seed or one setting.
 SWEEPS = (

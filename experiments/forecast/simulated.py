@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from groupwise.dynamics.forecast import forecast
+from groupwise.curves.forecast import forecast
 
 ROWS, SEEN, DEVIATION = 200, 140, 0.03
 AT = np.array([150, 175, 199])

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtrit
 
-from groupwise.dynamics.fit import fit
-from groupwise.dynamics.law_fit import fit_law, intervals_of
-from groupwise.dynamics.laws import law_by_name
-from groupwise.dynamics.observations import observe
+from groupwise.curves.fit import fit
+from groupwise.curves.law_fit import fit_law, intervals_of
+from groupwise.curves.laws import law_by_name
+from groupwise.curves.observations import observe
 from groupwise.intervals import Interval
 from groupwise.simulate.runs import Curve, simulated_curve
 

@@ -18,11 +18,11 @@ import numpy as np
 from drawing import BLACK, LAG_STYLE, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from kicks import kicked
 
-from groupwise.dynamics.lags import LAGS
-from groupwise.dynamics.stability import rule_threshold, threshold
 from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import expected_path
 from groupwise.simulate.bandit_settings import KlPlace, LagName, RatioName, Training
+from groupwise.stability.lags import LAGS
+from groupwise.stability.threshold import rule_threshold, threshold
 
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)
 MOMENTA = (0.9, 0.0)

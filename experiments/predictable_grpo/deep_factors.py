@@ -16,7 +16,7 @@ from deep_threshold import kicked_edge, located_edge, spectra
 from deep_world import Deep, Linear, Setting, deep_world, linear, pull, sampled_step, symmetric, trained
 from drawing import options, print_table
 
-from groupwise.dynamics.stability import threshold
+from groupwise.stability.threshold import threshold
 from groupwise.trainer.measure import leading_modes
 
 FACTORS = Pieces("deep_factors.csv", ("factor",))

@@ -21,7 +21,7 @@ from deep_pieces import Pieces
 from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
 
-from groupwise.dynamics.stability import threshold
+from groupwise.stability.threshold import threshold
 from groupwise.trainer.exact import twice_differentiable
 from groupwise.trainer.measure import leading_modes
 from groupwise.trainer.policy import Policy, policy_size

@@ -32,8 +32,8 @@ from deep_world import (
 )
 from drawing import BLACK, LAG_STYLE, options, print_table, pyplot, save
 
-from groupwise.dynamics.stability import oscillation_onset, rule_threshold, threshold
-from groupwise.dynamics.stiffness import kicked_stiffness, relaxed_stiffness
+from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
+from groupwise.theory.stiffness import kicked_stiffness, relaxed_stiffness
 from groupwise.trainer.exact import ExactWorld
 from groupwise.trainer.measure import leading_modes
 

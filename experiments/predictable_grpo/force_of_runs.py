@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from drawing import WORKERS, note_bandit, options, print_table, read_csv, write_csv
 
+from groupwise.analysis.fitted import fit_metric
+from groupwise.analysis.stability import measured_stability
 from groupwise.diagnostics.stability_settings import LagSetting
-from groupwise.dynamics.stability import threshold
 from groupwise.errors import InsufficientDataError
-from groupwise.record import Meaning, RunConfig, RunRecord, steps_table
-from groupwise.report.fitted import fit_metric
-from groupwise.report.stability import measured_stability
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.bandit_settings import Bandit, KlPlace, LagName, Training, bandit
+from groupwise.stability.threshold import threshold
 
 UPDATES, GROUP_SIZE = 400, 8
 LAGS: tuple[tuple[LagName, int], ...] = (("none", 1), ("refresh", 4), ("refresh", 8), ("async", 4), ("fixed", 4))

@@ -17,11 +17,11 @@ import numpy as np
 from drawing import BLACK, BLUE, ORANGE, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from moments import ModeNoise, mode_noise
 
-from groupwise.dynamics.fluctuations import stationary_variance
 from groupwise.errors import InvalidArgumentError
 from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import BanditRuns, expected_path, simulate_bandit
 from groupwise.simulate.bandit_settings import AdvantageName, KlPlace, Training
+from groupwise.stability.fluctuations import stationary_variance
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (
     ("leave_one_out", "leave-one-out"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from drawing import WORKERS, note_bandit, options, print_table, read_csv, short, write_csv
 
-from groupwise.dynamics.fit import fit
+from groupwise.curves.fit import fit
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.bandit_settings import Bandit, Training, bandit
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from drawing import note_bandit, options
 
-from groupwise.dynamics.stiffness import MeasuredStiffness, kicked_stiffness
 from groupwise.simulate.bandit_exact import fixed_point, policy_of
 from groupwise.simulate.bandit_runs import expected_path
 from groupwise.simulate.bandit_settings import Bandit, Training
+from groupwise.theory.stiffness import MeasuredStiffness, kicked_stiffness
 
 
 class Kicked:
-    """A bandit by the protocol of `groupwise.dynamics.stiffness`."""
+    """A bandit by the protocol of `groupwise.theory.stiffness`."""
 
     def __init__(self, world: Bandit, training: Training) -> None:
         self.world, self.training = world, training

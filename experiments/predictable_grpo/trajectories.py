@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from drawing import BLACK, BLUE, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, short, write_csv
 
-from groupwise.dynamics.decays import oscillator_decay
-from groupwise.dynamics.lags import LAGS
-from groupwise.dynamics.oscillator import Oscillator, oscillator, recursion
-from groupwise.dynamics.stability import threshold
+from groupwise.curves.decays import oscillator_decay
 from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
 from groupwise.simulate.bandit_settings import Training
+from groupwise.stability.lags import LAGS
+from groupwise.stability.threshold import threshold
+from groupwise.theory.oscillator import Oscillator, oscillator, recursion
 
 MOMENTUM, INTERVAL = 0.9, 4
 REGIMES = {"overdamped": 0.001, "near critical": 0.0027, "underdamped": 0.02}

@@ -17,8 +17,8 @@ import numpy as np
 from gap_world import BASELINE, BLACK, NAME, STYLE, Stage, options, print_table, pyplot, read_csv, save, stage, write_csv
 from scipy import stats
 
-from groupwise.asymptotics.suboptimality import limiting_gap
 from groupwise.simulate.falling_steps import falling_runs
+from groupwise.theory.suboptimality import limiting_gap
 
 PROMPTS, OFFSET = 8, 40
 SIZES = (2, 4, 8, 16, 64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gap_world import BLACK, BLUE, ORANGE, RESULTS, options, print_table, pyplot, read_csv, save, stage, write_csv
 
-from groupwise.asymptotics.final_gap import compare_final_gaps, projected_components
+from groupwise.theory.final_gap import compare_final_gaps, projected_components
 
 SIZES = (2, 4, 8, 16, 64)
 WORLDS = ("two answers", "three answers", "bandit")

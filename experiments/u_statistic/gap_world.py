@@ -19,8 +19,8 @@ import common
 import numpy as np
 from common import BLACK, BLUE, GREEN, ORANGE, VERMILION  # noqa: F401 - scripts take them from here
 
-from groupwise.asymptotics.final_gap import CovarianceParts, covariance_parts
 from groupwise.simulate.regularised import RegularisedWorld, bandit_world, linear_world
+from groupwise.theory.final_gap import CovarianceParts, covariance_parts
 
 RESULTS = Path(__file__).resolve().parent / "results" / "final_gap"
 BASELINE = {"leave_one_out": "leave_one_out", "oracle": "oracle", "vanilla": "fixed"}  # the simulator's word -> the law's

@@ -38,7 +38,7 @@ from world import (
 )
 
 from groupwise.estimators.advantages import leave_one_out, oracle, shrinkage, vanilla, variance_optimal, weighted_leave_one_out
-from groupwise.estimators.mse import PromptMoments, within_prompt_variance
+from groupwise.theory.mse import PromptMoments, within_prompt_variance
 from groupwise.trainer.policy import Policy
 from groupwise.trainer.problems import Problem
 

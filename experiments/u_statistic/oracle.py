@@ -24,7 +24,7 @@ from pictures import STYLE, pyplot, save
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
-from groupwise.estimators.mse import within_prompt_variance
+from groupwise.theory.mse import within_prompt_variance
 from groupwise.trainer.policy import Policy
 
 FOLDER = HERE / "results" / "oracle"

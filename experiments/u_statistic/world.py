@@ -22,8 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.components import components
-from groupwise.estimators.mse import PromptMoments
-from groupwise.estimators.scores import score_gram
+from groupwise.scores.scores import score_gram
+from groupwise.theory.mse import PromptMoments
 from groupwise.trainer.policy import Policy, Sampled, policy_size
 from groupwise.trainer.problems import Problem
 from groupwise.trainer.tasks import Task, make_task

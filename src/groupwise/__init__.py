@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.analysis.component_file import load_components, save_components
+    from groupwise.curves.backtest import backtest
+    from groupwise.curves.fit import fit
+    from groupwise.curves.forecast import forecast
+    from groupwise.curves.laws import LAWS, Law, law_by_name
+    from groupwise.curves.results import Backtest, FitResult, Forecast
     from groupwise.diagnostics import CHECKS, Diagnosis, Finding, diagnose
-    from groupwise.dynamics.backtest import backtest
-    from groupwise.dynamics.fit import fit
-    from groupwise.dynamics.forecast import forecast
-    from groupwise.dynamics.laws import LAWS, Law, law_by_name
-    from groupwise.dynamics.results import Backtest, FitResult, Forecast
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.comparison import compare_baselines
@@ -23,61 +24,60 @@ if TYPE_CHECKING:
     from groupwise.estimators.group_size import plan_from_components, plan_group_size
     from groupwise.estimators.plans import Budget, GroupSizePlan
     from groupwise.estimators.rewards_alone import reward_statistics
-    from groupwise.estimators.score_sums import score_sums
     from groupwise.estimators.trainer_presets import preset
-    from groupwise.gradient_file import load_components, save_components
     from groupwise.intervals import Interval, wilson
     from groupwise.readers import READERS, open_run
-    from groupwise.record import Meaning, RecordWriter, RunRecord, Source
+    from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
+    from groupwise.record.settings import RunConfig, Setting
     from groupwise.report.html import render
     from groupwise.report.summary import Summary, summarise
-    from groupwise.run_config import RunConfig, Setting
-    from groupwise.series import MetricSeries, metric_series
+    from groupwise.scores.sums import score_sums
+    from groupwise.series.metric import MetricSeries, metric_series
 
 __version__ = "0.1.0"
 
 _HOME = {
     "ADVANTAGES": "estimators.advantages",
-    "Backtest": "dynamics.results",
+    "Backtest": "curves.results",
     "Budget": "estimators.plans",
     "CHECKS": "diagnostics",
     "Components": "estimators.component_results",
     "Diagnosis": "diagnostics",
     "Finding": "diagnostics",
-    "FitResult": "dynamics.results",
-    "Forecast": "dynamics.results",
+    "FitResult": "curves.results",
+    "Forecast": "curves.results",
     "GroupSizePlan": "estimators.plans",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
-    "LAWS": "dynamics.laws",
-    "Law": "dynamics.laws",
-    "Meaning": "record",
-    "MetricSeries": "series",
+    "LAWS": "curves.laws",
+    "Law": "curves.laws",
+    "Meaning": "record.run",
+    "MetricSeries": "series.metric",
     "READERS": "readers",
-    "RecordWriter": "record",
-    "RunConfig": "run_config",
-    "RunRecord": "record",
-    "Setting": "run_config",
-    "Source": "record",
+    "RecordWriter": "record.run",
+    "RunConfig": "record.settings",
+    "RunRecord": "record.run",
+    "Setting": "record.settings",
+    "Source": "record.run",
     "Summary": "report.summary",
-    "backtest": "dynamics.backtest",
+    "backtest": "curves.backtest",
     "diagnose": "diagnostics",
     "compare_baselines": "estimators.comparison",
     "components": "estimators.components",
-    "fit": "dynamics.fit",
-    "forecast": "dynamics.forecast",
-    "law_by_name": "dynamics.laws",
-    "load_components": "gradient_file",
-    "metric_series": "series",
+    "fit": "curves.fit",
+    "forecast": "curves.forecast",
+    "law_by_name": "curves.laws",
+    "load_components": "analysis.component_file",
+    "metric_series": "series.metric",
     "open_run": "readers",
     "plan_from_components": "estimators.group_size",
     "plan_group_size": "estimators.group_size",
     "preset": "estimators.trainer_presets",
     "render": "report.html",
     "reward_statistics": "estimators.rewards_alone",
-    "save_components": "gradient_file",
-    "score_sums": "estimators.score_sums",
+    "save_components": "analysis.component_file",
+    "score_sums": "scores.sums",
     "summarise": "report.summary",
     "wilson": "intervals",
 }

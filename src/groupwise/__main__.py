@@ -5,7 +5,7 @@ It does nothing else.
 
 import sys
 
-from groupwise.cli import main
+from groupwise.cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

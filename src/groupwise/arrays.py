@@ -20,23 +20,12 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which rows of a long-form array belong to which group.
+    """Which rows of a long-form array belong to which group."""
 
-    Args:
-        order_N: rows sorted by group, stable; None where they are sorted already.
-        start_P: first row of each group in that order.
-        size_P: rows of each group.
-        label_P: the group's own label.
-
-    Example:
-        >>> groups_of([7, 7, 3]).size_P.tolist()
-        [1, 2]
-    """
-
-    order_N: NDArray[np.intp] | None
-    start_P: NDArray[np.intp]
-    size_P: NDArray[np.intp]
-    label_P: NDArray[Any]
+    order_N: NDArray[np.intp] | None  # rows sorted by group, stable; None where they are sorted already
+    start_P: NDArray[np.intp]  # first row of each group in that order
+    size_P: NDArray[np.intp]  # rows of each group
+    label_P: NDArray[Any]  # the group's own label
 
     @property
     def common_size(self) -> int | None:
@@ -55,21 +44,7 @@ class Groups:
 
 
 def groups_of(prompt_N: ArrayLike) -> Groups:
-    """Return the groups of rollouts in long form.
-
-    Args:
-        prompt_N: N labels, numbers or texts; equal labels are one group, wherever they stand.
-
-    Returns:
-        The groups in the order of their labels.
-
-    Raises:
-        InvalidArgumentError: not one-dimensional, empty, or with a label that is not finite.
-
-    Example:
-        >>> groups_of(["b", "a", "b"]).label_P.tolist()
-        ['a', 'b']
-    """
+    """Return the groups of rollouts in long form."""
     labels = np.asarray(prompt_N)
     if labels.ndim != 1 or not len(labels):
         raise InvalidArgumentError(
@@ -91,23 +66,7 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
 
 
 def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
-    """Return `values` as float64 with the right number of dimensions and nothing but finite numbers.
-
-    Args:
-        name: of the argument, for the message.
-        values: the array.
-        dimensions: how many it must have.
-
-    Returns:
-        The array; no copy where it is float64 already.
-
-    Raises:
-        InvalidArgumentError: another number of dimensions, an empty array, or a NaN or infinity.
-
-    Example:
-        >>> finite_array("reward_N", [0, 1], dimensions=1).tolist()
-        [0.0, 1.0]
-    """
+    """Return `values` as float64 with the right number of dimensions and nothing but finite numbers."""
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
         raise InvalidArgumentError(f"expected finite numbers in {name}, got {_first_bad(array)}: drop these rollouts or mend their source")
@@ -115,23 +74,7 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
 
 
 def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[Any]:
-    """Return `values` as an array of numbers with the right number of dimensions.
-
-    Args:
-        name: of the argument, for the message.
-        values: the array.
-        dimensions: how many it must have.
-
-    Returns:
-        The array in its own precision.
-
-    Raises:
-        InvalidArgumentError: another number of dimensions, an empty array, or no numbers.
-
-    Example:
-        >>> checked_shape("reward_N", [0, 1], dimensions=1).shape
-        (2,)
-    """
+    """Return `values` as an array of numbers with the right number of dimensions."""
     try:
         array = np.asarray(values)
     except ValueError:

@@ -78,9 +78,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Page]]:
 
 
 # Fits are spaced by a multiple of what the last one took, so on a busy machine the next may be minutes away: here one follows another.
-EAGER = (
-    "import sys; from groupwise.report import live_hub; live_hub.SHARE = 1; from groupwise.cli import main; sys.exit(main(sys.argv[1:]))"
-)
+EAGER = "import sys; from groupwise.report import live_hub; live_hub.SHARE = 1; from groupwise.cli.app import main; sys.exit(main())"
 
 
 class Watcher:

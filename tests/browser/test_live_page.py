@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.browser.conftest import append_rows, reward_at
 
-from groupwise.record import Meaning, RecordWriter
+from groupwise.record.run import Meaning, RecordWriter
 
 HOSTILE = '</script><img src=x onerror="window.pwned=1"><b>bold</b>\u202e&lt;i&gt;'
 METRIC = "article figure.wide svg.chart"

@@ -15,7 +15,7 @@ from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.curves import Curve, curve, late_level, passing, running_line, time_to
 from groupwise.comparison.divergence import group_divergence, innovations, log_evidence, run_divergence
 from groupwise.comparison.results import missing
-from groupwise.dynamics.noise import NoiseShape
+from groupwise.curves.noise import NoiseShape
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
 FloatArray = NDArray[np.float64]

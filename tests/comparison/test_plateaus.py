@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise import cli
+from groupwise.cli import app as cli
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import curve
 from groupwise.comparison.results import UNTOLD, Measured
 from groupwise.comparison.seed_noise import seed_noise
 from groupwise.comparison.verdicts import judged
-from groupwise.dynamics.fit import fit
+from groupwise.curves.fit import fit
 from groupwise.intervals import Interval
 
 RNG = np.random.default_rng(0)

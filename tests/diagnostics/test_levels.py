@@ -13,7 +13,7 @@ from groupwise.diagnostics.falls import by_and_by, find_fall
 from groupwise.diagnostics.grades import lowest_grade, two_values
 from groupwise.diagnostics.levels import floor_of
 from groupwise.diagnostics.signals import signal_of
-from groupwise.record import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 Floats = NDArray[np.float64]
 ROWS = 200
@@ -218,3 +218,10 @@ def test_groups_that_are_not_more_often_alike_are_no_fewer() -> None:
     reward = np.where(np.arange(ROWS) < 60, 0.05, 0.19) + 0.01 * rng.standard_normal(ROWS)
     dead = np.where(np.arange(ROWS) < 60, 0.84, 0.82) + 0.02 * rng.standard_normal(ROWS)
     assert "advantage_degeneracy" not in told(diagnose(log(reward=reward, dead=dead)))
+
+
+def test_a_log_without_a_usable_reward_has_no_grades() -> None:
+    empty = np.zeros(0)
+    assert two_values(log(reward=np.zeros(5)), empty, empty) is None
+    assert Evidence(log(entropy=np.ones(20))).grades is None
+    assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.cli import main
+from groupwise.cli.app import main
 from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, margin, variety, weights
 from groupwise.diagnostics.dead_groups import chance, effective_size, graded_groups
-from groupwise.dynamics.oscillator import recursion
 from groupwise.intervals import Interval
-from groupwise.record import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.simulate.runs import simulated_run
+from groupwise.theory.oscillator import recursion
 
 NAMES = {
     "reward": "reward",
@@ -283,8 +283,8 @@ def test_a_margin_beyond_a_thousand_has_no_size(value: float, low: float, high: 
 
 
 def test_the_margin_is_that_of_the_report() -> None:
-    from groupwise.report.fitted import fit_metric
-    from groupwise.report.stability import stability_evidence
+    from groupwise.analysis.fitted import fit_metric
+    from groupwise.analysis.stability import stability_evidence
 
     curve = recursion(0.01, 0.5, 300, lag="none", start=0.2, plateau=0.7)
     reward = np.asarray(curve)[1:] + 0.005 * np.random.default_rng(1).standard_normal(300)

@@ -8,7 +8,7 @@ import pytest
 from groupwise.diagnostics import Diagnosis, diagnose
 from groupwise.diagnostics.findings import Finding
 from groupwise.diagnostics.verdict import conclude
-from groupwise.record import Meaning, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise.simulate.runs import simulated_run
 
 NAMES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from groupwise.curves.e_process import change_evidence
 from groupwise.diagnostics.sequential import alarm, rare_event_factors, shift_factors, start_of
-from groupwise.dynamics.e_process import change_evidence
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:

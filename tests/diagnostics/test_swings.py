@@ -11,7 +11,7 @@ import pytest
 from groupwise.diagnostics import Evidence, Finding
 from groupwise.diagnostics.instability import check
 from groupwise.diagnostics.swings import course_of
-from groupwise.record import Meaning, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400
 STEP = np.arange(N)

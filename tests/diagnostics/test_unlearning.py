@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.diagnostics import Evidence, Finding, Healthy, Outcome
 from groupwise.diagnostics.no_learning import check, right_or_wrong
-from groupwise.record import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.simulate.runs import simulated_run
 
 N = 200

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from groupwise import cli, examples
+from groupwise import examples
+from groupwise.cli import app as cli
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.component_results import QUANTITIES, Components
 from groupwise.estimators.components import components, components_of_moments, projected_components, pseudo_values
 from groupwise.estimators.group_moments import MOMENTS, moments_of_scores
-from groupwise.estimators.score_sums import score_sums
+from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10

@@ -20,7 +20,7 @@ def test_every_test_that_the_page_names_exists(page: str, least: int) -> None:
 
 
 def test_every_baseline_is_on_the_page() -> None:
-    from groupwise.estimators.mse import BASELINES
+    from groupwise.theory.mse import BASELINES
 
     text = (ROOT / "docs" / "theory" / "gradient.md").read_text(encoding="utf-8")
     assert [baseline.name for baseline in BASELINES if f"| `{baseline.name}` |" not in text] == []

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.dynamics.stability import threshold
+from groupwise.stability.threshold import threshold
 from groupwise.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.record import Meaning, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise.simulate.runs import simulated_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.dynamics.stability import stability, threshold
 from groupwise.simulate.bandit_settings import Training
+from groupwise.stability.threshold import stability, threshold
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "predictable_grpo"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.asymptotics.chi_square_mixture import ChiSquareMixture
+from groupwise.theory.chi_square_mixture import ChiSquareMixture
 
 CASES = json.loads(Path(__file__).with_name("chi_square.json").read_text())["cases"]
 

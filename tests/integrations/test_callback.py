@@ -20,7 +20,7 @@ from groupwise.integrations.groups import Generation, joined, text_of
 from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
-from groupwise.record import RunRecord, steps_table
+from groupwise.record.run import RunRecord, steps_table
 
 GROUPS, SIZE = 3, 4
 ROLLOUTS = GROUPS * SIZE

@@ -13,7 +13,7 @@ from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, find
 from groupwise.integrations.alerts import alert_of
 from groupwise.integrations.probe import Probe, ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 
 def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:

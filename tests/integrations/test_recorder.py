@@ -20,8 +20,8 @@ import pytest
 
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.recorder import Recorder
-from groupwise.record import Meaning, RecordWriter, RunRecord
-from groupwise.tables import RolloutColumns, plain_rollout, step_entry
+from groupwise.record.run import Meaning, RecordWriter, RunRecord
+from groupwise.record.table import RolloutColumns, plain_rollout, step_entry
 
 GROUPS, SIZE = 4, 8
 

@@ -19,7 +19,7 @@ from groupwise.integrations.identity import Identity, home_of, identity_in
 from groupwise.integrations.recorder import Recorder, opened
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
-from groupwise.record import RecordWriter, RunConfig, RunRecord
+from groupwise.record.run import RecordWriter, RunConfig, RunRecord
 
 
 def steps_in(folder: Path) -> list[int]:

@@ -31,7 +31,7 @@ from groupwise.integrations.identity import identity_in
 from groupwise.integrations.probe import ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of among themselves
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
@@ -319,7 +319,7 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(tmp_path: Path) -> None
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise import journal
+    from groupwise.record import journal
 
     own, step = journal.Journal.append, {"now": 0}
 

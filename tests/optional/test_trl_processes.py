@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.skipif(
     find_spec("trl") is None, reason="TRL is not installed: see the head of tests/optional/test_trl_callback.py"

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what verl and its libraries warn of among themselves
 pytest.importorskip("torch", reason="torch is not installed: see the head of this file")

@@ -9,7 +9,7 @@ import pytest
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 
 def values(record: RunRecord, column: str) -> list[float | None]:

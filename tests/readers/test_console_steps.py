@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 HEAD = "***** Running training *****\n  Num examples = 2,000\n  Num Epochs = {epochs}\n  Total optimization steps = {total}\n"
 SUMMARY = "{'train_runtime': 900.0, 'train_steps_per_second': 0.2, 'train_loss': 0.1, 'epoch': 1.0}\n"

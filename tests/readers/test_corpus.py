@@ -20,7 +20,7 @@ from tests.readers import writers
 
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
 CASES = int(os.environ.get("GROUPWISE_EXAMPLES", "12"))

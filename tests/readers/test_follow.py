@@ -15,7 +15,7 @@ from groupwise import examples
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import READERS, open_run
 from groupwise.readers.follow import Follower, lines_of
-from groupwise.record import Meaning, RecordWriter, RunConfig
+from groupwise.record.run import Meaning, RecordWriter, RunConfig
 
 NAMES = ("step", "reward", "entropy")
 

@@ -16,7 +16,7 @@ from groupwise.readers.fast_lines import plan_of
 from groupwise.readers.keys import QUANTITIES, RULES, version_of
 from groupwise.readers.semantics import framework_of, known_quantities, meanings_of
 from groupwise.readers.verl import Settings, number_of
-from groupwise.record import RunConfig
+from groupwise.record.run import RunConfig
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
 REWARDS = [round(0.2 + 0.05 * step, 4) for step in range(1, 9)]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
-from groupwise.record import RecordWriter, RunConfig, RunRecord
-from groupwise.tables import steps_table
+from groupwise.record.run import RecordWriter, RunConfig, RunRecord
+from groupwise.record.table import steps_table
 
 ROWS = [
     {"step": step, "reward": step / 10, "reward_std": 0.3, "completions/mean_length": 9.0, "loss": 0.1, "kl": float("nan"),

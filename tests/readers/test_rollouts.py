@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
 from groupwise.readers import _best, open_run, rollouts
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
 
@@ -384,7 +384,7 @@ def test_real_rollouts_without_texts_have_their_groups(shared_data: Path) -> Non
 
 
 def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from groupwise.cli import main
+    from groupwise.cli.app import main
 
     rng = np.random.default_rng(7)
     for step in range(1, 61):

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.readers.semantics import looks_like_trl, meanings_of, trl_versions
-from groupwise.record import Meaning, RunConfig
+from groupwise.record.run import Meaning, RunConfig
 
 Columns = dict[str, NDArray[np.float64]]
 HF = {"epoch", "learning_rate", "loss", "grad_norm"}

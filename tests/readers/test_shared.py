@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 # No logs of a run: settings, summaries, benchmarks, fixed policies, files of several runs, runs that died before their first row.
 REFUSED = (

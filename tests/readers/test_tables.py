@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
 from groupwise.readers import READERS, open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 
 def opened(path: Path, content: str | bytes, **options: Any) -> RunRecord:

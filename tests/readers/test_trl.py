@@ -13,7 +13,7 @@ import pytest
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 Row = Callable[..., dict[str, float]]
 Write = Callable[..., Path]

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from groupwise.dynamics.results import Candidate, FitResult, FitStatus, Forecast, Noise
+from groupwise.analysis.clock import Clock
+from groupwise.analysis.fitted import Fitted, ForecastRow, Outlook
+from groupwise.curves.results import Candidate, FitResult, FitStatus, Forecast, Noise
 from groupwise.intervals import Interval
-from groupwise.record import Meaning, RunConfig, RunRecord, Source
-from groupwise.report.clock import Clock
-from groupwise.report.fitted import Fitted, ForecastRow, Outlook
-from groupwise.series import metric_series
-from groupwise.tables import rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
+from groupwise.record.table import rollouts_table, steps_table
+from groupwise.series.metric import metric_series
 
 KEYS = {
     "reward": "reward",

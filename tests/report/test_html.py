@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from groupwise.record import Meaning, RunConfig, RunRecord, Source
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.report.charts import POINTS
 from groupwise.report.html import render
 from groupwise.report.summary import provenance, summarise
@@ -189,7 +189,7 @@ def test_the_same_run_makes_the_same_page(made_record: Make, monkeypatch: pytest
 def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Make) -> None:
     import numpy as np
 
-    from groupwise.tables import steps_table
+    from groupwise.record.table import steps_table
 
     rng = np.random.default_rng(0)
     size = 1_500

@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import main
+from groupwise.cli.app import main
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
 from groupwise.readers.follow import Follower
-from groupwise.record import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -557,7 +557,7 @@ def test_what_cannot_be_watched_is_a_sentence_and_code_2(
 def test_without_the_libraries_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("groupwise.commands.watch.find_spec", lambda _name: None)
+    monkeypatch.setattr("groupwise.cli.watch.find_spec", lambda _name: None)
     assert main(["watch", str(write_log(tmp_path / "run.jsonl", 5))]) == 2
     assert "groupwise[live]" in capsys.readouterr().err
 

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from groupwise.analysis.fitted import cut, fit_metric
 from groupwise.errors import InvalidArgumentError, MissingMetricError
-from groupwise.record import Meaning, RunRecord
-from groupwise.report.fitted import cut, fit_metric
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.table import steps_table
 from groupwise.report.summary import MOST_FUNCTIONS, Summary, provenance, summarise
 from groupwise.report.wording import to_json
-from groupwise.tables import steps_table
 
 Make = Callable[..., RunRecord]
 

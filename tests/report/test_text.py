@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from groupwise.dynamics.results import Backtest
+from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
+from groupwise.analysis.fitted import Fitted, fit_metric
+from groupwise.curves.results import Backtest
 from groupwise.errors import InsufficientDataError
-from groupwise.record import RunRecord
-from groupwise.report.fitted import Fitted, fit_metric
-from groupwise.report.scores import ScoredRun, Scores, cluster_of
+from groupwise.record.run import RunRecord
 from groupwise.report.summary import summarise
 from groupwise.report.text import print_fit, print_forecast, print_scores, print_summary
 from groupwise.report.wording import capital, law_name

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from groupwise.analysis.fitted import Fitted
 from groupwise.intervals import Interval
-from groupwise.report.fitted import Fitted
 from groupwise.report.verdict import ranged, verdict
 
 Make = Callable[..., Fitted]

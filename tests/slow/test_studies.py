@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.dynamics.fit import fit
+from groupwise.curves.fit import fit
 from groupwise.simulate.runs import autoregressive_noise
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.group_size_controller import ControllerRule
-from groupwise.record import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer import adaptive
 from groupwise.trainer.settings import AdaptiveSettings, TrainSettings
 from groupwise.trainer.tasks import Task

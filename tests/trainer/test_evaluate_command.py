@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import main
+from groupwise.cli.app import main
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, OverwriteError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.trainer.idle import IdleWarning, idle_since
 from groupwise.trainer.rewards import FailingVerifier
 from groupwise.trainer.settings import TrainSettings

@@ -13,7 +13,7 @@ import pytest
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, OverwriteError
 from groupwise.estimators.advantages import ADVANTAGES
-from groupwise.record import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer.rewards import FailingVerifier
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, make_task

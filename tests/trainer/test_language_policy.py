@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, make_task
 from groupwise.trainer.vocabulary import Vocabulary
@@ -18,7 +18,7 @@ from groupwise.trainer.vocabulary import Vocabulary
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from groupwise.language_models import load_language_model  # noqa: E402
+from groupwise.scores.language_models import load_language_model  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402

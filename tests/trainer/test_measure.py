@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.dynamics.stiffness import kicked_stiffness
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.theory.stiffness import kicked_stiffness
 from groupwise.trainer.rewards import FailingVerifier, TaskVerifier, exact
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, make_task

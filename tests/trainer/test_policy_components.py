@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 from groupwise.errors import GroupwiseError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.trainer.tasks import Task
 
 torch = pytest.importorskip("torch")
 
+from groupwise.analysis.components import measure_run  # noqa: E402
 from groupwise.estimators.components import components  # noqa: E402
-from groupwise.measure import measure_run  # noqa: E402
 from groupwise.trainer.checkpoints import load_policy, save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.settings import TrainSettings  # noqa: E402

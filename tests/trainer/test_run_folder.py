@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from groupwise import journal
 from groupwise.errors import GroupwiseError, OverwriteError
-from groupwise.record import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord, journal
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task
 
@@ -174,7 +173,7 @@ def test_a_run_with_everything_that_groupwise_writes_is_replaced(make_policy: Ma
 
 def test_a_language_model_writes_nothing_that_would_keep_its_run_from_being_replaced(small_task: Task, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from groupwise.language_models import load_language_model
+    from groupwise.scores.language_models import load_language_model
     from groupwise.trainer.checkpoints import save_policy
     from groupwise.trainer.language_policy import LanguagePolicy
     from groupwise.trainer.policy import Policy, policy_size

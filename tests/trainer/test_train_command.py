@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import main
-from groupwise.record import RunRecord
+from groupwise.cli.app import main
+from groupwise.record.run import RunRecord
 
 torch = pytest.importorskip("torch")
 
@@ -207,7 +207,7 @@ def test_stability_knows_all_that_it_asks_of_a_trained_run(
 
 
 def started(folder: Path, *words: object) -> Any:
-    code = "import sys; from groupwise.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from groupwise.cli.app import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(
         [sys.executable, "-c", code, "train", *QUICK, "-o", str(folder), "--steps", "400", "--checkpoint-every", "7", *map(str, words)],
         stdout=subprocess.PIPE,

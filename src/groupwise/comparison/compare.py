@@ -30,28 +30,20 @@ _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean 
 class Question:
     """What is asked of the groups.
 
-    Args:
-        late: share of the common steps, at their end, whose mean is the level.
-        reach: level that speed is the time to; None: half of the way.
-        effect: smallest difference of levels and plateaus that matters; None: the one found.
-        seed_deviation: spread of seeds where it is known beforehand.
-        level: coverage of the intervals.
-        paired: whether run i of a group goes with run i of the first.
-        rises: whether the metric is to rise, as a reward is; then there is no time to a level that it falls to.
-        span: the most that two values of the metric can differ by; infinite where its range is not known.
-
     Example:
         >>> Question().late
         0.25
     """
 
-    late: float = 0.25
-    reach: float | None = None
-    effect: float | None = None
-    seed_deviation: float | None = None
-    level: float = 0.95
-    paired: bool = False
+    late: float = 0.25  # share of the common steps, at their end, whose mean is the level
+    reach: float | None = None  # level that speed is the time to; None: half of the way
+    effect: float | None = None  # smallest difference of levels and plateaus that matters; None: the one found
+    seed_deviation: float | None = None  # spread of seeds where it is known beforehand
+    level: float = 0.95  # coverage of the intervals
+    paired: bool = False  # whether run i of a group goes with run i of the first
+    # whether the metric is to rise, as a reward is; then there is no time to a level that it falls to
     rises: bool = False
+    # the most that two values of the metric can differ by; infinite where its range is not known
     span: float = math.inf
 
     def __post_init__(self) -> None:
@@ -69,18 +61,6 @@ class Question:
 
 def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.random.Generator) -> Comparison:
     """Compare every group with the first.
-
-    Args:
-        groups: of each the curves of its runs.
-        names: one a group.
-        question: what is asked.
-        rng: of simulated noise and of relabellings.
-
-    Returns:
-        The comparison.
-
-    Raises:
-        InvalidArgumentError: fewer than two groups, an empty one, or runs without common steps.
 
     Example:
         >>> from groupwise.comparison.curves import curve

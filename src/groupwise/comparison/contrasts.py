@@ -28,25 +28,17 @@ _NO_SEEDS = SeedNoise(NOTHING, 0, math.nan, math.nan)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a contrast is judged by.
+    """What a contrast is judged by."""
 
-    Args:
-        level: coverage of the interval.
-        paired: whether run i of one group goes with run i of the other.
-        seeds: spread of the seeds from all groups.
-        known_deviation: the spread of seeds as the user knows it, or None.
-        effect: the smallest difference that matters, or None.
-        tests: contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds.
-        span: the most that the quantity can differ by; infinite where that is not known.
-    """
-
-    level: float
-    paired: bool
-    seeds: SeedNoise
-    known_deviation: float | None = None
-    effect: float | None = None
+    level: float  # coverage of the interval
+    paired: bool  # whether run i of one group goes with run i of the other
+    seeds: SeedNoise  # spread of the seeds from all groups
+    known_deviation: float | None = None  # the spread of seeds as the user knows it, or None
+    effect: float | None = None  # the smallest difference that matters, or None
+    # contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's
+    # thresholds
     tests: int = 1
-    span: float = math.inf
+    span: float = math.inf  # the most that the quantity can differ by; infinite where that is not known
 
     @property
     def strict_level(self) -> float:
@@ -67,19 +59,6 @@ class _Estimate:
 
 def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
     r"""Compare a quantity of two groups: second minus first.
-
-    Args:
-        quantity: its name.
-        first: one value a run.
-        second: the same of the other group; with pairs, in the order of the first.
-        setup: what it is judged by.
-        rng: for relabellings where there are too many to take all.
-
-    Returns:
-        The contrast; status and message are those before other contrasts are looked at.
-
-    Raises:
-        InvalidArgumentError: pairs of unequal number.
 
     Example:
         >>> from groupwise.comparison.seed_noise import seed_noise
@@ -114,14 +93,6 @@ def _left_out(first: Sequence[Measured], second: Sequence[Measured]) -> str:
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate.
 
-    Args:
-        first: one value a run.
-        second: the same of the other group.
-        setup: what it is judged by.
-
-    Returns:
-        Whether it does.
-
     Example:
         >>> one = [Measured(Interval(0.1, 0.1, 0.1), 0.0)]
         >>> is_tested(one, one, Setup(0.95, False, _NO_SEEDS)), is_tested(one * 2, one * 2, Setup(0.95, False, _NO_SEEDS))
@@ -138,14 +109,6 @@ def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setu
 
 def seed_test(first: Sequence[Measured], second: Sequence[Measured], *, paired: bool = False) -> float:
     """Return the p-value of no difference beyond the scatter of runs: Welch's t, or that of pairs.
-
-    Args:
-        first: one value a run, at least two.
-        second: the same of the other group.
-        paired: whether run i goes with run i.
-
-    Returns:
-        The two-sided p-value.
 
     Example:
         >>> a, b = ([Measured(Interval(x, x, x), 0.0) for x in row] for row in ([0.1, 0.2], [0.9, 1.0]))

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
 from groupwise.comparison.results import UNTOLD, Measured, missing
-from groupwise.dynamics.fit import fit
-from groupwise.dynamics.noise import NoisePosterior, noise_posterior
+from groupwise.curves.fit import fit
+from groupwise.curves.noise import NoisePosterior, noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 
@@ -29,19 +29,12 @@ _SIGMA = 0.6826894921370859  # coverage of one standard error
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One metric of one run, smoothed.
+    """One metric of one run, smoothed."""
 
-    Args:
-        step_T: steps, strictly increasing.
-        value_T: the metric.
-        smooth_T: what it moves around: the fitted law, or a running line where no law holds.
-        plateau: from the law, or why there is none.
-    """
-
-    step_T: FloatArray
-    value_T: FloatArray
-    smooth_T: FloatArray
-    plateau: Measured
+    step_T: FloatArray  # steps, strictly increasing
+    value_T: FloatArray  # the metric
+    smooth_T: FloatArray  # what it moves around: the fitted law, or a running line where no law holds
+    plateau: Measured  # from the law, or why there is none
 
     @property
     def residual(self) -> FloatArray:
@@ -59,20 +52,6 @@ def curve(
     level: float = 0.95,
 ) -> Curve:
     """Fit a run.
-
-    Args:
-        step_T: steps, strictly increasing.
-        value_T: the metric, finite.
-        variance_T: sampling variance of each value, or None.
-        window: steps that one row averages over.
-        smoothing: rows over which the log was averaged, None: find out.
-        level: coverage of the plateau's interval.
-
-    Returns:
-        The curve.
-
-    Raises:
-        InsufficientDataError: fewer than twelve rows.
 
     Example:
         >>> found = curve(np.arange(60.0), 0.5 + np.random.default_rng(1).normal(0, 0.1, 60))
@@ -128,15 +107,6 @@ def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) 
     The autocorrelation of the noise is that of the whole run's residuals, averaged over as `dynamics.noise` does; its size is
     that of the rows in and around the window.
 
-    Args:
-        found: the run.
-        first: first step of the window.
-        last: last step of it.
-        level: coverage of the interval.
-
-    Returns:
-        The mean of the rows in the window.
-
     Example:
         >>> run = Curve(np.arange(40.0), np.tile([0.0, 1.0], 20), np.full(40, 0.5), missing(""))
         >>> late_level(run, 20, 39).value
@@ -180,19 +150,11 @@ def passing(step_T: FloatArray, value_NT: FloatArray, reach: float) -> FloatArra
 
     Where the isotonic regression of the values crosses the level; halfway between two rows.
 
-    Args:
-        step_T: steps.
-        value_NT: values, one row a curve.
-        reach: the level.
-
-    Returns:
-        One step a curve: the first one where it is above from the start, infinity where it is not above at the end.
+    Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
 
     Example:
         >>> passing(np.arange(4.0), np.array([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), 0.5).tolist()
         [1.5, inf]
-
-    Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
     """
     sums = np.cumsum(value_NT - reach, axis=1)
     sums = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)
@@ -205,16 +167,6 @@ def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float
     """Measure the step from which the metric stays above a level.
 
     Its step noise from curves simulated around the smooth one, with the noise of the run.
-
-    Args:
-        found: the run.
-        reach: the level.
-        rng: of the simulated noise.
-        last: last step to use.
-        level: coverage of the interval.
-
-    Returns:
-        The step; infinite where the metric is not above the level at the end.
 
     Example:
         >>> run = Curve(np.arange(40.0), np.arange(40.0), np.arange(40.0), missing(""))

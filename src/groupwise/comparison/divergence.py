@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from groupwise.comparison.contrasts import seed_test
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
 from groupwise.comparison.results import Divergence, Measured, missing
-from groupwise.dynamics.e_process import change_evidence
-from groupwise.dynamics.noise import NoiseShape, noise_posterior
+from groupwise.curves.e_process import change_evidence
+from groupwise.curves.noise import NoiseShape, noise_posterior
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
@@ -31,14 +31,6 @@ _PLAUSIBLE = 0.03
 
 def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Divergence:
     """Look for the first divergence of two runs beyond the noise of their steps.
-
-    Args:
-        first: one run.
-        second: the other.
-        rate: false-alarm rate over the whole run.
-
-    Returns:
-        The divergence, its step by maximum likelihood.
 
     Example:
         >>> rng, step = np.random.default_rng(1), np.arange(80.0)
@@ -132,11 +124,11 @@ def innovations(value_T: FloatArray, shape: NoiseShape) -> FloatArray:
 def log_evidence(score_T: FloatArray) -> FloatArray:
     """Logarithm of the e-process of a shift of unknown size, sign and start.
 
+    Source: `dynamics.e_process`; the sizes are ours.
+
     Example:
         >>> bool(log_evidence(np.zeros(30)).max() < 0.1), bool(log_evidence(np.full(30, 2.0))[-1] > 10)
         (True, True)
-
-    Source: `dynamics.e_process`; the sizes are ours.
     """
     drift = np.array(DRIFTS)
     return change_evidence(np.outer(score_T, drift) - drift**2 / 2)
@@ -153,15 +145,6 @@ def group_divergence(first: Sequence[Curve], second: Sequence[Curve], *, rate: f
     """Look for the first window of steps in which two groups of runs differ beyond the noise of their seeds.
 
     Ten windows, each tested at a tenth of the rate by the t test of the means there.
-
-    Args:
-        first: runs of one group, at least two.
-        second: runs of the other, at least two.
-        rate: false-alarm rate over the whole run.
-        paired: whether run i of one group goes with run i of the other.
-
-    Returns:
-        The divergence; its step is the first of its window.
 
     Example:
         >>> step = np.arange(50.0)

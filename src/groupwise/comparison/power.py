@@ -14,14 +14,6 @@ MOST_SEEDS = 10_000
 def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float:
     """Return the chance that a two-sided t test finds a difference of so many standard errors.
 
-    Args:
-        noncentrality: the difference over its standard error.
-        freedom: degrees of freedom; infinite for a known error.
-        level: 1 minus the false-alarm rate.
-
-    Returns:
-        The chance, between 1 - level and 1.
-
     Example:
         >>> round(power(2.8, math.inf), 2), round(power(0.0, 4.0), 3)
         (0.8, 0.05)
@@ -42,15 +34,6 @@ def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float
 def minimum_detectable(error: float, freedom: float, *, level: float = 0.95, wanted: float = POWER) -> float:
     """Return the difference that would be found with a wanted chance.
 
-    Args:
-        error: standard error of the difference.
-        freedom: its degrees of freedom.
-        level: 1 minus the false-alarm rate.
-        wanted: the chance.
-
-    Returns:
-        The difference; nan where the error is unknown.
-
     Example:
         >>> round(minimum_detectable(1.0, math.inf), 2)
         2.8
@@ -70,16 +53,6 @@ def seeds_needed(difference: float, variance: float, *, paired: bool = False, le
     r"""Return how many runs a group would find a difference.
 
     $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in pairs).
-
-    Args:
-        difference: to be found.
-        variance: v, of the two groups' runs summed, or of the differences of pairs.
-        paired: whether runs come in pairs.
-        level: 1 minus the false-alarm rate.
-        wanted: chance to find it.
-
-    Returns:
-        The number, at least 2; None where it is over 10,000 or unknown.
 
     Example:
         >>> seeds_needed(1.0, 2.0)

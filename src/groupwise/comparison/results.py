@@ -23,17 +23,12 @@ NOTHING = Interval(math.nan, -math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One quantity of one run.
+    """One quantity of one run."""
 
-    Args:
-        interval: the value, with what the noise of its steps leaves open; infinite where a time was never reached.
-        step_error: standard error by the noise of the steps alone.
-        problem: why there is no value, or none to be compared; "" where there is.
-    """
-
+    # the value, with what the noise of its steps leaves open; infinite where a time was never reached
     interval: Interval
-    step_error: float
-    problem: str = ""
+    step_error: float  # standard error by the noise of the steps alone
+    problem: str = ""  # why there is no value, or none to be compared; "" where there is
 
     @property
     def value(self) -> float:
@@ -57,19 +52,12 @@ def missing(problem: str, *, level: float = 0.95) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class SeedNoise:
-    """How much runs of one setting differ by their seeds, beyond the noise of their steps.
+    """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
-    Args:
-        deviation: standard deviation of the runs' true values, with its interval.
-        freedom: degrees of freedom that it rests on; 0 where every group has one run.
-        between: variance of the measured values within the groups, seeds and steps together; nan without freedom.
-        step: mean variance of a run's value by its steps alone.
-    """
-
-    deviation: Interval
-    freedom: int
-    between: float
-    step: float
+    deviation: Interval  # standard deviation of the runs' true values, with its interval
+    freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
+    between: float  # variance of the measured values within the groups, seeds and steps together; nan without freedom
+    step: float  # mean variance of a run's value by its steps alone
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -82,43 +70,29 @@ class SeedNoise:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One quantity of one group of runs against that of another.
+    """One quantity of one group of runs against that of another."""
 
-    Args:
-        quantity: level, speed (a time: less is faster) or plateau.
-        status: what can be said.
-        message: the status as a sentence.
-        difference: second minus first, with its interval; over step noise alone where seeds are unknown.
-        p_value: two-sided, of no difference; nan where seed noise is unknown.
-        adjusted_p: after Holm, over all contrasts of the comparison.
-        permutation_p: from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go below 1 - level.
-        method: how the interval was made.
-        freedom: degrees of freedom; nan without.
-        runs: how many of each group took part.
-        step_error: standard error of the difference by step noise alone.
-        minimum_detectable: difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric cannot
-            differ by so much.
-        seeds_needed: runs a group that would find a difference of the size asked about 8 times in 10; None where unknown.
-        asked: the difference that `seeds_needed` is about.
-        largest_seed_deviation: with unknown seed noise, the spread of seeds up to which the difference would be real; else nan.
-        left_out: how many runs of both groups have no value to be compared, and what that means; "" where all have one.
-    """
-
-    quantity: Quantity
-    status: Status
-    message: str
-    difference: Interval
-    p_value: float = math.nan
-    adjusted_p: float = math.nan
+    quantity: Quantity  # level, speed (a time: less is faster) or plateau
+    status: Status  # what can be said
+    message: str  # the status as a sentence
+    difference: Interval  # second minus first, with its interval; over step noise alone where seeds are unknown
+    p_value: float = math.nan  # two-sided, of no difference; nan where seed noise is unknown
+    adjusted_p: float = math.nan  # after Holm, over all contrasts of the comparison
+    # from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go below 1 - level
     permutation_p: float = math.nan
-    method: Method = "none"
-    freedom: float = math.nan
-    runs: tuple[int, int] = (0, 0)
-    step_error: float = math.nan
+    method: Method = "none"  # how the interval was made
+    freedom: float = math.nan  # degrees of freedom; nan without
+    runs: tuple[int, int] = (0, 0)  # how many of each group took part
+    step_error: float = math.nan  # standard error of the difference by step noise alone
+    # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric
+    # cannot differ by so much
     minimum_detectable: float = math.nan
+    # runs a group that would find a difference of the size asked about 8 times in 10; None where unknown
     seeds_needed: int | None = None
-    asked: float = math.nan
+    asked: float = math.nan  # the difference that `seeds_needed` is about
+    # with unknown seed noise, the spread of seeds up to which the difference would be real; else nan
     largest_seed_deviation: float = math.nan
+    # how many runs of both groups have no value to be compared, and what that means; "" where all have one
     left_out: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,23 +115,14 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """From where two curves, or two groups of curves, differ.
+    """From where two curves, or two groups of curves, differ."""
 
-    Args:
-        status: "diverged", "none" or "unavailable".
-        message: the status as a sentence.
-        step: first step of the divergence by maximum likelihood, or first window that differs; nan without.
-        seen: step at which the evidence sufficed.
-        rate: false-alarm rate over the whole run.
-        beyond: what the divergence goes beyond.
-    """
-
-    status: Literal["diverged", "none", "unavailable"]
-    message: str
-    step: float
-    seen: float
-    rate: float
-    beyond: Literal["step_noise", "seed_noise"]
+    status: Literal["diverged", "none", "unavailable"]  # "diverged", "none" or "unavailable"
+    message: str  # the status as a sentence
+    step: float  # first step of the divergence by maximum likelihood, or first window that differs; nan without
+    seen: float  # step at which the evidence sufficed
+    rate: float  # false-alarm rate over the whole run
+    beyond: Literal["step_noise", "seed_noise"]  # what the divergence goes beyond
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -173,43 +138,24 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """One group held against the first.
+    """One group held against the first."""
 
-    Args:
-        first: index of the group compared with.
-        second: index of the group.
-        contrasts: level, speed and plateau, in this order.
-        divergence: where their curves part.
-        message: what it comes to.
-    """
-
-    first: int
-    second: int
-    contrasts: tuple[Contrast, ...]
-    divergence: Divergence
-    message: str
+    first: int  # index of the group compared with
+    second: int  # index of the group
+    contrasts: tuple[Contrast, ...]  # level, speed and plateau, in this order
+    divergence: Divergence  # where their curves part
+    message: str  # what it comes to
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Groups of runs compared, each with the first.
+    """Groups of runs compared, each with the first."""
 
-    Args:
-        pairings: one a group but the first.
-        measured: quantity -> for each group one value a run.
-        seed_noise: quantity -> spread of the seeds, from all groups.
-        late_from: first step of the late window.
-        late_to: last step that all runs have.
-        reach: the level that speed is the time to; nan where there is none.
-        level: coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together.
-        paired: whether runs were compared in pairs.
-    """
-
-    pairings: tuple[Pairing, ...]
-    measured: Mapping[Quantity, tuple[tuple[Measured, ...], ...]]
-    seed_noise: Mapping[Quantity, SeedNoise]
-    late_from: float
-    late_to: float
-    reach: float
-    level: float
-    paired: bool
+    pairings: tuple[Pairing, ...]  # one a group but the first
+    measured: Mapping[Quantity, tuple[tuple[Measured, ...], ...]]  # quantity -> for each group one value a run
+    seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
+    late_from: float  # first step of the late window
+    late_to: float  # last step that all runs have
+    reach: float  # the level that speed is the time to; nan where there is none
+    level: float  # coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together
+    paired: bool  # whether runs were compared in pairs

@@ -21,20 +21,13 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
 
     Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with $\nu$ degrees of freedom.
 
-    Args:
-        groups: of each group one value a run; those without a finite value are left out.
-        level: nominal coverage.
-
-    Returns:
-        The spread; its interval is 0 to infinity where no group has two runs.
+    Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
 
     Example:
         >>> group = [Measured(Interval(x, x, x), 0.0) for x in (0.1, 0.3)]
         >>> found = seed_noise([group])
         >>> found.freedom, round(found.deviation.value, 3)
         (1, 0.141)
-
-    Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
     """
     from scipy.special import chdtri
 

@@ -25,11 +25,11 @@ _METHODS = {
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's method; those that are not numbers stay and do not count.
 
+    Source: Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
+
     Example:
         >>> holm([0.01, math.nan, 0.04])
         [0.02, nan, 0.04]
-
-    Source: Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if math.isfinite(p))
     out, running = list(p_values), 0.0
@@ -40,18 +40,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | None, tests: int) -> Contrast:
-    """Give a contrast its status and its sentence.
-
-    Args:
-        found: the contrast.
-        adjusted_p: its p-value after all contrasts.
-        level: 1 minus the false-alarm rate.
-        effect: smallest difference that matters, or None.
-        tests: how many contrasts share the rate.
-
-    Returns:
-        The contrast with both.
-    """
+    """Give a contrast its status and its sentence."""
     status = found.status
     if status == "not_separable":
         inside = effect is not None and -effect < found.difference.low and found.difference.high < effect
@@ -128,17 +117,7 @@ _SENTENCES = {
 
 
 def summed_up(contrasts: Sequence[Contrast], divergence: Divergence, *, first: str, second: str) -> str:
-    """Return what one group against another comes to, in one sentence.
-
-    Args:
-        contrasts: of the two.
-        divergence: of their curves.
-        first: name of the group compared with.
-        second: name of the other.
-
-    Returns:
-        The sentence.
-    """
+    """Return what one group against another comes to, in one sentence."""
     by_status = {status: [NAMES[c.quantity] for c in contrasts if c.status == status] for status in _SENTENCES}
     names = f"{second} against {first}"
     if by_status["different"]:

@@ -25,7 +25,7 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.findings import Cause, Check, Diagnosis, Finding, Healthy, Measure, Outcome, Unavailable
 from groupwise.diagnostics.signals import Evidence
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 __all__ = ["CHECKS", "Cause", "Check", "Diagnosis", "Evidence", "Finding", "Healthy", "Measure", "Outcome", "Unavailable", "diagnose"]
 
@@ -53,7 +53,7 @@ def diagnose(record: RunRecord, *, measured: bool = False) -> Diagnosis:
         Verdict, causes with probabilities, findings, and what could not be looked at.
 
     Example:
-        >>> from groupwise.tables import steps_table
+        >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 + 0.01 * (-1) ** t for t in range(40)] + [0.0] * 20
         >>> diagnose(RunRecord("demo", steps_table(range(60), {"reward": reward}))).findings[0].since_step
         40

@@ -25,14 +25,7 @@ _TENTH = 0.1
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for a collapse of the reward, of a reward function, or of the answers themselves.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where the fall lasts to the end, a warning where it was made good or is partial.
-    """
+    """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
     reward = evidence.reward
     if reward is None:
         return Unavailable(NAME, evidence.no_reward, LOG_REWARD)

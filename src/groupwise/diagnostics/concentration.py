@@ -33,14 +33,7 @@ _ARRIVED = 0.9
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for a spent entropy below the top of the reward.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where groups or answers have become alike along with it.
-    """
+    """Look for a spent entropy below the top of the reward."""
     entropy = evidence.quantity("entropy")
     same = same_answers(evidence)
     if entropy is None or len(entropy) < FEWEST_ROWS:
@@ -83,27 +76,13 @@ def _percent(share: float) -> str:
 
 
 def share_left(entropy: Signal) -> FloatArray:
-    r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come.
-
-    Args:
-        entropy: in nats a token.
-
-    Returns:
-        Shape (T,).
-    """
+    r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come."""
     start = np.expm1(min(_start(entropy), 50.0))
     return np.asarray(np.expm1(np.clip(entropy.value_T, 0.0, 50.0)) / max(start, 1e-12))
 
 
 def completions_of(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the rollouts whose texts were recorded, or None where none was.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Rows of `RunRecord.rollouts`.
-    """
+    """Return the rollouts whose texts were recorded, or None where none was."""
     rollouts = evidence.record.rollouts
     if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
         return None
@@ -111,14 +90,7 @@ def completions_of(evidence: Evidence) -> pl.DataFrame | None:
 
 
 def same_answers(evidence: Evidence) -> Signal | None:
-    """Return the share of pairs of completions within a group that are the same text, by step, or None without texts.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        The signal.
-    """
+    """Return the share of pairs of completions within a group that are the same text, by step, or None without texts."""
     texts = completions_of(evidence)
     if texts is None:
         return None

@@ -21,17 +21,11 @@ _CHANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class DataOrder:
-    """A profile that comes round.
+    """A profile that comes round."""
 
-    Args:
-        period: in rows.
-        profile_P: deviation of each row of a period from the level.
-        share: of the scatter about the trend that it explains.
-    """
-
-    period: int
-    profile_P: FloatArray
-    share: float
+    period: int  # in rows
+    profile_P: FloatArray  # deviation of each row of a period from the level
+    share: float  # of the scatter about the trend that it explains
 
 
 def order_of(value_T: FloatArray) -> DataOrder | None:
@@ -39,16 +33,6 @@ def order_of(value_T: FloatArray) -> DataOrder | None:
 
     $F = \frac{B/(P-1)}{W/(n-P-4)}$ with the scatter B between and W within the phases, after a cubic trend; then the coefficient of each
     quarter of the log on the profile must lie between a half and two.
-
-    Args:
-        value_T: rows.
-
-    Returns:
-        The order, or None.
-
-    Example:
-        >>> order_of(np.tile([0.2, 0.8], 30) + 0.01 * np.random.default_rng(0).standard_normal(60)).period
-        2
     """
     n = len(value_T)
     if n < _FEWEST_ROWS:
@@ -80,14 +64,7 @@ def order_of(value_T: FloatArray) -> DataOrder | None:
 
 
 def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
-    """Return a metric without the order of its data, and the order.
-
-    Args:
-        signal: the metric.
-
-    Returns:
-        The signal itself where there is no such order.
-    """
+    """Return a metric without the order of its data, and the order."""
     order = order_of(signal.value_T)
     if order is None:
         return signal, None

@@ -26,29 +26,13 @@ _POOL = 4
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside `advantage_degeneracy`.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Dead groups beyond chance, all right, all wrong, and the effective group size.
-    """
+    """Return the numbers beside `advantage_degeneracy`."""
     groups = graded_groups(evidence)
     return (_beyond_chance(groups), *_split(evidence, groups), _effective(evidence, groups))
 
 
 def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the groups of two and more with their rewards and what chance predicts, or None without rewards of completions.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        step, pool, prompt_id, size, low, high (rewards), dead, pooled (chance of a dead group, the rewards of its pool dealt at random),
-        edges (the same of rewards at either end of the range that was seen) and own (of the rewards of the same prompt just before and
-        after). A pool is a step; neighbouring steps together where a step has too few, whose own rewards would predict themselves.
-    """
+    """Return the groups of two and more with their rewards and what chance predicts, or None without rewards of completions."""
     rollouts = evidence.record.rollouts
     if rollouts is None or "reward" not in rollouts.columns:
         return None
@@ -91,20 +75,6 @@ def chance(groups: pl.DataFrame, counts: pl.DataFrame, unit: tuple[str, ...]) ->
     r"""Return the probability that all rewards of a group are equal, the rewards of a pool being dealt at random.
 
     $\sum_v \prod_{i<G} \frac{k_v - i}{N - i}$.
-
-    Args:
-        groups: with the unit and `size`.
-        counts: unit, outcome, k and, where outcomes were left out, m: the size of the whole pool.
-        unit: columns that name a pool.
-
-    Returns:
-        unit, size and `chance`; null where the pool is smaller than the group.
-
-    Example:
-        >>> groups = pl.DataFrame({"step": [1], "size": [2]})
-        >>> counts = pl.DataFrame({"step": [1, 1], "outcome": [0.0, 0.5], "k": [3, 1]})
-        >>> chance(groups, counts, ("step",))["chance"].to_list()
-        [0.5]
     """
     if "m" not in counts.columns:
         counts = counts.with_columns(pl.col("k").sum().over(unit).alias("m"))
@@ -213,19 +183,7 @@ def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
 
 
 def effective_size(share_V: FloatArray, dead: float) -> float:
-    r"""Return the size g at which $\sum_v p_v^g$ is a given share of dead groups.
-
-    Args:
-        share_V: of the completions with each reward; two values at least.
-        dead: share of dead groups.
-
-    Returns:
-        From 1, where all are dead, to infinity, where none is.
-
-    Example:
-        >>> round(effective_size(np.array([0.5, 0.5]), 0.25), 9)
-        3.0
-    """
+    r"""Return the size g at which $\sum_v p_v^g$ is a given share of dead groups."""
     from scipy.optimize import brentq
 
     if dead >= 1.0:

@@ -20,15 +20,7 @@ CONSTANT = "constant throughout"
 
 
 def constant_reward(evidence: Evidence, check: str) -> Finding | None:
-    """Report a reward that never told anything apart, unless it stands at its known top.
-
-    Args:
-        evidence: of the run.
-        check: name to report under.
-
-    Returns:
-        Critical where the reward is 0 or less, or below a known top; a warning where its range is not known.
-    """
+    """Report a reward that never told anything apart, unless it stands at its known top."""
     reward = evidence.reward
     assert reward is not None
     value = reward.value_T
@@ -51,15 +43,7 @@ def constant_reward(evidence: Evidence, check: str) -> Finding | None:
 
 
 def not_finite(evidence: Evidence, check: str) -> Finding | None:
-    """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on.
-
-    Args:
-        evidence: of the run.
-        check: name to report under.
-
-    Returns:
-        Critical with the first such row; a warning where of the three only the loss or the gradient norm is gone.
-    """
+    """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on."""
     table, record = evidence.record.steps, evidence.record
     n = len(table)
     columns = {name: [m.column for m in record.meanings if m.quantity == name] for name in ("reward", "loss", "gradient_norm")}

@@ -32,14 +32,7 @@ GROUPS = 20
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for steps whose groups teach less than their pass rates allow.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where hardly a group has been live for a lasting stretch although the reward is neither at its bottom nor at its top.
-    """
+    """Look for steps whose groups teach less than their pass rates allow."""
     dead = _dead(evidence)
     if dead is None:
         return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)

@@ -28,21 +28,13 @@ _SLOPE, _BETTER = 4, 12.0
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """A fall from a height.
+    """A fall from a height."""
 
-    Args:
-        row: of the signal, where it began.
-        height: level before.
-        end: level since, or of the lowest stretch where it recovered.
-        lost: share of the height lost, with its interval.
-        lasts: whether it holds to the last row.
-    """
-
-    row: int
-    height: float
-    end: float
-    lost: Interval
-    lasts: bool
+    row: int  # of the signal, where it began
+    height: float  # level before
+    end: float  # level since, or of the lowest stretch where it recovered
+    lost: Interval  # share of the height lost, with its interval
+    lasts: bool  # whether it holds to the last row
 
 
 def row_size(signal: Signal, floor: float) -> int | None:
@@ -59,15 +51,7 @@ def row_size(signal: Signal, floor: float) -> int | None:
 
 
 def heights(value_T: FloatArray, deviation: float) -> FloatArray:
-    """Return the height reached before each row: the largest lower limit of a mean of neighbouring rows.
-
-    Args:
-        value_T: rows.
-        deviation: of one row's noise.
-
-    Returns:
-        Shape (T,); minus infinity where there are too few rows yet.
-    """
+    """Return the height reached before each row: the largest lower limit of a mean of neighbouring rows."""
     few = max(3, len(value_T) // 15)
     out = np.full(len(value_T), -np.inf)
     if len(value_T) <= few:
@@ -78,16 +62,7 @@ def heights(value_T: FloatArray, deviation: float) -> FloatArray:
 
 
 def find_fall(signal: Signal, floor: float, *, rate: float = CRITICAL) -> Fall | None:
-    """Find the last fall below half of the height.
-
-    Args:
-        signal: of a reward.
-        floor: level that counts as nothing.
-        rate: false-alarm rate over the whole run.
-
-    Returns:
-        The fall, or None.
-    """
+    """Find the last fall below half of the height."""
     size = row_size(signal, floor)
     if size is None:
         return None
@@ -131,15 +106,7 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
 
 
 def by_and_by(signal: Signal, row: int) -> bool:
-    """Say whether a fall clearly took many rows: a slope between two levels describes it better than a step does.
-
-    Args:
-        signal: that fell.
-        row: about where.
-
-    Returns:
-        False also where noise hides how fast it was.
-    """
+    """Say whether a fall clearly took many rows: a slope between two levels describes it better than a step does."""
     reach = max(8, len(signal) // 6)
     value = signal.value_T[max(0, row - reach) : row + reach]
     first_E, last_E = np.triu_indices(len(value))

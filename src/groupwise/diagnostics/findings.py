@@ -17,34 +17,21 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 @dataclass(frozen=True, slots=True)
 class Healthy:
-    """Nothing was found, and the check could have found it.
+    """Nothing was found, and the check could have found it."""
 
-    Args:
-        check: its name.
-        message: what was looked at, with the number.
-        evidence: facts for the verdict, by name; see `verdict.FEATURES`.
-    """
-
-    check: str
-    message: str
-    evidence: Mapping[str, str] = field(default_factory=dict)
+    check: str  # its name
+    message: str  # what was looked at, with the number
+    evidence: Mapping[str, str] = field(default_factory=dict)  # facts for the verdict, by name; see `verdict.FEATURES`
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The log does not hold what the check needs.
+    """The log does not hold what the check needs."""
 
-    Args:
-        check: its name.
-        reason: why nothing can be said.
-        log_this: what to log.
-        evidence: facts for the verdict that are known all the same.
-    """
-
-    check: str
-    reason: str
-    log_this: str
-    evidence: Mapping[str, str] = field(default_factory=dict)
+    check: str  # its name
+    reason: str  # why nothing can be said
+    log_this: str  # what to log
+    evidence: Mapping[str, str] = field(default_factory=dict)  # facts for the verdict that are known all the same
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -98,21 +85,13 @@ Outcome = Healthy | Finding | Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number beside a check: it raises no alarm and changes no verdict.
+    """A number beside a check: it raises no alarm and changes no verdict."""
 
-    Args:
-        check: the check that it belongs to.
-        name: of the number.
-        value: with its interval; None where the log does not tell it.
-        message: what it is, in a sentence; why there is none where there is none.
-        log_this: what to log to get it; "" where it is there.
-    """
-
-    check: str
-    name: str
-    value: Interval | None
-    message: str
-    log_this: str = ""
+    check: str  # the check that it belongs to
+    name: str  # of the number
+    value: Interval | None  # with its interval; None where the log does not tell it
+    message: str  # what it is, in a sentence; why there is none where there is none
+    log_this: str = ""  # what to log to get it; "" where it is there
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -182,16 +161,10 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question asked of a run.
+    """One question asked of a run."""
 
-    Args:
-        name: as in the JSON.
-        title: a few words.
-        run: takes the evidence of a run and answers.
-        measures: each takes the same and gives numbers beside the answer.
-    """
-
-    name: str
-    title: str
-    run: Callable[[Any], Outcome]
+    name: str  # as in the JSON
+    title: str  # a few words
+    run: Callable[[Any], Outcome]  # takes the evidence of a run and answers
+    # each takes the same and gives numbers beside the answer
     measures: tuple[Callable[[Any], tuple[Measure, ...]], ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 FloatArray = NDArray[np.float64]
 # Rollouts that tell the grades, and by how much the spread of a batch may miss that of two grades.
@@ -17,14 +17,7 @@ _MANY, _OFF = 50, 0.06
 
 
 def lowest_grade(record: RunRecord) -> float | None:
-    """Return the lowest reward of a rollout where many share it, so that it is a grade and no outlier.
-
-    Args:
-        record: of the run.
-
-    Returns:
-        The grade, or None.
-    """
+    """Return the lowest reward of a rollout where many share it, so that it is a grade and no outlier."""
     value = _rewards(record)
     if value.size < _MANY:
         return None
@@ -36,14 +29,6 @@ def two_values(record: RunRecord, value_T: FloatArray, spread_T: FloatArray | No
     r"""Return the two grades of a reward of right and wrong, where the log shows them.
 
     Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$ is a straight line in m.
-
-    Args:
-        record: with the rewards of the rollouts, where they are recorded.
-        value_T: mean reward.
-        spread_T: standard deviation over the whole batch at the same rows, or None.
-
-    Returns:
-        The lower and the higher grade, to two digits, or None where the rewards are graded otherwise or nothing shows it.
     """
     reward = _rewards(record)
     if reward.size >= _MANY:
@@ -51,7 +36,7 @@ def two_values(record: RunRecord, value_T: FloatArray, spread_T: FloatArray | No
         if seen.size != 2 or not ((value_T >= seen[0]) & (value_T <= seen[1])).all():
             return None
         return float(seen[0]), float(seen[1])
-    if spread_T is None:
+    if spread_T is None or not value_T.size:
         return None
     for grades in ((-1.0, 1.0), _grades_of(value_T, spread_T)):
         if grades is not None and _explains(grades, value_T, spread_T):

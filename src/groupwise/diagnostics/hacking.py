@@ -62,14 +62,7 @@ NOTHING = 0.1
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for a training reward that rises without the held-out one, and for reward functions that part.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where the held-out reward fell or stayed where it was while the training reward rose.
-    """
+    """Look for a training reward that rises without the held-out one, and for reward functions that part."""
     reward = evidence.reward
     if reward is None:
         return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
@@ -87,7 +80,7 @@ def check(evidence: Evidence) -> Outcome:
         return Unavailable(
             NAME, "no held-out or true reward beside the training reward, so a rise cannot be told from an exploited one", LOG
         )
-    coupling = coupling_of(pair, slice(0, few_of(pair)), slice(len(pair.step_M) - few_of(pair), None))
+    coupling = _overall(pair)
     moved = (
         "The training reward has not moved beyond four standard errors"
         if coupling is None
@@ -96,13 +89,24 @@ def check(evidence: Evidence) -> Outcome:
     return Healthy(NAME, f"{moved} ({pair.name}).", {"held_out": "follows"})
 
 
+def _overall(pair: Pair) -> Interval | None:
+    """The coupling from the first stretch of the log to the last; None where training did not move beyond its noise."""
+    few = few_of(pair)
+    return coupling_of(pair, slice(0, few), slice(len(pair.step_M) - few, None))
+
+
+def _rose(pair: Pair) -> bool:
+    """Whether training stands higher at the end than at the beginning."""
+    few = few_of(pair)
+    return bool(pair.train_M[-few:].mean() > pair.train_M[:few].mean())
+
+
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
     n, few = len(pair.step_M), few_of(pair)
     late = slice(n - few, n)
-    whole = coupling_of(pair, slice(0, few), late)
-    rose = pair.train_M[late].mean() > pair.train_M[:few].mean()
-    if whole is not None and rose and whole.high < TRANSFER:
+    whole = _overall(pair)
+    if whole is not None and _rose(pair) and whole.high < TRANSFER:
         severity: Severity = "critical" if whole.low <= 0 or whole.value < NEGLIGIBLE else "warning"
         severity = "info" if _solved(pair, few) and whole.high >= 0 else severity
         return _finding(pair, evidence, whole, severity, " over the whole log")
@@ -191,11 +195,8 @@ def _shaped(name: str, names: Collection[str]) -> bool:
 
 def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
-    if pair is None:
-        return False
-    few = few_of(pair)
-    coupling = coupling_of(pair, slice(0, few), slice(len(pair.step_M) - few, None))
-    return coupling is not None and coupling.low > TRANSFER and pair.train_M[-few:].mean() > pair.train_M[:few].mean()
+    coupling = None if pair is None else _overall(pair)
+    return pair is not None and coupling is not None and coupling.low > TRANSFER and _rose(pair)
 
 
 def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pair: Pair | None) -> Finding | None:

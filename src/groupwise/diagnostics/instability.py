@@ -52,34 +52,18 @@ LINE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One sign of instability.
+    """One sign of instability."""
 
-    Args:
-        name: a word for the verdict.
-        said: a clause.
-        step: since when, or None.
-        value: the number behind it.
-        threshold: what it is held against.
-        harm: whether it is itself harm to the reward.
-    """
-
-    name: str
-    said: str
-    step: int | None
-    value: Interval
-    threshold: float
-    harm: bool = False
+    name: str  # a word for the verdict
+    said: str  # a clause
+    step: int | None  # since when, or None
+    value: Interval  # the number behind it
+    threshold: float  # what it is held against
+    harm: bool = False  # whether it is itself harm to the reward
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical with harm to the reward and a sign that the dynamics did it.
-    """
+    """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
     lost = not_finite(evidence, NAME)
     if lost is not None:
         return lost

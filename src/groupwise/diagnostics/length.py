@@ -25,14 +25,7 @@ ADVICE = (
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for completions that have come to be cut off.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        A warning where most completions are cut off that were not, critical where the reward lost half of its height with it.
-    """
+    """Look for completions that have come to be cut off."""
     cut = evidence.quantity("truncated_share")
     length = evidence.quantity("completion_length")
     if (cut is None or len(cut) < FEWEST_ROWS) and (length is None or len(length) < FEWEST_ROWS):

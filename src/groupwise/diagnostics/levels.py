@@ -22,16 +22,7 @@ _LUCK = 1.96
 
 
 def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None) -> float:
-    """Return the level of a reward that counts as nothing.
-
-    Args:
-        signal: of a reward.
-        spread: standard deviation of the rewards of a group or a batch; 0 where none is logged.
-        lowest: the lowest grade, where it is known.
-
-    Returns:
-        0 for a reward that is never negative.
-    """
+    """Return the level of a reward that counts as nothing."""
     value = signal.value_T
     if float(value.min()) >= 0:
         return 0.0
@@ -48,15 +39,7 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
 
 
 def reward_floor(evidence: Evidence, signal: Signal) -> float:
-    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards.
-
-    Args:
-        evidence: of the run.
-        signal: the reward.
-
-    Returns:
-        As `floor_of`.
-    """
+    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards."""
     track = evidence.groups.spread
     known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
     early = known[: max(len(known) // 4, 1)]

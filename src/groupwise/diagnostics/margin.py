@@ -20,10 +20,10 @@ from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
 
 if TYPE_CHECKING:
-    from groupwise.dynamics.force import EffectiveForce
-    from groupwise.dynamics.lags import Lag
-    from groupwise.dynamics.results import FitResult
-    from groupwise.dynamics.stability import Stability
+    from groupwise.curves.results import FitResult
+    from groupwise.stability.force import EffectiveForce
+    from groupwise.stability.lags import Lag
+    from groupwise.stability.threshold import Stability
 
 NAME = "dynamical_instability"
 OFF = 3.0
@@ -46,14 +46,7 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the margin of a run whose settings say momentum and lag, or why there is none.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        One measure.
-    """
+    """Return the margin of a run whose settings say momentum and lag, or why there is none."""
     record = evidence.record
     try:
         momentum, adam = momentum_of(record)
@@ -70,9 +63,9 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
     """Fit the reward and read the margin off it."""
-    from groupwise.dynamics.fit import fit
-    from groupwise.dynamics.force import lasting_swing
-    from groupwise.series import metric_series
+    from groupwise.curves.fit import fit
+    from groupwise.series.metric import metric_series
+    from groupwise.stability.force import lasting_swing
 
     series = metric_series(evidence.record, "reward")
 
@@ -123,22 +116,9 @@ def _none(why: str, log: str = "") -> Measure:
 
 
 def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None) -> tuple[FitResult, EffectiveForce, Interval]:
-    """Return the fit that tells a force, the force and the margin: over every lag that the loss may leave.
-
-    Args:
-        fits: of the laws that have a force, the better first.
-        momentum: mu, or beta1 of Adam.
-        lag: of the rollouts.
-        rate: the learning rate, to divide the force by, or None.
-
-    Returns:
-        The first fit that tells one, with its force and its threshold over it.
-
-    Raises:
-        InsufficientDataError: none of them does.
-    """
-    from groupwise.dynamics.force import force_of_fit
-    from groupwise.dynamics.staleness import partly_stale
+    """Return the fit that tells a force, the force and the margin: over every lag that the loss may leave."""
+    from groupwise.stability.force import force_of_fit
+    from groupwise.stability.staleness import partly_stale
 
     problem: InsufficientDataError | None = None
     for fit in fits:
@@ -162,19 +142,7 @@ def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: 
 
 
 def fits_with_a_force(fit: FitResult, refit: Callable[[str], FitResult], *, law: str) -> list[FitResult]:
-    """Return the fits that have a force: the best law's where it is one of the two, else those of the two, the better first.
-
-    Args:
-        fit: of the best law.
-        refit: fits another one by its name.
-        law: name of the best law, in words.
-
-    Returns:
-        One or two.
-
-    Raises:
-        InsufficientDataError: neither of the two laws could be fitted.
-    """
+    """Return the fits that have a force: the best law's where it is one of the two, else those of the two, the better first."""
     if fit.law in LAWS:
         return [fit]
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
@@ -216,18 +184,7 @@ def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
 
 
 def doubts_of(best: FitResult, told: FitResult, force: EffectiveForce, *, law: str, swings: str = "") -> tuple[str, ...]:
-    """Return why a force is not to be trusted.
-
-    Args:
-        best: the fit of the law that describes the reward best.
-        told: the fit that tells the force.
-        force: as told.
-        law: name of the best law, in words.
-        swings: what a lasting swing of the last rows is called; "" where there is none.
-
-    Returns:
-        Clauses; none where nothing speaks against it.
-    """
+    """Return why a force is not to be trusted."""
     doubts = [swings] if swings else []
     if told is not best and _ahead(best, told) > CLEARLY:
         doubts.append(f"the {law} describes the reward clearly better than any law that has a force")
@@ -272,43 +229,15 @@ def _over_at_once(told: FitResult) -> bool:
 
 
 def lag_of_setting(lag: LagSetting) -> str | Lag:
-    """Return the lag of a setting as the dynamics take it.
-
-    Args:
-        lag: as set.
-
-    Returns:
-        Its kind, or the mixture.
-
-    Example:
-        >>> lag_of_setting(LagSetting("refresh", 8))
-        'refresh'
-    """
-    from groupwise.dynamics.lags import mixed_lag
+    """Return the lag of a setting as the dynamics take it."""
+    from groupwise.stability.lags import mixed_lag
 
     return mixed_lag(lag.weight_D) if lag.kind == "mixed" else lag.kind
 
 
 def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float) -> Stability:
-    """Judge one mode under a lag.
-
-    Args:
-        force: per update.
-        momentum: mu.
-        lag: of the rollouts, with what the loss does about it.
-        learning_rate: eta.
-
-    Returns:
-        Where the mode stands.
-
-    Raises:
-        InvalidArgumentError: an argument outside its domain.
-
-    Example:
-        >>> judged(0.02, 0.9, LagSetting("refresh", 8, "exact", "reward"), learning_rate=1.0).bounds[1] < 0.1
-        True
-    """
-    from groupwise.dynamics.stability import stability
+    """Judge one mode under a lag."""
+    from groupwise.stability.threshold import stability
 
     found = stability(
         force,

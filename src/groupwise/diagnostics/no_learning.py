@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.grades import two_values
 from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted
 from groupwise.intervals import Interval
-from groupwise.series import metric_series
+from groupwise.series.metric import metric_series
 
 FloatArray = NDArray[np.float64]
 NAME = "no_learning"
@@ -35,28 +34,15 @@ _TIE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a gain is held against.
+    """What a gain is held against."""
 
-    Args:
-        size: in units of the reward; 0 where a gain cannot be asked for.
-        said: the same in words.
-        known: whether it is what was left to a known top.
-    """
-
-    size: float
-    said: str
-    known: bool
+    size: float  # in units of the reward; 0 where a gain cannot be asked for
+    said: str  # the same in words
+    known: bool  # whether it is what was left to a known top
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for a learning rate of 0 and for a policy that does not move.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where the learning rate is 0 throughout, a warning where reward and policy are shown to stand still.
-    """
+    """Look for a learning rate of 0 and for a policy that does not move."""
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) >= 3 and float(np.abs(rate.value_T).max()) == 0.0:
         return _no_rate(rate, len(rate))
@@ -126,14 +112,7 @@ def _still(reward: Signal, gain: Interval, room: Room, moved: Sequence[str], *, 
 
 
 def gain_of(reward: Signal) -> Interval:
-    """Return the mean of the last quarter minus that of the first, with its interval.
-
-    Args:
-        reward: of every step.
-
-    Returns:
-        The gain.
-    """
+    """Return the mean of the last quarter minus that of the first, with its interval."""
     few = len(reward) // 4
     return reward.change(slice(0, few), slice(len(reward) - few, None))
 
@@ -158,7 +137,7 @@ def _room(evidence: Evidence, reward: Signal) -> Room:
         if room == 0.0 or right_or_wrong(evidence, reward):
             return Room(room, f"of {room:.2g} that were left", known=True)
     unknown = "(its top is not known)"
-    spreads = [track.value_T for track in (evidence.groups.spread,) if track.known] + _batch_spreads(evidence)
+    spreads = [track.value_T for track in (evidence.groups.spread,) if track.known] + evidence.batch_spreads
     usual = max((float(np.sqrt(np.mean(spread[np.isfinite(spread)] ** 2))) for spread in spreads), default=0.0)
     times = _ROWS if len(reward) >= _LONG and usual <= _TIE else _SHORT_ROWS
     size = times * reward.deviation
@@ -177,22 +156,10 @@ def right_or_wrong(evidence: Evidence, reward: Signal) -> bool:
 
     By the rollouts, by means that are multiples of one over their number, by a spread over the batch that two grades explain, or by a
     largest reward of 1 and a smallest of 0 in most rows.
-
-    Args:
-        evidence: of the run.
-        reward: the mean reward.
-
-    Returns:
-        Whether it does.
     """
-    if reward.bounds != (0.0, 1.0) or metric_series(evidence.record, reward.column).bounds is not None:
+    if reward.bounds != (0.0, 1.0) or evidence.grades is not None or metric_series(evidence.record, reward.column).bounds is not None:
         return reward.bounds is not None
     steps = evidence.record.steps
-    mean = steps[reward.column].cast(pl.Float64).to_numpy()
-    for spread in _batch_spreads(evidence):
-        known = np.isfinite(mean) & np.isfinite(spread)
-        if known.sum() >= _FEWEST and two_values(evidence.record, mean[known], spread[known]) is not None:
-            return True
     ends = [re.sub(r"mean$", end, reward.column) for end in ("min", "max")]
     if reward.column in ends or not set(ends) <= set(steps.columns):
         return False
@@ -200,19 +167,6 @@ def right_or_wrong(evidence: Evidence, reward: Signal) -> bool:
     if not smallest.size or not largest.size:
         return False
     return bool(smallest.min() >= 0 and largest.max() <= 1 and np.median(smallest) == 0 and np.median(largest) == 1)
-
-
-def _batch_spreads(evidence: Evidence) -> list[FloatArray]:
-    """Standard deviations over the batch, of the total reward or of its only function; one value a row of the log."""
-    alone = len(evidence.functions) == 1
-    steps = evidence.record.steps
-    return [
-        steps[one.column].cast(pl.Float64).to_numpy()
-        for one in evidence.record.meanings
-        if (one.quantity == "reward_std_batch" or (alone and one.quantity.startswith("reward_std_batch/")))
-        and one.column in steps.columns
-        and steps[one.column].is_finite().any()
-    ]
 
 
 def _mostly_dead(evidence: Evidence) -> bool:

@@ -33,25 +33,15 @@ LOG_UNITS = "both rewards in the same units"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Training and held-out reward at the same steps.
+    """Training and held-out reward at the same steps."""
 
-    Args:
-        step_M: steps at which the held-out reward is known.
-        train_M: mean training reward about each.
-        held_M: held-out reward.
-        train_deviation: noise of one value of `train_M`.
-        held_deviation: noise of one value of `held_M`.
-        name: of the held-out one.
-        percent: whether one of the two was in per cent, and was divided by 100.
-    """
-
-    step_M: NDArray[np.int64]
-    train_M: FloatArray
-    held_M: FloatArray
-    train_deviation: float
-    held_deviation: float
-    name: str
-    percent: bool = False
+    step_M: NDArray[np.int64]  # steps at which the held-out reward is known
+    train_M: FloatArray  # mean training reward about each
+    held_M: FloatArray  # held-out reward
+    train_deviation: float  # noise of one value of `train_M`
+    held_deviation: float  # noise of one value of `held_M`
+    name: str  # of the held-out one
+    percent: bool = False  # whether one of the two was in per cent, and was divided by 100
 
     @property
     def told(self) -> str:
@@ -60,14 +50,7 @@ class Pair:
 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
-    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Name -> weight.
-    """
+    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
     reward, functions = evidence.reward, evidence.functions
     if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
         return {}
@@ -117,14 +100,7 @@ def pair_of(evidence: Evidence) -> Pair | None:
 
 
 def unlike_scales(evidence: Evidence) -> bool:
-    """Return whether there is a held-out reward that cannot be held against the training reward, because one of them is in other units.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        False where nothing is held out, or both are in the same units.
-    """
+    """Return whether there is a held-out reward that cannot be held against the training reward, because one of them is in other units."""
     reward, held = evidence.reward, evidence.held_out
     return reward is not None and held is not None and _scales(reward.value_T, held.value_T) is None
 
@@ -151,16 +127,7 @@ def few_of(pair: Pair) -> int:
 
 
 def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
-    """Return the held-out gain over the training gain with its 95 % interval; None where training did not move beyond its noise.
-
-    Args:
-        pair: both rewards.
-        early: first stretch.
-        late: last stretch.
-
-    Returns:
-        Fieller's interval, or None.
-    """
+    """Return the held-out gain over the training gain with its 95 % interval; None where training did not move beyond its noise."""
     gain_held, error_held = gain_of(pair.held_M, pair.held_deviation, early, late)
     gain_train, error_train = gain_of(pair.train_M, pair.train_deviation, early, late)
     if not abs(gain_train) > 4 * error_train:
@@ -172,17 +139,7 @@ def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
 
 
 def gain_of(value_M: FloatArray, deviation: float, early: slice, late: slice) -> tuple[float, float]:
-    """Return the later mean minus the earlier, and its standard error.
-
-    Args:
-        value_M: one of the two rewards.
-        deviation: noise of one value.
-        early: first stretch.
-        late: last stretch.
-
-    Returns:
-        Gain and error.
-    """
+    """Return the later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
     return float(last.mean() - first.mean()), float(deviation * np.sqrt(1 / first.size + 1 / last.size))
 
@@ -199,12 +156,6 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
     r"""Return the gap of progress and the coupling of the gains, from the first stretch both have in common to the last.
 
     The gap is $\Delta\text{training} - \Delta\text{held out}$, in units of the reward.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Two measures; one where training did not move beyond its noise, or nothing is held out.
     """
     pair = pair_of(evidence)
     if pair is None:
@@ -234,18 +185,6 @@ def parting_of(pair: Pair) -> tuple[int, int, int]:
 
     The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood: the joint 95 % region of onset and
     length of the ramp for independent normal rows of unknown variance. Of simulated runs, which are no ramps, it holds fewer.
-
-    Args:
-        pair: both rewards.
-
-    Returns:
-        The most likely step, and the first and last of the range; the first step of all where training never gains on it.
-
-    Example:
-        >>> step = np.arange(0, 200, 10)
-        >>> train = 0.4 + 0.3 * np.clip((step - 100) / 40, 0, 1)
-        >>> parting_of(Pair(step, train, np.full(20, 0.4), 0.01, 0.01, "held-out reward"))
-        (100, 100, 100)
     """
     size = int(np.ceil(len(pair.step_M) / _MOST))
     keep = len(pair.step_M) // size * size

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.dynamics.e_process import change_evidence
+from groupwise.curves.e_process import change_evidence
 
 FloatArray = NDArray[np.float64]
 
@@ -28,35 +28,16 @@ WARNING = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An e-process that crossed its threshold.
+    """An e-process that crossed its threshold."""
 
-    Args:
-        row: the first row at which it stood above.
-        onset: the row from which the evidence counted, by maximum likelihood.
-        evidence: the largest value.
-        lasts: whether it still stood above at the last row.
-    """
-
-    row: int
-    onset: int
-    evidence: float
-    lasts: bool
+    row: int  # the first row at which it stood above
+    onset: int  # the row from which the evidence counted, by maximum likelihood
+    evidence: float  # the largest value
+    lasts: bool  # whether it still stood above at the last row
 
 
 def alarm(log_factor_T: FloatArray, *, rate: float) -> Alarm | None:
-    """Look for a change at an unknown row.
-
-    Args:
-        log_factor_T: logarithms of the factors.
-        rate: false-alarm rate over the whole run.
-
-    Returns:
-        The alarm with the onset of its last stretch, or None.
-
-    Example:
-        >>> alarm(np.log([0.5] * 10 + [3.0] * 10), rate=0.01).onset
-        10
-    """
+    """Look for a change at an unknown row."""
     if not len(log_factor_T):
         return None
     log_evidence = change_evidence(log_factor_T)
@@ -70,12 +51,7 @@ def alarm(log_factor_T: FloatArray, *, rate: float) -> Alarm | None:
 
 
 def start_of(log_factor_T: FloatArray) -> int:
-    """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset.
-
-    Example:
-        >>> start_of(np.array([-1.0, 2.0, -1.0, 1.0, 1.0]))
-        1
-    """
+    """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset."""
     backwards = np.cumsum(log_factor_T[::-1])
     # Of several the last: rows on which nothing was bet are no part of it.
     return len(log_factor_T) - 1 - int(np.argmax(backwards))
@@ -85,34 +61,10 @@ def rare_event_factors(event_T: NDArray[np.bool_], usual: float, changed: float 
     r"""Log factors against "the event has at most this chance at each row, whatever came before".
 
     $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance up to $q$.
-
-    Args:
-        event_T: whether it happened.
-        usual: q, the largest chance in health, between 0 and 1.
-        changed: q', the chance that is bet on, above q.
-
-    Returns:
-        Logarithms, shape (T,).
-
-    Example:
-        >>> rare_event_factors(np.array([True, False]), 0.2).round(3).tolist()
-        [1.504, -2.079]
     """
     return np.asarray(np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))), dtype=np.float64)
 
 
 def shift_factors(score_T: FloatArray, *, drift: float) -> FloatArray:
-    r"""Log factors against "the standardised rows have mean at most 0", for normal rows: $\delta z - \delta^2/2$.
-
-    Args:
-        score_T: rows over their standard deviation.
-        drift: the mean bet on, in standard deviations.
-
-    Returns:
-        Logarithms, shape (T,).
-
-    Example:
-        >>> shift_factors(np.array([0.0, 2.0]), drift=1.0).tolist()
-        [-0.5, 1.5]
-    """
+    r"""Log factors against "the standardised rows have mean at most 0", for normal rows: $\delta z - \delta^2/2$."""
     return np.asarray(drift * score_T - drift**2 / 2)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.grades import two_values
 from groupwise.errors import MissingMetricError
-from groupwise.groups import GroupEvidence, group_evidence
 from groupwise.intervals import Interval
-from groupwise.record import RunRecord
-from groupwise.series import MetricSeries, metric_series
+from groupwise.record.run import RunRecord
+from groupwise.series.groups import GroupEvidence, group_evidence
+from groupwise.series.metric import MetricSeries, metric_series
 
 FloatArray = NDArray[np.float64]
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
@@ -40,23 +40,14 @@ _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One metric with its noise.
+    """One metric with its noise."""
 
-    Args:
-        column: the log's own key.
-        step_T: steps at which it has a value.
-        value_T: the values.
-        deviation: standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m).
-        scatter: standard deviation from one row to the next alone, without slow noise.
-        bounds: range it cannot leave, or None.
-    """
-
-    column: str
-    step_T: NDArray[np.int64]
-    value_T: FloatArray
-    deviation: float
-    scatter: float
-    bounds: tuple[float, float] | None = None
+    column: str  # the log's own key
+    step_T: NDArray[np.int64]  # steps at which it has a value
+    value_T: FloatArray  # the values
+    deviation: float  # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
+    scatter: float  # standard deviation from one row to the next alone, without slow noise
+    bounds: tuple[float, float] | None = None  # range it cannot leave, or None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -100,18 +91,7 @@ def signal_of(
     sampling: float = 0.0,
     bounds: tuple[float, float] | None = None,
 ) -> Signal:
-    """Make a signal of rows, with its noise from the rows themselves.
-
-    Args:
-        column: its name.
-        step_T: steps.
-        value_T: values, all finite.
-        sampling: standard deviation that sampling alone explains; the noise is never below it.
-        bounds: range that the metric cannot leave, where known.
-
-    Returns:
-        The signal.
-    """
+    """Make a signal of rows, with its noise from the rows themselves."""
     # Where most rows are one number the median sees no scatter, and the rare others still are no level.
     rare = 0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE)) if value_T.size >= 3 else 0.0
     whole, rows = max(long_run_deviation(value_T), sampling), max(_at_scale(value_T, 1), sampling, rare)
@@ -119,20 +99,7 @@ def signal_of(
 
 
 def long_run_deviation(value_T: FloatArray) -> float:
-    """Return the standard deviation of one row's noise that explains the scatter of block means at every scale.
-
-    Args:
-        value_T: rows.
-
-    Returns:
-        0 for a constant series or fewer than five rows.
-
-    Example:
-        >>> noise = np.random.default_rng(0).standard_normal(2000)
-        >>> smooth = np.convolve(noise, np.ones(20) / 20, "valid")
-        >>> bool(0.9 < long_run_deviation(noise) < 1.4), bool(0.7 < long_run_deviation(smooth) < 1.6)
-        (True, True)
-    """
+    """Return the standard deviation of one row's noise that explains the scatter of block means at every scale."""
     best, size = 0.0, 1
     while value_T.size // size >= (10 if size > 1 else 5):
         best = max(best, _at_scale(value_T, size))
@@ -151,13 +118,9 @@ def _at_scale(value_T: FloatArray, size: int) -> float:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run with its signals, each made once.
+    """A run with its signals, each made once."""
 
-    Args:
-        record: the run.
-    """
-
-    record: RunRecord
+    record: RunRecord  # the run
 
     @cached_property
     def reward(self) -> Signal | None:
@@ -171,18 +134,33 @@ class Evidence:
             usable = np.abs(series.value_T) <= LARGEST
             if usable.any() and (known is None or not known.unavailable):
                 found = _of_series(series, usable, alone=len(self.functions) < 2)
-                grades = two_values(self.record, found.value_T, self._batch_spread(found)) if name == "reward" else None
+                grades = self.grades if name == "reward" else None
                 return found if grades is None else replace(found, bounds=grades)
         return None
 
-    def _batch_spread(self, reward: Signal) -> FloatArray | None:
-        """The standard deviation over the whole batch at the rows of the reward, of the total or of its one function."""
-        spread = self.quantity("reward_std_batch")
-        if spread is None and len(self.functions) == 1:
-            spread = self.quantity(f"reward_std_batch/{next(iter(self.functions))}")
-        if spread is None or not np.isin(reward.step_T, spread.step_T).all() or len(np.unique(spread.step_T)) < len(spread):
+    @cached_property
+    def grades(self) -> tuple[float, float] | None:
+        """The lower and the higher reward, where the log shows that there are but two."""
+        try:
+            column = self.record.column("reward")
+        except MissingMetricError:
             return None
-        return np.asarray(spread.value_T[np.searchsorted(spread.step_T, reward.step_T)])
+        mean = self.record.steps[column].cast(pl.Float64).to_numpy()
+        usable = np.abs(mean) <= LARGEST
+        for spread in self.batch_spreads:
+            known = usable & np.isfinite(spread)
+            found = two_values(self.record, mean[known], spread[known])
+            if found is not None:
+                return found
+        return two_values(self.record, mean[usable], None)
+
+    @cached_property
+    def batch_spreads(self) -> list[FloatArray]:
+        """Standard deviations over the whole batch, of the total reward or of its only function; one value a row of the log."""
+        steps, alone = self.record.steps, len(self.functions) == 1
+        own = [one for one in self.record.meanings if re.fullmatch("reward_std_batch(/.*)?" if alone else "reward_std_batch", one.quantity)]
+        columns = [one.column for one in own if one.column in steps.columns]
+        return [steps[column].cast(pl.Float64).to_numpy() for column in columns if steps[column].is_finite().any()]
 
     @cached_property
     def no_reward(self) -> str:
@@ -328,34 +306,12 @@ def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool
     Values between 0 and 1 tell the range of a reward only where it is no sum of several reward functions.
     """
     sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
-    bounds = series.bounds
-    if (
-        alone
-        and bounds is None
-        and series.value_T.size
-        and series.value_T.min() >= 0
-        and series.value_T.max() <= 1
-        and series.healthy == "up"
-    ):
-        bounds = (0.0, 1.0)
+    bounds = series.likely_bounds if alone else series.bounds
     return signal_of(series.metric, series.step_T[usable_T], series.value_T[usable_T], sampling=sampling, bounds=bounds)
 
 
 def counted(count: int, word: str, many: str = "") -> str:
-    """Return a count with its noun.
-
-    Args:
-        count: how many.
-        word: for one.
-        many: for more; the word with an s where "".
-
-    Returns:
-        Both as text.
-
-    Example:
-        >>> counted(1, "row"), counted(3, "row")
-        ('1 row', '3 rows')
-    """
+    """Return a count with its noun."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {many or word + 's'}"
 
 
@@ -367,15 +323,7 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
 
 
 def blocks(signal: Signal, size: int) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Return means of neighbouring rows that do not overlap, and the first row of each.
-
-    Args:
-        signal: the metric.
-        size: rows a block; the first rows that fill none are put into the first block.
-
-    Returns:
-        Means and first rows.
-    """
+    """Return means of neighbouring rows that do not overlap, and the first row of each."""
     count = max(len(signal) // size, 1)
     edges = np.linspace(0, len(signal), count + 1).astype(int)
     means = np.add.reduceat(signal.value_T, edges[:-1]) / np.diff(edges)

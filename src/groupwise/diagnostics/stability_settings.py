@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 if TYPE_CHECKING:
-    from groupwise.dynamics.stability import ImportanceRatio, KLTerm
-    from groupwise.dynamics.trainer_rules import TrainerLag
+    from groupwise.stability.threshold import ImportanceRatio, KLTerm
+    from groupwise.stability.trainer_rules import TrainerLag
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."
@@ -24,12 +24,7 @@ UNKNOWN_PLACE = (
 
 
 class UnknownSettingError(InvalidArgumentError):
-    """A setting that nobody has said.
-
-    Args:
-        name: of the setting.
-        message: one line.
-    """
+    """A setting that nobody has said."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -38,33 +33,22 @@ class UnknownSettingError(InvalidArgumentError):
 
 @dataclass(frozen=True, slots=True)
 class LagSetting:
-    """The lag that a judgement of stability takes.
+    """The lag that a judgement of stability takes."""
 
-    Args:
-        kind: none, fixed, refresh, async, or mixed, which `weight_D` describes.
-        refresh_interval: R in updates.
-        importance_ratio: none, exact or clipped.
-        kl_term: none, reward, loss or unknown.
-        notes: how it follows.
-        weight_D: mixture of lags behind a bound, or the mixture itself, or empty.
-        asked: settings that are unknown and would change it.
-        stale_share: share of the force that is as old as the rollouts; not 1 where a KL term in the loss is current.
-        ratio_known: whether the importance ratio is known; where not, none is counted on.
-    """
-
-    kind: str
-    refresh_interval: int
-    importance_ratio: ImportanceRatio = "none"
-    kl_term: KLTerm = "unknown"
-    notes: tuple[str, ...] = ()
-    weight_D: tuple[float, ...] = ()
-    asked: tuple[str, ...] = ()
+    kind: str  # none, fixed, refresh, async, or mixed, which `weight_D` describes
+    refresh_interval: int  # R in updates
+    importance_ratio: ImportanceRatio = "none"  # none, exact or clipped
+    kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
+    notes: tuple[str, ...] = ()  # how it follows
+    weight_D: tuple[float, ...] = ()  # mixture of lags behind a bound, or the mixture itself, or empty
+    asked: tuple[str, ...] = ()  # settings that are unknown and would change it
+    # share of the force that is as old as the rollouts; not 1 where a KL term in the loss is current
     stale_share: float = 1.0
-    ratio_known: bool = True
+    ratio_known: bool = True  # whether the importance ratio is known; where not, none is counted on
 
     def __post_init__(self) -> None:
         """Refuse a fixed lag whose map would be too large."""
-        from groupwise.dynamics.lags import LONGEST_FIXED_LAG
+        from groupwise.stability.lags import LONGEST_FIXED_LAG
 
         if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
             raise InvalidArgumentError(
@@ -88,19 +72,7 @@ class LagSetting:
 
 
 def setting_of_trainer(lag: TrainerLag) -> LagSetting:
-    """Return what a trainer's own settings amount to as the lag of a judgement; an unknown ratio is not counted on.
-
-    Args:
-        lag: as its settings tell it.
-
-    Returns:
-        The lag, with what would have to be known besides.
-
-    Example:
-        >>> from groupwise.dynamics.trainer_lags import lag_of_trainer
-        >>> setting_of_trainer(lag_of_trainer("slime", {"num_steps_per_rollout": 4})).asked
-        ('kl_coef', 'use_kl_loss')
-    """
+    """Return what a trainer's own settings amount to as the lag of a judgement; an unknown ratio is not counted on."""
     notes = lag.said
     if lag.importance_ratio == "unknown":
         notes = (*notes, UNKNOWN_RATIO)
@@ -110,21 +82,7 @@ def setting_of_trainer(lag: TrainerLag) -> LagSetting:
 
 
 def optimizer_of(name: str) -> Optimizer:
-    """Return which of the two mappings an optimiser falls under.
-
-    Args:
-        name: as in a trainer's settings, such as adamw_torch_fused.
-
-    Returns:
-        sgd (heavy ball, exact) or adam (heuristic).
-
-    Raises:
-        InvalidArgumentError: any other one: nothing is known of how it maps.
-
-    Example:
-        >>> optimizer_of("paged_adamw_8bit")
-        'adam'
-    """
+    """Return which of the two mappings an optimiser falls under."""
     spelled = name.strip().lower()
     if "adam" in spelled:
         return "adam"
@@ -134,24 +92,7 @@ def optimizer_of(name: str) -> Optimizer:
 
 
 def momentum_of(record: RunRecord) -> tuple[float, bool]:
-    """Return the momentum of a run, beta1 for Adam, and whether it is Adam.
-
-    Args:
-        record: the run.
-
-    Returns:
-        Momentum, and whether the heuristic mapping of Adam applies.
-
-    Raises:
-        InvalidArgumentError: neither is known, or the optimiser maps to neither.
-
-    Example:
-        >>> from groupwise.run_config import RunConfig
-        >>> from groupwise.tables import steps_table
-        >>> config = RunConfig().with_settings({"optimizer": "adamw_torch", "beta1": 0.9}, "--set")
-        >>> momentum_of(RunRecord("demo", steps_table([1], {}), config=config))
-        (0.9, True)
-    """
+    """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
     momentum, beta1 = record.config.value("momentum"), record.config.value("beta1")
     name = record.config.value("optimizer")
     adam = optimizer_of(str(name)) == "adam" if name is not None else momentum is None and beta1 is not None
@@ -164,24 +105,7 @@ def momentum_of(record: RunRecord) -> tuple[float, bool]:
 
 
 def lag_of(record: RunRecord) -> LagSetting:
-    """Return the lag that a run's settings tell.
-
-    Args:
-        record: the run.
-
-    Returns:
-        Its kind and interval.
-
-    Raises:
-        InvalidArgumentError: they do not say it.
-
-    Example:
-        >>> from groupwise.run_config import RunConfig
-        >>> from groupwise.tables import steps_table
-        >>> config = RunConfig().with_settings({"lag_kind": "async", "refresh_interval": 4}, "--set")
-        >>> lag_of(RunRecord("demo", steps_table([1], {}), config=config)).kind
-        'async'
-    """
+    """Return the lag that a run's settings tell."""
     kind, interval = record.config.value("lag_kind"), record.config.value("refresh_interval")
     if kind is None:
         raise UnknownSettingError(

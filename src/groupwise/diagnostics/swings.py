@@ -26,25 +26,15 @@ _OPEN = 3.84
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """A second-order autoregression of the late rows.
+    """A second-order autoregression of the late rows."""
 
-    Args:
-        radius: spectral radius: 1 is the edge.
-        damping: damping ratio, below 0 where swings grow.
-        period: in rows.
-        p_value: chance of as strong a line in first-order noise.
-        amplitude: of the line, in units of the metric.
-        growth: late over earlier amplitude, within the late rows or against those before, whichever grew more.
-        row: of the series, where the line begins.
-    """
-
-    radius: Interval
-    damping: float
-    period: float
-    p_value: float
-    amplitude: float
-    growth: float
-    row: int
+    radius: Interval  # spectral radius: 1 is the edge
+    damping: float  # damping ratio, below 0 where swings grow
+    period: float  # in rows
+    p_value: float  # chance of as strong a line in first-order noise
+    amplitude: float  # of the line, in units of the metric
+    growth: float  # late over earlier amplitude, within the late rows or against those before, whichever grew more
+    row: int  # of the series, where the line begins
 
 
 def swing_of(value_T: FloatArray) -> Swing | None:
@@ -52,12 +42,6 @@ def swing_of(value_T: FloatArray) -> Swing | None:
 
     The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
     three times count.
-
-    Args:
-        value_T: evenly spaced rows.
-
-    Returns:
-        The swing, whatever its p-value; None for too few rows or a constant.
     """
     start = len(value_T) * 2 // 5
     size = _memory(value_T[start:])
@@ -100,15 +84,10 @@ def _amplitude(value_T: FloatArray, period: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Where a swing begins, and whether it widens from there on.
+    """Where a swing begins, and whether it widens from there on."""
 
-    Args:
-        row: from which the line is there.
-        widening: amplitude of the second half of the rows since then over that of the first, with its interval.
-    """
-
-    row: int
-    widening: Interval
+    row: int  # from which the line is there
+    widening: Interval  # amplitude of the second half of the rows since then over that of the first, with its interval
 
 
 def course_of(value_T: FloatArray, period: float) -> Course:
@@ -117,20 +96,6 @@ def course_of(value_T: FloatArray, period: float) -> Course:
     For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t + q_2(t-o)\sin\omega t$, q quadratics; the
     onset is the last row with $n \log S(o)/\min S \le 3.84$, S the squares left: under white noise the latest that the likelihood leaves
     open. The period is refined with it.
-
-    Args:
-        value_T: evenly spaced rows.
-        period: in rows, as `swing_of` finds it.
-
-    Returns:
-        The course.
-
-    Example:
-        >>> step = np.arange(200)
-        >>> rows = 0.5 + 0.2 * (step > 80) * np.sin(step / 4) + 0.03 * np.random.default_rng(0).standard_normal(200)
-        >>> found = course_of(rows, 25.0)
-        >>> abs(found.row - 80) <= 6, found.widening.covers(1.0)
-        (True, True)
 
     Source: derived here.
     """

@@ -30,40 +30,22 @@ _FINAL = (r"(?s).*\\boxed\{([^{}]*)\}", r"(?s).*<answer>(.*?)</answer>", r"(?s).
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What the best of several attempts is above their mean, along the run.
+    """What the best of several attempts is above their mean, along the run."""
 
-    Args:
-        gap: by step.
-        name: of the two numbers.
-        rival: the gap that prompts equally hard and independent attempts would leave at the same mean, or None where that is unknown.
-    """
-
-    gap: Signal
-    name: str
+    gap: Signal  # by step
+    name: str  # of the two numbers
+    # the gap that prompts equally hard and independent attempts would leave at the same mean, or None where
+    # that is unknown
     rival: Signal | None = None
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside `policy_concentration`.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        The gap, its change, answers that are alike, and the ceiling.
-    """
+    """Return the numbers beside `policy_concentration`."""
     return (*_gap(evidence), *_alike(evidence), *ceiling(evidence))
 
 
 def gap_of(evidence: Evidence) -> Gap | None:
-    """Return the best of G less the mean: of the rollouts, else of what is logged.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        The gap, or None where nothing tells it.
-    """
+    """Return the best of G less the mean: of the rollouts, else of what is logged."""
     return _of_rollouts(evidence) or _of_shares(evidence) or _of_validation(evidence)
 
 
@@ -171,12 +153,6 @@ def same_final(evidence: Evidence) -> Signal | None:
     r"""Return the share of pairs of completions of a group with the same final answer, by step.
 
     The last of a box, an answer tag or the line after four hashes; None where fewer than half of the completions have one.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        The signal.
     """
     texts = completions_of(evidence)
     if texts is None:
@@ -196,12 +172,6 @@ def ceiling(evidence: Evidence) -> tuple[Measure, ...]:
     $R = c + a(1 - e^H)$ by least squares on means of neighbouring rows: c is the reward at an entropy of 0. The interval is
     that of a jackknife over five contiguous blocks, at Student's quantile. A reward that does not fall with $e^H$, or bends, has no such
     ceiling.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Two measures, or one that says why there is none.
 
     Source: the entropy law of 2505.22617; the jackknife over blocks as in Künsch (1989), derived here for the ceiling.
     """

@@ -114,29 +114,13 @@ DEAD = (
 
 
 def enough(outcomes: Sequence[Outcome]) -> bool:
-    """Return whether enough could be looked at to call a run healthy: a usable reward, and three checks.
-
-    Args:
-        outcomes: one a check.
-
-    Returns:
-        False where the check of the verifier could not look, which needs the reward alone.
-    """
+    """Return whether enough could be looked at to call a run healthy: a usable reward, and three checks."""
     looked = [outcome for outcome in outcomes if not isinstance(outcome, Unavailable)]
     return len(looked) >= FEWEST_CHECKS and any(outcome.check == "verifier_failure" for outcome in looked)
 
 
 def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()) -> Diagnosis:
-    """Put outcomes together.
-
-    Args:
-        run: its name.
-        outcomes: one a check.
-        logged: features whose columns the log has, whatever the checks said of them: nobody is told to log those.
-
-    Returns:
-        The diagnosis. Healthy where no finding is a warning or worse.
-    """
+    """Put outcomes together."""
     findings = tuple(
         sorted((o for o in outcomes if isinstance(o, Finding)), key=lambda f: (-SEVERITIES.index(f.severity), f.since_step or 0))
     )
@@ -176,14 +160,7 @@ def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()
 
 
 def facts_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Collect the facts of all checks; of one feature the first that is no "normal" or "none" stands.
-
-    Args:
-        outcomes: one a check.
-
-    Returns:
-        Feature -> value.
-    """
+    """Collect the facts of all checks; of one feature the first that is no "normal" or "none" stands."""
     facts: dict[str, str] = {}
     order = {"entropy": ("rises", "gone", "spent at the top", "normal"), "gradient": ("spikes", "gone", "normal")}
     for outcome in outcomes:
@@ -197,19 +174,7 @@ def facts_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
 
 
 def probabilities(facts: Mapping[str, str], outcomes: Sequence[Outcome] = ()) -> tuple[Cause, ...]:
-    """Return the five causes with their probabilities, most probable first.
-
-    Args:
-        facts: feature -> value.
-        outcomes: of the checks; what a cause's own check said counts beside the facts.
-
-    Returns:
-        What they lack to 1 is the probability of none of them.
-
-    Example:
-        >>> probabilities({"drop": "constant at once", "behaviour": "unchanged"})[0].cause
-        'verifier_failure'
-    """
+    """Return the five causes with their probabilities, most probable first."""
     names = (*CAUSES, _OTHER)
     logs = [0.0] * len(names)
     for cells in _telling_cells(facts):
@@ -236,16 +201,7 @@ def _telling_cells(facts: Mapping[str, str]) -> list[tuple[float, ...]]:
 
 
 def telling(first: str, second: str, known: Collection[str]) -> str | None:
-    """Return the feature not yet known that tells two causes apart best, by the expected log likelihood ratio.
-
-    Args:
-        first: one cause.
-        second: the other.
-        known: features that are known, or could be read off the log as it is.
-
-    Returns:
-        Its name, or None where everything is known.
-    """
+    """Return the feature not yet known that tells two causes apart best, by the expected log likelihood ratio."""
     one, other = CAUSES.index(first), CAUSES.index(second)
     best: tuple[float, str] | None = None
     for feature in LOG_FOR:
@@ -301,18 +257,7 @@ def _cannot_tell(causes: Sequence[Cause], known: Collection[str], *, pointed: bo
 
 
 def chance_in_words(probability: float) -> str:
-    """Write a probability of a cause: never as a certainty.
-
-    Args:
-        probability: between 0 and 1.
-
-    Returns:
-        Per cent.
-
-    Example:
-        >>> chance_in_words(0.884), chance_in_words(0.9999)
-        ('88 %', 'more than 99 %')
-    """
+    """Write a probability of a cause: never as a certainty."""
     return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 

@@ -40,7 +40,6 @@ PASSES = (
 )
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
-_NOISY = "within a few rows"
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
@@ -48,30 +47,16 @@ _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(tim
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A stretch of rows that are all one number, to the end of the log.
+    """A stretch of rows that are all one number, to the end of the log."""
 
-    Args:
-        row: its first.
-        value: the number.
-        before: mean of the rows before.
-        abrupt: whether the rows just before it still stood where they used to.
-    """
-
-    row: int
-    value: float
-    before: float
-    abrupt: bool
+    row: int  # its first
+    value: float  # the number
+    before: float  # mean of the rows before
+    abrupt: bool  # whether the rows just before it still stood where they used to
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for a reward that is one number, for a drop at once, for ties broken by nearly nothing, and for logged failures.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Critical where the reward, or one of its functions, became a constant at once and stayed it.
-    """
+    """Look for a reward that is one number, for a drop at once, for ties broken by nearly nothing, and for logged failures."""
     reward = evidence.reward
     if reward is None:
         return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
@@ -98,14 +83,7 @@ def check(evidence: Evidence) -> Outcome:
 
 
 def constant_tail(signal: Signal) -> Constant | None:
-    """Find the stretch of equal rows at the end of a log.
-
-    Args:
-        signal: of a reward.
-
-    Returns:
-        The stretch, where something varied before it and it is too long for chance; else None.
-    """
+    """Find the stretch of equal rows at the end of a log."""
     value = signal.value_T
     same = np.isclose(value, value[-1], rtol=0, atol=1e-9 * max(1.0, float(np.abs(value).max())))
     different = np.flatnonzero(~same)
@@ -133,13 +111,6 @@ def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
     """Say whether entropy and length went on as before over a step.
 
     The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
-
-    Args:
-        evidence: of the run.
-        step: where the reward changed.
-
-    Returns:
-        "unchanged", "changed" or "" where neither is logged, and the largest change over the largest earlier one.
     """
     ratios = []
     for name in ("entropy", "completion_length", "truncated_share"):
@@ -249,7 +220,8 @@ def _drop(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     assert reward is not None
     level, floor = level_of(reward)[0], reward_floor(evidence, reward)
-    found = step_down(level) or _fallen(level, floor)
+    clear = step_down(level)
+    found = clear or _fallen(level, floor)
     if found is None:
         return None
     row, change, how = found
@@ -260,7 +232,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     told = "entropy and length went on as before" if behaviour else "no entropy or length is logged to see whether the answers changed"
     message = f"At step {step:,} the reward dropped by {-change.value:.3g} {how}, and {told}"
     held_out = held_out_at(evidence, step, change.value)
-    if how == _NOISY and held_out != "stayed":
+    if clear is None and held_out != "stayed":
         return None
     height = float(reward.value_T[max(0, row - 10) : row].mean()) - floor
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
@@ -273,17 +245,7 @@ def _drop(evidence: Evidence) -> Finding | None:
 
 
 def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
-    """Say whether the held-out reward dropped at a step, half as much as the training reward or more.
-
-    Args:
-        evidence: of the run.
-        step: of the drop.
-        change: of the training reward, negative.
-        ever: whether to look at the last rows, for a fall that may have taken long, and not at those just after the step.
-
-    Returns:
-        "dropped", "stayed", or "" where it is not logged or cannot say.
-    """
+    """Say whether the held-out reward dropped at a step, half as much as the training reward or more."""
     held = evidence.held_out
     if held is None:
         return ""
@@ -306,18 +268,11 @@ def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:
     few = max(5, len(signal) // 20)
     half = _QUANTILE * signal.scatter * np.sqrt(2 / few)
     change = fall.end - fall.height
-    return fall.row, Interval(change, change - half, change + half), _NOISY
+    return fall.row, Interval(change, change - half, change + half), "within a few rows"
 
 
 def step_down(signal: Signal) -> tuple[int, Interval, str] | None:
-    """Find the row at which a metric dropped at once and stayed down.
-
-    Args:
-        signal: the metric.
-
-    Returns:
-        Row, change with interval, and how it dropped; None where no drop is beyond chance over all rows.
-    """
+    """Find the row at which a metric dropped at once and stayed down."""
     n, value = len(signal), signal.value_T
     few = max(5, n // 20)
     if n < 4 * few or signal.deviation <= 0:

@@ -29,14 +29,7 @@ _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the effective share of samples and the second moment of the importance weights.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Two measures; where both are missing, one that says what to log.
-    """
+    """Return the effective share of samples and the second moment of the importance weights."""
     share, moment = _effective_share(evidence), _second_moment(evidence)
     if share is None and moment is None:
         return (Measure(NAME, "effective_samples", None, "nothing in the log tells how unlike the importance weights are", LOG),)
@@ -87,12 +80,6 @@ def moments_of(evidence: Evidence) -> tuple[FloatArray, FloatArray, Signal] | No
     r"""Return mean and second moment of the importance weights by row, and the column they come from.
 
     Of a $\chi^2$, a variance or a second moment alone the mean is 1; of a standard deviation it is the one logged beside it.
-
-    Args:
-        evidence: of the run.
-
-    Returns:
-        Both with the signal; None where the log has neither.
     """
     for signal in evidence.matching(r"(.*[/_])?(chi2_token|chi2_seq|ratio_var(iance)?)([/_]mean)?"):
         return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal

@@ -22,18 +22,12 @@ Scale = Literal["none", "group_std", "batch_std", "leave_one_out_std", "group_me
 
 @dataclass(frozen=True, slots=True)
 class Whitening:
-    """A second standardisation, over the whole batch, of advantages that are already there.
+    """A second standardisation, over the whole batch, of advantages that are already there."""
 
-    Args:
-        weights: "token" counts a rollout once for each of its tokens, "rollout" once.
-        ddof: 1 divides by the number minus 1, 0 by the number.
-        epsilon: a small number against division by zero.
-        place: "outside" is s + eps, "inside" is sqrt(s^2 + eps), "floor" is sqrt(max(s^2, eps)).
-    """
-
-    weights: Literal["token", "rollout"]
-    ddof: int
-    epsilon: float
+    weights: Literal["token", "rollout"]  # "token" counts a rollout once for each of its tokens, "rollout" once
+    ddof: int  # 1 divides by the number minus 1, 0 by the number
+    epsilon: float  # a small number against division by zero
+    # "outside" is s + eps, "inside" is sqrt(s^2 + eps), "floor" is sqrt(max(s^2, eps))
     place: Literal["outside", "inside", "floor"]
 
 
@@ -43,55 +37,43 @@ class AdvantageSpec:
 
     $A = f\,(z - b)/(s + \epsilon)$, then perhaps whitened
 
-    Args:
-        framework: its name, such as "trl"; "custom" for one of your own.
-        estimator: the name it has there, or nearly.
-        baseline: b; "second_best" keeps only the best rollout of a group, above the second best.
-        scale: s. "leave_one_out_std" comes without the rollout itself, "group_mean" is that of max-RL.
-        ddof: 1 divides a sum of squares by n - 1, 0 by n.
-        epsilon: added to s.
-        variance_floor: s^2 is at least this.
-        scale_of: whether s is that of the rewards, or of the rewards above their baseline, which rounds differently.
-        factor: "one", or "batch_over_nonzero", the rollouts of the batch over those with a reward that is not 0.
-        whitening: a second standardisation, or None.
-        singleton: a group of one is "refused", gets its reward ("raw": b = 0, s = 1), or "zero".
-        missing: a NaN reward is "refused", gets advantage "zero" and leaves the group's statistics, or "counts_as_zero".
-        all_equal: what a group of equal rewards gets, in words.
-        reduction: order in which a group is summed: "row" (the library's mean and std of rows), "group" (of one group at a time), "nan"
-            (mean and squares that skip NaN) or "sequential" (one after the other).
-        leave_one_out_form: of the algebraically equal forms the one that is coded: z - (S - z)/(n-1), z n/(n-1) - m n/(n-1),
-            (n z - S)/(n-1), or (z - m) (n/(n-1)).
-        several: how several rewards become one: weighted sum before ("sum_first") or after each is standardised ("standardise_first").
-        since: first version, "" where nothing older was looked at; for GitHub-only projects the version read.
-        until: first version that does something else, or "".
-        evidence: "called" where the framework's own function gave the same digits in our tests, "read" where its source was read.
-        note: what else there is to know.
-
     Example:
         >>> AdvantageSpec("custom", "mine", baseline="leave_one_out").advantages([[1.0, 0.0, 0.0]]).tolist()
         [[1.0, -0.5, -0.5]]
     """
 
-    framework: str
-    estimator: str
-    baseline: Baseline = "group_mean"
-    scale: Scale = "none"
-    ddof: int = 1
-    epsilon: float = 0.0
-    variance_floor: float = 0.0
+    framework: str  # its name, such as "trl"; "custom" for one of your own
+    estimator: str  # the name it has there, or nearly
+    baseline: Baseline = "group_mean"  # b; "second_best" keeps only the best rollout of a group, above the second best
+    scale: Scale = "none"  # s. "leave_one_out_std" comes without the rollout itself, "group_mean" is that of max-RL
+    ddof: int = 1  # 1 divides a sum of squares by n - 1, 0 by n
+    epsilon: float = 0.0  # added to s
+    variance_floor: float = 0.0  # s^2 is at least this
+    # whether s is that of the rewards, or of the rewards above their baseline, which rounds differently
     scale_of: Literal["reward", "advantage"] = "reward"
+    # "one", or "batch_over_nonzero", the rollouts of the batch over those with a reward that is not 0
     factor: Literal["one", "batch_over_nonzero"] = "one"
-    whitening: Whitening | None = None
+    whitening: Whitening | None = None  # a second standardisation, or None
+    # a group of one is "refused", gets its reward ("raw": b = 0, s = 1), or "zero"
     singleton: Literal["refused", "raw", "zero"] = "refused"
+    # a NaN reward is "refused", gets advantage "zero" and leaves the group's statistics, or "counts_as_zero"
     missing: Literal["refused", "zero", "counts_as_zero"] = "refused"
-    all_equal: str = "zero up to rounding"
+    all_equal: str = "zero up to rounding"  # what a group of equal rewards gets, in words
+    # order in which a group is summed: "row" (the library's mean and std of rows), "group" (of one group at a
+    # time), "nan" (mean and squares that skip NaN) or "sequential" (one after the other)
     reduction: Reduction = "row"
+    # of the algebraically equal forms the one that is coded: z - (S - z)/(n-1), z n/(n-1) - m n/(n-1), (n z -
+    # S)/(n-1), or (z - m) (n/(n-1))
     leave_one_out_form: Literal["difference", "split", "product", "scaled"] = "difference"
+    # how several rewards become one: weighted sum before ("sum_first") or after each is standardised
+    # ("standardise_first")
     several: Literal["sum_first", "standardise_first"] = "sum_first"
-    since: str = ""
-    until: str = ""
+    since: str = ""  # first version, "" where nothing older was looked at; for GitHub-only projects the version read
+    until: str = ""  # first version that does something else, or ""
+    # "called" where the framework's own function gave the same digits in our tests, "read" where its source was
+    # read
     evidence: Literal["called", "read"] = "read"
-    note: str = ""
+    note: str = ""  # what else there is to know
 
     @property
     def needs_mask(self) -> bool:
@@ -99,20 +81,7 @@ class AdvantageSpec:
         return self.baseline == "length_weighted_mean" or (self.whitening is not None and self.whitening.weights == "token")
 
     def advantages(self, reward: Array, prompt: Any = None, *, mask_NL: Any = None) -> Array:
-        """Return what the framework would give each rollout.
-
-        Args:
-            reward: `reward_PG`, or `reward_N` with labels; reward units. NaN is a missing reward where the spec allows for that.
-            prompt: labels of the rollouts' prompts, needed for `reward_N`.
-            mask_NL: 1 for each token of a completion that is trained on, 0 for padding, one row a rollout; for specs that need it.
-
-        Returns:
-            One number a rollout, in the shape, kind and precision of `reward`; where the framework has one a token, that of its tokens.
-
-        Raises:
-            InvalidArgumentError: a reward is not finite or missing, labels or the mask are missing or do not fit.
-            InsufficientDataError: a group of one that the framework refuses too.
-        """
+        """Return what the framework would give each rollout."""
         groups = rollout_groups(reward, prompt, missing=self.missing != "refused")
         mask = self._mask(groups, mask_NL)
         if self.missing == "counts_as_zero":
@@ -121,21 +90,7 @@ class AdvantageSpec:
         return self._finish(self._standardised(groups, mask), groups, mask)
 
     def several_advantages(self, reward_F: Array, weight_F: Any, prompt: Any = None, *, mask_NL: Any = None) -> Array:
-        """Return what the framework would give each rollout that has several rewards.
-
-        Args:
-            reward_F: `reward_FPG`, or `reward_FN` with labels, one slice a reward; reward units.
-            weight_F: weight of each.
-            prompt: labels of the rollouts' prompts, needed for `reward_FN`.
-            mask_NL: as for `advantages`.
-
-        Returns:
-            One number a rollout, in the shape of one slice.
-
-        Raises:
-            InvalidArgumentError: as for `advantages`, or weights that do not fit.
-            InsufficientDataError: as for `advantages`.
-        """
+        """Return what the framework would give each rollout that has several rewards."""
         stacked = as_floats(reward_F)
         weight = as_kind(weight_F, stacked)
         module = module_of(stacked)

@@ -44,21 +44,11 @@ def vanilla(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = z_i$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, or labels are missing.
+    Source: REINFORCE without a baseline.
 
     Example:
         >>> vanilla([[1.0, 0.0]]).tolist()
         [[1.0, 0.0]]
-
-    Source: REINFORCE without a baseline.
     """
     return rollout_groups(reward, prompt).reward * 1
 
@@ -68,22 +58,11 @@ def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
 
     $A_i = z_i - c$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        value: c, reward units; it must not come from these rollouts.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: a reward or the value is not finite, or labels are missing.
+    Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
 
     Example:
         >>> constant([[1.0, 0.0]], value=0.25).tolist()
         [[0.75, -0.25]]
-
-    Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
     """
     return oracle(reward, prompt, value=float(value))
 
@@ -93,22 +72,11 @@ def oracle(reward: Array, prompt: Any = None, *, value: Array) -> Array:
 
     $A_i = z_i - V(x)$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        value: V(x): one number a row of `reward_PG`, or one a rollout; it must not come from these rollouts.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: a reward or value is not finite, shapes do not fit, or labels are missing.
+    Source: paper A's oracle estimator.
 
     Example:
         >>> oracle([[1.0, 0.0], [1.0, 1.0]], value=[0.5, 0.75]).tolist()
         [[0.5, -0.5], [0.25, 0.25]]
-
-    Source: paper A's oracle estimator.
     """
     groups = rollout_groups(reward, prompt)
     return groups.reward - groups.matched("value", value)
@@ -119,21 +87,11 @@ def batch_mean(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = z_i - \bar z$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, or labels are missing.
+    Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
 
     Example:
         >>> batch_mean([[1.0, 0.0], [1.0, 1.0]]).tolist()
         [[0.25, -0.75], [0.25, 0.25]]
-
-    Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
     """
     groups = rollout_groups(reward, prompt)
     return centred(groups.flat.reshape(1, -1)).reshape(groups.reward.shape)
@@ -144,22 +102,11 @@ def full_group_mean(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = z_i - \bar z_g$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, or labels are missing.
-        InsufficientDataError: a group of one.
+    Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
 
     Example:
         >>> full_group_mean([1.0, 0.0, 3.0, 1.0], ["a", "a", "b", "b"]).tolist()
         [0.5, -0.5, 1.0, -1.0]
-
-    Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts")
@@ -171,22 +118,11 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = z_i - \frac{1}{G-1}\sum_{j\ne i} z_j = \frac{G}{G-1}(z_i - \bar z_g)$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, or labels are missing.
-        InsufficientDataError: a group of one.
+    Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
 
     Example:
         >>> leave_one_out([[1.0, 0.0, 0.0]]).tolist()
         [[1.0, -0.5, -0.5]]
-
-    Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts")
@@ -195,35 +131,22 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """A named advantage and what holds for it.
+    """A named advantage and what holds for it."""
 
-    Args:
-        name: the name in reports and JSON.
-        formula: as a person would write it.
-        description: one sentence.
-        function: of (reward, prompt, *, what it needs).
-        unbiased: whether its mean is the policy gradient exactly.
-        needs: keyword arguments that have no default.
-        shift: what a number added to all rewards does to it; "moves" where it depends on the level.
-        scale: what a positive factor on all rewards does: it scales along, it stays, or neither ("moves").
-        smallest_group: rollouts that every group needs.
-        equal_is_zero: whether a group of equal rewards gets exactly 0.
-        several: whether it takes several rewards, stacked first.
-        smallest_reward: lowest reward that it takes.
-    """
-
-    name: str
-    formula: str
-    description: str
-    function: Callable[..., Array]
-    unbiased: bool
-    needs: tuple[str, ...] = ()
+    name: str  # the name in reports and JSON
+    formula: str  # as a person would write it
+    description: str  # one sentence
+    function: Callable[..., Array]  # of (reward, prompt, *, what it needs)
+    unbiased: bool  # whether its mean is the policy gradient exactly
+    needs: tuple[str, ...] = ()  # keyword arguments that have no default
+    # what a number added to all rewards does to it; "moves" where it depends on the level
     shift: Literal["stays", "moves"] = "stays"
+    # what a positive factor on all rewards does: it scales along, it stays, or neither ("moves")
     scale: Literal["scales", "stays", "moves"] = "scales"
-    smallest_group: int = 2
-    equal_is_zero: bool = True
-    several: bool = False
-    smallest_reward: float = float("-inf")
+    smallest_group: int = 2  # rollouts that every group needs
+    equal_is_zero: bool = True  # whether a group of equal rewards gets exactly 0
+    several: bool = False  # whether it takes several rewards, stacked first
+    smallest_reward: float = float("-inf")  # lowest reward that it takes
 
 
 ADVANTAGES: tuple[Advantage, ...] = (
@@ -371,15 +294,6 @@ ADVANTAGES: tuple[Advantage, ...] = (
 
 def advantage_by_name(name: str) -> Advantage:
     """Return an entry of `ADVANTAGES`.
-
-    Args:
-        name: one of their names.
-
-    Returns:
-        The entry.
-
-    Raises:
-        InvalidArgumentError: no such advantage.
 
     Example:
         >>> advantage_by_name("leave_one_out").unbiased

@@ -22,24 +22,11 @@ def variance_optimal(reward: Array, prompt: Any = None, *, value: Array, kappa: 
 
     $A_i = z_i - V(x) - \kappa(x)/S_2(x) = z_i - E[|s|^2 Z|x]/E[|s|^2|x]$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        value: V(x), one a row of `reward_PG` or one a rollout; reward units.
-        kappa: E[|s|^2 (Z - V)|x], likewise.
-        score_norm2: S2(x) = E[|s|^2|x], likewise, positive. None of the three may come from these rollouts.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: an argument is not finite or has the wrong shape, or a score has no length.
+    Source: derived here (docs/theory/gradient.md); the variance falls by kappa^2/S2 below the oracle's.
 
     Example:
         >>> variance_optimal([[1.0, 0.0]], value=0.5, kappa=0.5, score_norm2=2.0).tolist()
         [[0.25, -0.75]]
-
-    Source: derived here (docs/theory/gradient.md); the variance falls by kappa^2/S2 below the oracle's.
     """
     groups = rollout_groups(reward, prompt)
     norm2 = groups.matched("score_norm2", score_norm2)
@@ -53,24 +40,12 @@ def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Ar
 
     $A_i = z_i - \sum_{j\ne i} |s_j|^2 z_j \big/ \sum_{j\ne i} |s_j|^2$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        score_norm2: |s|^2 of every rollout, or anything that stands for it, such as its number of tokens; not negative.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: an argument is not finite, a weight is negative or shapes do not fit.
-        InsufficientDataError: a group of one.
+    Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the group's tokens for weights and the
+    rollout's own reward left in, it is OPO (arXiv 2505.23585), which is biased.
 
     Example:
         >>> weighted_leave_one_out([[1.0, 0.0, 0.5]], score_norm2=[[1.0, 3.0, 1.0]]).tolist()
         [[0.875, -0.75, 0.25]]
-
-    Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the group's tokens for weights and the
-    rollout's own reward left in, it is OPO (arXiv 2505.23585), which is biased.
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "weighted_leave_one_out")
@@ -117,22 +92,11 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
     by the pooled variance within groups, over G - 1; $w_i$ estimates the squared error of $M_{-p}$ by the variance between prompts,
     not below 0, plus the sampling error of $M_{-p}$. All four leave rollout i out, so the mixture is independent of it.
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units. Groups of one are welcome: theirs is the other groups' mean.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`, computed in float64; reward units.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, or labels are missing.
-        InsufficientDataError: one prompt only, so that there is nothing to draw towards, or no group with two rollouts.
+    Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
 
     Example:
         >>> shrinkage([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).round(3).tolist()
         [[0.6, -0.6], [0.6, -0.6], [-0.6, 0.6]]
-
-    Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
     """
     groups = rollout_groups(reward, prompt)
     if groups.group_count < 2:

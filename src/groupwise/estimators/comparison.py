@@ -20,19 +20,12 @@ from groupwise.intervals import Interval, effective_freedom, student_quantile
 
 @dataclass(frozen=True, slots=True)
 class BaselineRow:
-    """One baseline at one batch.
+    """One baseline at one batch."""
 
-    Args:
-        name: of the baseline.
-        mse: mean squared error of the batch's gradient, with interval.
-        ratio: to the error of leave-one-out at the same mean step, with interval; below 1 is better.
-        note: what it needs, or what the figure is.
-    """
-
-    name: str
-    mse: Interval
-    ratio: Interval
-    note: str
+    name: str  # of the baseline
+    mse: Interval  # mean squared error of the batch's gradient, with interval
+    ratio: Interval  # to the error of leave-one-out at the same mean step, with interval; below 1 is better
+    note: str  # what it needs, or what the figure is
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -35,26 +35,18 @@ MEANING = {
 class Estimate:
     """One estimated quantity.
 
-    Args:
-        symbol: its short name.
-        meaning: what it is, in words.
-        interval: value with interval; a variance may come out negative, and is handed over as it came.
-        standard_error: of the value, by the jackknife over prompts; not a number with fewer than three prompts.
-        n: prompts.
-        status: a sentence.
-
     Example:
         >>> interval = Interval(1.3, 1.1, 1.5)
         >>> Estimate("T", "first order", interval, 0.1, 64, "T = 1.3").value
         1.3
     """
 
-    symbol: str
-    meaning: str
-    interval: Interval
-    standard_error: float
-    n: int
-    status: str
+    symbol: str  # its short name
+    meaning: str  # what it is, in words
+    interval: Interval  # value with interval; a variance may come out negative, and is handed over as it came
+    standard_error: float  # of the value, by the jackknife over prompts; not a number with fewer than three prompts
+    n: int  # prompts
+    status: str  # a sentence
 
     @property
     def value(self) -> float:

@@ -98,19 +98,6 @@ def components_of_moments(
 ) -> Components:
     """Estimate the components from the moments of groups, of one batch or of several that were added up.
 
-    Args:
-        moments: of P groups.
-        level: coverage of the intervals.
-        method: jackknife or bootstrap.
-        rng: for the bootstrap.
-
-    Returns:
-        The components.
-
-    Raises:
-        InvalidArgumentError: an unknown method, or the bootstrap without rng.
-        InsufficientDataError: fewer than two prompts, or no two in one batch.
-
     Example:
         >>> rng = np.random.default_rng(1)
         >>> prompt = np.repeat(np.arange(8), 8)
@@ -143,27 +130,12 @@ def components_of_pseudo_values(
 
     $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
 
-    Args:
-        pseudo_PC: P x C, columns as in `QUANTITIES`.
-        rollouts: in the P groups.
-        left_out: in groups that were too small.
-        zero_mean: whether the scores were taken to have mean zero, given the prompt.
-        level: coverage of the intervals.
-        method: jackknife or bootstrap.
-        rng: for the bootstrap.
-
-    Returns:
-        The components.
-
-    Raises:
-        InvalidArgumentError: an unknown method, the bootstrap without rng, or numbers too large or too small.
+    Source: Tukey (1958).
 
     Example:
         >>> pseudo = np.random.default_rng(1).normal(1.0, 0.1, size=(16, len(QUANTITIES)))
         >>> components_of_pseudo_values(pseudo, rollouts=128, left_out=0, zero_mean=True).prompts
         16
-
-    Source: Tukey (1958).
     """
     if method not in {"jackknife", "bootstrap"}:
         raise InvalidArgumentError(f"expected the method jackknife or bootstrap, got {method!r}")
@@ -192,14 +164,7 @@ def components_of_pseudo_values(
 
 
 def refuse_extremes(value_C: Float) -> None:
-    """Refuse numbers whose powers overflow, or underflow to a zero that would be taken for the truth.
-
-    Args:
-        value_C: quantities, in the last axis as in `QUANTITIES`.
-
-    Raises:
-        InvalidArgumentError: not finite, too large, or R too small though not zero.
-    """
+    """Refuse numbers whose powers overflow, or underflow to a zero that would be taken for the truth."""
     if not np.isfinite(value_C).all() or np.abs(value_C).max() > LARGEST:
         raise InvalidArgumentError("expected rewards and scores whose products can be added up, got an overflow: divide them by a constant")
     if 0 < np.abs(value_C[..., QUANTITIES.index("r")]).max() < 1 / LARGEST:
@@ -210,15 +175,6 @@ def pseudo_values(moments: GroupMoments) -> Float:
     r"""Jackknife pseudo-values of all quantities, one row a prompt; their mean is the estimate.
 
     $P\hat\theta - (P-1)\hat\theta_{(-p)}$; for a mean over prompts it is the prompt's own moment.
-
-    Args:
-        moments: of P groups.
-
-    Returns:
-        P x C, columns as in `QUANTITIES`.
-
-    Raises:
-        InsufficientDataError: fewer than two prompts, or no two in one batch.
 
     Source: Tukey (1958); |g|^2 as a ratio of sums over pairs of prompts, derived here.
     """
@@ -251,22 +207,7 @@ def assemble(
     zero_mean: bool,
     pseudo_PC: Float | None,
 ) -> Components:
-    """Put estimates, intervals and sentences together.
-
-    Args:
-        estimate_C: all quantities.
-        covariance_CC: of them.
-        intervals: one a quantity.
-        prompts: groups used.
-        rollouts: in them.
-        left_out: in groups that were too small.
-        method: of the intervals.
-        zero_mean: the assumption on scores.
-        pseudo_PC: pseudo-values, or None.
-
-    Returns:
-        The result.
-    """
+    """Put estimates, intervals and sentences together."""
     error = np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))  # a variance may come out as minus a rounding error
     found = {
         name: _estimate(name, intervals[column], float(error[column]), prompts) for column, name in enumerate(QUANTITIES) if name in MEANING
@@ -293,18 +234,7 @@ def assemble(
 
 
 def best_group_size(estimate_C: Float, covariance_CC: Float, pseudo_PC: Float | None, prompts: int, level: float) -> Interval:
-    """1 + sqrt(R/Vp), through the interval of the ratio.
-
-    Args:
-        estimate_C: all quantities.
-        covariance_CC: of them.
-        pseudo_PC: pseudo-values, or None.
-        prompts: groups.
-        level: coverage.
-
-    Returns:
-        The best continuous group size; infinite where Vp is not positive.
-    """
+    """1 + sqrt(R/Vp), through the interval of the ratio."""
     vp, r = float(estimate_C[0]), float(estimate_C[2])
     if prompts < 3:
         return Interval(math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, level)
@@ -315,17 +245,7 @@ def best_group_size(estimate_C: Float, covariance_CC: Float, pseudo_PC: Float | 
 
 
 def contrast_quantile(pseudo_PC: Float | None, weight: Float, prompts: int, level: float) -> float:
-    """Student's quantile for a combination of Vp, T and R, with the freedom that its pseudo-values have.
-
-    Args:
-        pseudo_PC: pseudo-values, or None where only sums were kept.
-        weight: of Vp, T and R.
-        prompts: groups.
-        level: coverage.
-
-    Returns:
-        The two-sided quantile.
-    """
+    """Student's quantile for a combination of Vp, T and R, with the freedom that its pseudo-values have."""
     freedom = prompts - 1.0 if pseudo_PC is None else effective_freedom(pseudo_PC[:, :3] @ weight)
     return student_quantile(level, freedom)
 
@@ -397,27 +317,13 @@ def projected_components(
 
     The noise that moves the reward is the part along the reward's gradient, not the trace over all parameters.
 
-    Args:
-        score_ND: one score a rollout.
-        reward_N: one reward a rollout.
-        prompt_N: the label of its prompt.
-        direction_RD: R directions; each is scaled to length 1. They must not have been made from these very rollouts.
-        zero_mean: whether E[s|x] = 0.
-        level: coverage of the intervals.
-
-    Returns:
-        R results.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, or a direction of length zero.
+    Source: derived here; docs/theory/gradient.md, "Along a direction".
 
     Example:
         >>> rng = np.random.default_rng(1)
         >>> found = projected_components(rng.normal(size=(64, 3)), rng.normal(size=64), np.repeat(np.arange(8), 8), np.eye(3)[:2])
         >>> len(found)
         2
-
-    Source: derived here; docs/theory/gradient.md, "Along a direction".
     """
     score = finite_array("score_ND", score_ND, dimensions=2)
     direction = finite_array("direction_RD", direction_RD, dimensions=2)

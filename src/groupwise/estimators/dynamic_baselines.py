@@ -21,15 +21,7 @@ from groupwise.estimators.rollout_groups import Array, RolloutGroups, rollout_gr
 
 
 class DynamicBaseline(ABC):
-    """What both kinds share: an unseen prompt takes the value of all prompts, and the past alone is asked.
-
-    Args:
-        prior_rollouts: how many rollouts of its own a prompt needs before it counts as much as all prompts together do.
-        initial: value before the first step, reward units.
-
-    Raises:
-        InvalidArgumentError: a negative `prior_rollouts`, or an initial value that is not finite.
-    """
+    """What both kinds share: an unseen prompt takes the value of all prompts, and the past alone is asked."""
 
     def __init__(self, *, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
         if not 0 <= prior_rollouts < np.inf or not np.isfinite(initial):
@@ -53,19 +45,7 @@ class DynamicBaseline(ABC):
         return value_P[place]
 
     def advantages(self, reward: Array, prompt: Any, *, step: float) -> Array:
-        """Return the rewards above their prompts' values.
-
-        Args:
-            reward: `reward_PG` or `reward_N`, reward units.
-            prompt: labels that stay the same from step to step: P for a rectangle, N for the long form.
-            step: of the training, any clock that grows.
-
-        Returns:
-            Advantages in the shape, kind and precision of `reward`.
-
-        Raises:
-            InvalidArgumentError: the baseline has seen this step or a later one, no labels, or a reward that is not finite.
-        """
+        """Return the rewards above their prompts' values."""
         groups = self._groups(reward, prompt)
         if step <= self._last_step:
             raise InvalidArgumentError(
@@ -76,16 +56,7 @@ class DynamicBaseline(ABC):
         return groups.reward - groups.matched("value", value_N)
 
     def update(self, reward: Array, prompt: Any, *, step: float) -> None:
-        """Take in the rewards of a step.
-
-        Args:
-            reward: `reward_PG` or `reward_N`, reward units.
-            prompt: labels as for `advantages`.
-            step: not before the last one.
-
-        Raises:
-            InvalidArgumentError: a step before the last, no labels, or a reward that is not finite.
-        """
+        """Take in the rewards of a step."""
         groups = self._groups(reward, prompt)
         if step < self._last_step:
             raise InvalidArgumentError(f"expected steps in order, got {step:g} after {self._last_step:g}: sort them first")
@@ -120,21 +91,13 @@ class RunningBaseline(DynamicBaseline):
     $V = (S + k \bar V)/(W + k)$ with $S \leftarrow \rho S + \sum_i z_i$, $W \leftarrow \rho W + G$ at every visit, and $\bar V$ the same
     mean over all prompts, which decays with every step.
 
-    Args:
-        decay: rho, from 0 (the last visit only) to 1 (all visits alike).
-        prior_rollouts: k.
-        initial: value before the first step, reward units.
-
-    Raises:
-        InvalidArgumentError: decay outside [0, 1], a negative `prior_rollouts`, or an initial value that is not finite.
+    Source: derived here.
 
     Example:
         >>> baseline = RunningBaseline(decay=0.5, prior_rollouts=0)
         >>> baseline.update([[1.0, 0.0]], ["a"], step=1)
         >>> baseline.advantages([[1.0, 1.0], [1.0, 0.0]], ["a", "new"], step=2).tolist()
         [[0.5, 0.5], [0.5, -0.5]]
-
-    Source: derived here.
     """
 
     def __init__(self, *, decay: float = 0.9, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
@@ -174,21 +137,13 @@ class KernelBaseline(DynamicBaseline):
     $V(t) = \frac{\sum_{u<t} K(\frac{t-u}{h}) \sum_i z_{ui} + k\bar V(t)}{\sum_{u<t} K(\frac{t-u}{h})\, G_u + k}$ with Epanechnikov's
     $K(x) = 1 - x^2$ below 1 and 0 above; of each prompt no more than h steps are kept.
 
-    Args:
-        bandwidth: h, in steps.
-        prior_rollouts: k.
-        initial: value before the first step, and after a pause longer than h; reward units.
-
-    Raises:
-        InvalidArgumentError: a bandwidth that is not positive, a negative `prior_rollouts`, or an initial value that is not finite.
+    Source: derived here: the kernel mean of Nadaraya and Watson, of the past only.
 
     Example:
         >>> baseline = KernelBaseline(bandwidth=10, prior_rollouts=0)
         >>> baseline.update([[1.0, 0.0]], ["a"], step=1)
         >>> baseline.advantages([[1.0, 1.0]], ["a"], step=2).tolist()
         [[0.5, 0.5]]
-
-    Source: derived here: the kernel mean of Nadaraya and Watson, of the past only.
     """
 
     def __init__(self, *, bandwidth: float = 100.0, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
@@ -227,22 +182,10 @@ def history(reward: Array, prompt: Any = None, *, baseline: DynamicBaseline, ste
 
     $A_i = z_i - \hat V(x; \text{steps before } t)$
 
-    Args:
-        reward: `reward_PG` or `reward_N`, reward units.
-        prompt: labels that stay the same from step to step: P for a rectangle, N for the long form.
-        baseline: a `RunningBaseline` or `KernelBaseline`; it is asked, not updated.
-        step: t, after the last step that the baseline was updated with.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; reward units.
-
-    Raises:
-        InvalidArgumentError: the baseline has seen this step already, no labels, or a reward that is not finite.
+    Source: derived here.
 
     Example:
         >>> history([[1.0, 0.0]], ["a"], baseline=RunningBaseline(initial=0.5), step=1).tolist()
         [[0.5, -0.5]]
-
-    Source: derived here.
     """
     return baseline.advantages(reward, prompt, step=step)

@@ -44,29 +44,17 @@ TOO_SMALL = "expected numbers whose products can be told from zero"
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """The nine sums of each group, with c the rewards centred in their group.
+    """The nine sums of each group, with c the rewards centred in their group."""
 
-    Args:
-        size_P: rollouts m.
-        mean_P: mean reward.
-        spread_P: sum of c^2.
-        norm_P: sum of |s|^2.
-        norm_reward_P: sum of |s|^2 c.
-        norm_reward2_P: sum of |s|^2 c^2.
-        total_P: |sum of s|^2.
-        weighted_P: |sum of c s|^2.
-        mixed_P: inner product of the sum of s with the sum of c^2 s.
-    """
-
-    size_P: Float
-    mean_P: Float
-    spread_P: Float
-    norm_P: Float
-    norm_reward_P: Float
-    norm_reward2_P: Float
-    total_P: Float
-    weighted_P: Float
-    mixed_P: Float
+    size_P: Float  # rollouts m
+    mean_P: Float  # mean reward
+    spread_P: Float  # sum of c^2
+    norm_P: Float  # sum of |s|^2
+    norm_reward_P: Float  # sum of |s|^2 c
+    norm_reward2_P: Float  # sum of |s|^2 c^2
+    total_P: Float  # |sum of s|^2
+    weighted_P: Float  # |sum of c s|^2
+    mixed_P: Float  # inner product of the sum of s with the sum of c^2 s
 
     @property
     def own_norm2(self) -> Float:
@@ -81,14 +69,6 @@ class GroupMoments:
     Two of them, taken at the same parameters, combine by `+`: exactly, whatever the batches, ranks or machines they came from, but
     for inner products between the two, which neither has seen.
 
-    Args:
-        moment_PC: one row a group, columns as in `MOMENTS`.
-        cross_P: sum of the inner products of its leave-one-out gradient with those of the other groups.
-        partners_P: how many other groups that were.
-        size_P: rollouts of each group.
-        left_out: rollouts that were in groups too small to be used.
-        zero_mean: whether the scores were taken to have mean zero, given the prompt.
-
     Example:
         >>> rng = np.random.default_rng(1)
         >>> one, two = (moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)) for _ in range(2))
@@ -96,12 +76,12 @@ class GroupMoments:
         4
     """
 
-    moment_PC: Float
-    cross_P: Float
-    partners_P: Float
-    size_P: NDArray[np.intp]
-    left_out: int
-    zero_mean: bool
+    moment_PC: Float  # one row a group, columns as in `MOMENTS`
+    cross_P: Float  # sum of the inner products of its leave-one-out gradient with those of the other groups
+    partners_P: Float  # how many other groups that were
+    size_P: NDArray[np.intp]  # rollouts of each group
+    left_out: int  # rollouts that were in groups too small to be used
+    zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
     def __add__(self, other: GroupMoments) -> GroupMoments:
         """Return the groups of both."""
@@ -122,27 +102,12 @@ def moments_of_scores(
 ) -> GroupMoments:
     r"""Moments of every group from the scores of its rollouts, or from sketches of them.
 
-    Args:
-        score_ND: one score a rollout, $s = \nabla_\theta \log\pi(y|x)$, in 1/parameter units; a sketch does as well.
-        reward_N: one reward a rollout.
-        prompt_N: the label of its prompt; groups may differ in size.
-        metric_D: weights of a diagonal metric, $\langle s, t\rangle = \sum_d w_d s_d t_d$ (for Adam $1/(\sqrt v + \epsilon)^2$).
-        zero_mean: whether E[s|x] = 0, true for the policy's own scores summed over tokens. False costs precision, and is
-            what scores that are divided by the length or taken at another temperature need.
-
-    Returns:
-        The moments; groups of fewer than four rollouts are left out and counted.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, or a NaN or infinity.
-        InsufficientDataError: no group has four rollouts.
+    Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
 
     Example:
         >>> rng = np.random.default_rng(1)
         >>> moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
         (2, 10)
-
-    Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
     """
     score, reward = checked_shape("score_ND", score_ND, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
     metric = _metric(metric_D, score.shape[1])
@@ -156,26 +121,13 @@ def moments_of_scores(
 def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
     r"""Moments of every group from the inner products of scores, with one pass through the matrix.
 
-    Args:
-        gram_NN: $K_{ij} = \langle s_i, s_j\rangle$, symmetric.
-        reward_N: one reward a rollout.
-        prompt_N: the label of its prompt; groups may differ in size.
-        zero_mean: as in `moments_of_scores`.
-
-    Returns:
-        The moments; groups of fewer than four rollouts are left out and counted.
-
-    Raises:
-        InvalidArgumentError: not square, not symmetric, a squared length below zero, shapes that do not fit, or a NaN or infinity.
-        InsufficientDataError: no group has four rollouts.
+    Source: derived here (docs/theory/gradient.md).
 
     Example:
         >>> rng = np.random.default_rng(1)
         >>> score = rng.normal(size=(16, 3))
         >>> moments_of_gram(score @ score.T, rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
         (2, 10)
-
-    Source: derived here (docs/theory/gradient.md).
     """
     gram, reward = checked_shape("gram_NN", gram_NN, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
     if gram.shape[0] != gram.shape[1]:
@@ -194,18 +146,7 @@ def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike
 def sums_of_scores(
     score: NDArray[Any], reward: Float, groups: Groups, kept: NDArray[np.intp], metric: Float | None = None
 ) -> tuple[GroupSums, Float]:
-    """Return the sums of the kept groups, and their leave-one-out gradients.
-
-    Args:
-        score: N x D.
-        reward: N rewards.
-        groups: which rows belong together.
-        kept: the groups to use.
-        metric: D weights of the metric, or None.
-
-    Returns:
-        The sums, and one gradient a kept group, multiplied by the root of the metric.
-    """
+    """Return the sums of the kept groups, and their leave-one-out gradients."""
     table = np.empty((9, len(kept)))
     gradient = np.empty((len(kept), score.shape[1]))
     root = None if metric is None else np.sqrt(metric)
@@ -274,13 +215,6 @@ def _table(size: int, mean: Float, centred: Float, norm: Float, total: Float, we
 def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:
     r"""Unbiased moments of each group from its sums, columns as in `MOMENTS`.
 
-    Args:
-        sums: of P groups, each of at least four rollouts.
-        zero_mean: whether E[s|x] = 0 may be used for T and R.
-
-    Returns:
-        P x C moments.
-
     Source: derived here; every entry is a U-statistic over all tuples of different rollouts (docs/theory/gradient.md).
     """
     m, spread = sums.size_P, sums.spread_P
@@ -323,21 +257,7 @@ def _moments(sums: GroupSums, cross: Float, partners: Float, groups: Groups, kep
 
 
 def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> tuple[Groups, NDArray[np.intp]]:
-    """Return the groups, and which of them have at least four rollouts.
-
-    Args:
-        prompt_N: labels.
-        reward: N rewards.
-        rows: of the other argument.
-        name: of the other argument.
-
-    Returns:
-        The groups and the numbers of those to use.
-
-    Raises:
-        InvalidArgumentError: the arguments do not have one length.
-        InsufficientDataError: no group has four rollouts.
-    """
+    """Return the groups, and which of them have at least four rollouts."""
     if len(reward) != rows:
         raise InvalidArgumentError(f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one of each a rollout")
     if np.abs(reward).max() > _LARGEST_REWARD:

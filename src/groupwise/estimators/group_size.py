@@ -151,14 +151,6 @@ def _plan(
 def error_of(values: Float, size: NDArray[np.integer], budget: Budget) -> Float:
     """Mean squared error of the gradient at each group size, for one set of components or for many.
 
-    Args:
-        values: (..., 3): Vp, T, R.
-        size: M group sizes.
-        budget: of one step.
-
-    Returns:
-        (..., M) errors.
-
     Example:
         >>> error_of(np.array([1.0, 0.0, 49.0]), np.array([8]), Budget(1024)).round(4).tolist()
         [0.0146]
@@ -169,13 +161,6 @@ def error_of(values: Float, size: NDArray[np.integer], budget: Budget) -> Float:
 
 def weights_of(size: NDArray[np.integer], budget: Budget) -> Float:
     """What each of Vp, T and R counts in the error.
-
-    Args:
-        size: M group sizes.
-        budget: of one step.
-
-    Returns:
-        3 x M weights.
 
     Example:
         >>> weights_of(np.array([2]), Budget(8)).tolist()

@@ -26,26 +26,18 @@ from groupwise.intervals import Interval, percent, ratio_interval, student_quant
 class ControllerRule:
     """When a group size is given up for another.
 
-    Args:
-        threshold: share of the gradient's error that must be gained, beyond the interval of the gain; 0.05 is 5 %.
-        fading: what each measurement counts when the next one comes, in [0, 1]: 0 keeps the last one only, 1 all alike.
-        lowest: smallest group size, at least 2.
-        highest: largest one; the whole budget where None.
-        level: coverage of the interval of the gain.
-
-    Raises:
-        InvalidArgumentError: something is outside its domain.
-
     Example:
         >>> ControllerRule(lowest=4, highest=32).sizes(128)
         (4, 8, 16, 32)
     """
 
+    # share of the gradient's error that must be gained, beyond the interval of the gain; 0.05 is 5 %
     threshold: float = 0.05
+    # what each measurement counts when the next one comes, in [0, 1]: 0 keeps the last one only, 1 all alike
     fading: float = 0.8
-    lowest: int = 2
-    highest: int | None = None
-    level: float = 0.95
+    lowest: int = 2  # smallest group size, at least 2
+    highest: int | None = None  # largest one; the whole budget where None
+    level: float = 0.95  # coverage of the interval of the gain
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain."""
@@ -70,24 +62,18 @@ class RunningComponents:
 
     `+` combines prompts measured at the same policy on any two machines; `faded` lets time pass.
 
-    Args:
-        weight: $W = \sum_m w_m P_m$.
-        weight2: $\sum_m w_m^2 P_m$.
-        total_C: $\sum_m w_m P_m \theta_m$, of Vp, T, R.
-        spread_CC: $\sum_m w_m^2 P_m^2 C_m$, with $C_m$ the covariance of measurement m.
+    Source: derived here.
 
     Example:
         >>> one = RunningComponents(16.0, 16.0, np.array([16.0, 0.0, 144.0]), np.eye(3))
         >>> (one.faded(0.5) + one).estimate_C.tolist(), round((one.faded(0.5) + one).prompts, 1)
         ([1.0, 0.0, 9.0], 28.8)
-
-    Source: derived here.
     """
 
-    weight: float
-    weight2: float
-    total_C: Float
-    spread_CC: Float
+    weight: float  # $W = \sum_m w_m P_m$
+    weight2: float  # $\sum_m w_m^2 P_m$
+    total_C: Float  # $\sum_m w_m P_m \theta_m$, of Vp, T, R
+    spread_CC: Float  # $\sum_m w_m^2 P_m^2 C_m$, with $C_m$ the covariance of measurement m
 
     def __add__(self, other: RunningComponents) -> RunningComponents:
         """Return the sums over the prompts of both."""
@@ -128,15 +114,6 @@ class RunningComponents:
 def running_components(found: Components) -> RunningComponents:
     """Sums of one measurement.
 
-    Args:
-        found: components of three prompts or more.
-
-    Returns:
-        The sums, to be added to those of other prompts.
-
-    Raises:
-        InvalidArgumentError: fewer than three prompts, which leave no covariance.
-
     Example:
         >>> from groupwise.estimators.components import components
         >>> rng = np.random.default_rng(1)
@@ -152,31 +129,20 @@ def running_components(found: Components) -> RunningComponents:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a look at the running components led to.
+    """What a look at the running components led to."""
 
-    Args:
-        group_size: to go on with.
-        prompts: a step, with it.
-        present: group size before.
-        best: group size of least predicted error among those allowed.
-        excess: error of the present size over that of the one to change to, or of the best, minus 1; the interval is of chance alone.
-        vp: as measured.
-        t: as measured.
-        r: as measured.
-        measured: effective number of prompts behind them.
-        reason: a sentence.
-    """
-
-    group_size: int
-    prompts: int
-    present: int
-    best: int
+    group_size: int  # to go on with
+    prompts: int  # a step, with it
+    present: int  # group size before
+    best: int  # group size of least predicted error among those allowed
+    # error of the present size over that of the one to change to, or of the best, minus 1; the interval is of
+    # chance alone
     excess: Interval
-    vp: float
-    t: float
-    r: float
-    measured: float
-    reason: str
+    vp: float  # as measured
+    t: float  # as measured
+    r: float  # as measured
+    measured: float  # effective number of prompts behind them
+    reason: str  # a sentence
 
     @property
     def changes(self) -> bool:
@@ -197,17 +163,7 @@ def decide(running: RunningComponents, present: int, rollouts: int, rule: Contro
     size's error over its own lies above the threshold: that of least error where it is among them, otherwise that of the highest lower
     end. Where Vp cannot be told from zero that end is Fieller's, so that no huge group is taken because nothing spoke against it.
 
-    Args:
-        running: components so far.
-        present: group size in use.
-        rollouts: N a step.
-        rule: threshold and bounds; the default where None.
-
-    Returns:
-        The decision.
-
-    Raises:
-        InvalidArgumentError: the present size is not among those allowed.
+    Source: the error is derived in docs/theory/gradient.md; the rule is ours.
 
     Example:
         >>> sure = RunningComponents(100.0, 100.0, np.array([100.0, 0.0, 900.0]), np.eye(3))
@@ -215,8 +171,6 @@ def decide(running: RunningComponents, present: int, rollouts: int, rule: Contro
         'G = 32 has 4.61 times the error of G = 4 (4.57 to 4.65 times, 95 %): change to 4, with 128 prompts a step.'
         >>> decide(sure, 4, 512).changes
         False
-
-    Source: the error is derived in docs/theory/gradient.md; the rule is ours.
     """
     rule = ControllerRule() if rule is None else rule
     sizes = rule.sizes(rollouts)

@@ -78,22 +78,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One group size.
+    """One group size."""
 
-    Args:
-        group_size: G.
-        prompts: B that the budget pays for.
-        mse: mean squared error of the gradient.
-        low: lower end of its band; None without an interval of the components.
-        high: upper end.
-        probability_best: share of the components' draws in which no other size is better; None without them.
-    """
-
-    group_size: int
-    prompts: int
-    mse: float
-    low: float | None = None
-    high: float | None = None
+    group_size: int  # G
+    prompts: int  # B that the budget pays for
+    mse: float  # mean squared error of the gradient
+    low: float | None = None  # lower end of its band; None without an interval of the components
+    high: float | None = None  # upper end
+    # share of the components' draws in which no other size is better; None without them
     probability_best: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,23 +97,14 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The group size in use, held against the best.
+    """The group size in use, held against the best."""
 
-    Args:
-        group_size: G in use.
-        prompts: what the same budget pays for with it.
-        mse: with it.
-        regret: its mean squared error over the best, minus 1, with interval.
-        prompts_saved: prompts of the best plan that could go before its error is that of this size.
-        gain_lost: share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown.
-    """
-
-    group_size: int
-    prompts: int
-    mse: float
-    regret: Interval
-    prompts_saved: int
-    gain_lost: float | None
+    group_size: int  # G in use
+    prompts: int  # what the same budget pays for with it
+    mse: float  # with it
+    regret: Interval  # its mean squared error over the best, minus 1, with interval
+    prompts_saved: int  # prompts of the best plan that could go before its error is that of this size
+    gain_lost: float | None  # share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -23,17 +23,11 @@ LABEL = "From rewards alone: this is not the gradient's variance, and no group s
 
 @dataclass(frozen=True, slots=True)
 class DeadShare:
-    """The share of groups with equal rewards throughout, at one group size.
+    """The share of groups with equal rewards throughout, at one group size."""
 
-    Args:
-        group_size: G.
-        share: with its interval.
-        extrapolated: whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed.
-    """
-
-    group_size: int
-    share: Interval
-    extrapolated: bool
+    group_size: int  # G
+    share: Interval  # with its interval
+    extrapolated: bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -44,33 +38,21 @@ class DeadShare:
 class RewardStatistics:
     """Rewards of groups, without scores.
 
-    Args:
-        prompts: groups of at least two rollouts.
-        rollouts: in them.
-        group_size: rollouts of every group, or None where groups differ.
-        mean: mean reward over prompts.
-        within_variance: mean variance of the reward within a prompt.
-        between_variance: variance of the prompts' values; may come out negative.
-        dead_share: at the sizes the groups have.
-        effective_group_size: mean number of rollouts a group that are in groups with a gradient.
-        dead_shares: at other group sizes.
-        notes: sentences.
-
     Example:
         >>> reward_statistics([0, 1, 1, 1], [0, 0, 1, 1]).dead_share.value
         0.5
     """
 
-    prompts: int
-    rollouts: int
-    group_size: int | None
-    mean: Interval
-    within_variance: Interval
-    between_variance: Interval
-    dead_share: Interval
-    effective_group_size: float
-    dead_shares: tuple[DeadShare, ...]
-    notes: tuple[str, ...]
+    prompts: int  # groups of at least two rollouts
+    rollouts: int  # in them
+    group_size: int | None  # rollouts of every group, or None where groups differ
+    mean: Interval  # mean reward over prompts
+    within_variance: Interval  # mean variance of the reward within a prompt
+    between_variance: Interval  # variance of the prompts' values; may come out negative
+    dead_share: Interval  # at the sizes the groups have
+    effective_group_size: float  # mean number of rollouts a group that are in groups with a gradient
+    dead_shares: tuple[DeadShare, ...]  # at other group sizes
+    notes: tuple[str, ...]  # sentences
 
     @property
     def status(self) -> str:

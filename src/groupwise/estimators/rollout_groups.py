@@ -27,17 +27,12 @@ Formula = Callable[..., Array]
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroups:
-    """The rewards of a batch and the groups they belong to.
+    """The rewards of a batch and the groups they belong to."""
 
-    Args:
-        reward: rewards in the user's shape, kind and precision.
-        rows: for each group size one matrix of positions in the flattened rewards, a row a group.
-        label_N: the prompt of every rollout, flattened.
-    """
-
-    reward: Array
+    reward: Array  # rewards in the user's shape, kind and precision
+    # for each group size one matrix of positions in the flattened rewards, a row a group
     rows: tuple[NDArray[np.intp], ...]
-    label_N: NDArray[Any]
+    label_N: NDArray[Any]  # the prompt of every rollout, flattened
 
     @property
     def module(self) -> Any:
@@ -60,15 +55,7 @@ class RolloutGroups:
         return min(int(rows.shape[1]) for rows in self.rows)
 
     def apply(self, formula: Formula, *others: Array) -> Array:
-        """Return `formula` of every block, put back in the user's order.
-
-        Args:
-            formula: function of a block of rewards and one block for each of `others`.
-            others: quantities with one entry a rollout.
-
-        Returns:
-            One entry a rollout, in the shape of the rewards.
-        """
+        """Return `formula` of every block, put back in the user's order."""
         flat = [self.flat, *(other.reshape(-1) for other in others)]
         if len(self.rows) == 1 and _in_order(self.rows[0]):
             return formula(*(part.reshape(self.rows[0].shape) for part in flat)).reshape(self.reward.shape)
@@ -78,18 +65,7 @@ class RolloutGroups:
         return result.reshape(self.reward.shape)
 
     def matched(self, name: str, values: Any) -> Array:
-        """Return an argument as an array like the rewards, one entry a rollout.
-
-        Args:
-            name: of the argument, for the message.
-            values: one number, one a rollout, or, where the rewards are a rectangle, one a prompt.
-
-        Returns:
-            The values in the shape, kind and precision of the rewards.
-
-        Raises:
-            InvalidArgumentError: another shape, or a NaN or infinity.
-        """
+        """Return an argument as an array like the rewards, one entry a rollout."""
         array = as_kind(values, self.reward)
         shape = tuple(self.reward.shape)
         if len(shape) == 2 and tuple(array.shape) == shape[:1]:
@@ -103,16 +79,7 @@ class RolloutGroups:
         return array + self.module.zeros_like(self.reward)
 
     def at_least(self, size: int, what: str, *, remedy: str = "drop it") -> None:
-        """Refuse groups that are too small for a formula.
-
-        Args:
-            size: rollouts that every group needs.
-            what: name of the formula.
-            remedy: what the user can do.
-
-        Raises:
-            InsufficientDataError: a group is smaller.
-        """
+        """Refuse groups that are too small for a formula."""
         small = [rows for rows in self.rows if rows.shape[1] < size]
         if small:
             label = self.label_N[small[0][0, 0]]
@@ -123,18 +90,6 @@ class RolloutGroups:
 
 def rollout_groups(reward: Any, prompt: Any = None, *, missing: bool = False, smallest: float = -np.inf) -> RolloutGroups:
     """Return the rewards of a batch with their groups.
-
-    Args:
-        reward: `reward_PG`, a row a prompt, or `reward_N` with `prompt`; reward units. Integers and booleans become floats.
-        prompt: N labels for `reward_N`; nothing, or P labels, for `reward_PG`.
-        missing: whether NaN is a rollout without reward rather than a mistake.
-        smallest: lowest reward that makes sense to the formula.
-
-    Returns:
-        The groups.
-
-    Raises:
-        InvalidArgumentError: not one or two dimensions, no labels or a wrong number of them, a reward that is not finite or too low.
 
     Example:
         >>> rollout_groups([1.0, 0.0, 1.0], ["a", "b", "a"]).group_count
@@ -161,16 +116,6 @@ def rollout_groups(reward: Any, prompt: Any = None, *, missing: bool = False, sm
 
 def into_groups(reward_N: Any, group_size: int) -> Array:
     """Return rewards that lie group after group, as trainers keep them, as a rectangle.
-
-    Args:
-        reward_N: N rewards, the rollouts of a prompt side by side.
-        group_size: rollouts of every group, G.
-
-    Returns:
-        `reward_PG`, no copy.
-
-    Raises:
-        InvalidArgumentError: G does not divide N, or is not a positive integer.
 
     Example:
         >>> into_groups([1, 0, 0, 1], 2).tolist()
@@ -222,16 +167,7 @@ def to_numpy(values: Any) -> NDArray[Any]:
 
 
 def refuse_not_finite(name: str, array: Array, *, missing: bool = False) -> None:
-    """Raise where an entry is not finite.
-
-    Args:
-        name: of the argument, for the message.
-        array: NumPy or torch.
-        missing: whether NaN stands for a missing reward and passes.
-
-    Raises:
-        InvalidArgumentError: a NaN or infinity, with its place.
-    """
+    """Raise where an entry is not finite."""
     module = module_of(array)
     bad = ~module.isfinite(array)
     if missing:

@@ -18,24 +18,11 @@ def std_normalised(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon:
 
     $A_i = (z_i - \bar z_g)/(s_g + \epsilon)$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        ddof: 1 divides the sum of squares by G - 1, 0 by G.
-        epsilon: added to the standard deviation; reward units.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; no unit. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, labels are missing, ddof is not 0 or 1, or epsilon is negative.
-        InsufficientDataError: a group of one.
+    Source: arXiv 2402.03300; what it optimises is in docs/theory/gradient.md.
 
     Example:
         >>> std_normalised([[1.0, 0.0]], ddof=0).tolist()
         [[1.0, -1.0]]
-
-    Source: arXiv 2402.03300; what it optimises is in docs/theory/gradient.md.
     """
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
@@ -54,24 +41,11 @@ def batch_std(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: floa
 
     $A_i = (z_i - \bar z_g)/(s + \epsilon)$
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; reward units.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-        ddof: 1 divides the sum of squares by N - 1, 0 by N.
-        epsilon: added to the standard deviation; reward units.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; no unit. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, labels are missing, ddof is not 0 or 1, or epsilon is negative.
-        InsufficientDataError: a group of one.
+    Source: `scale_rewards="batch"` of TRL; arXiv 2508.08221.
 
     Example:
         >>> batch_std([[1.0, -1.0], [1.0, -1.0]], ddof=0).tolist()
         [[1.0, -1.0], [1.0, -1.0]]
-
-    Source: `scale_rewards="batch"` of TRL; arXiv 2508.08221.
     """
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
@@ -87,23 +61,12 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = (z_i - \bar z_g)/\bar z_g$, and 0 where the mean is 0
 
-    Args:
-        reward: `reward_PG`, or `reward_N` with labels; not negative, usually 0 or 1.
-        prompt: labels of the rollouts' prompts, needed for `reward_N`.
-
-    Returns:
-        Advantages in the shape, kind and precision of `reward`; no unit. Exactly 0 where a group's rewards are equal.
-
-    Raises:
-        InvalidArgumentError: a reward is negative or not finite, or labels are missing.
-        InsufficientDataError: a group of one.
+    Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim, $-\sum_{k=1}^{G-1} (1-p)^k/k$, which
+    tends to log p. Without "- mean" the sum runs to G; centring with nothing where no rollout succeeds takes the last term away.
 
     Example:
         >>> max_rl([[1.0, 0.0, 0.0, 0.0]]).tolist()
         [[3.0, -1.0, -1.0, -1.0]]
-
-    Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim, $-\sum_{k=1}^{G-1} (1-p)^k/k$, which
-    tends to log p. Without "- mean" the sum runs to G; centring with nothing where no rollout succeeds takes the last term away.
     """
     groups = rollout_groups(reward, prompt, smallest=0.0)
     groups.at_least(2, "max_rl")
@@ -120,24 +83,11 @@ def reward_decoupled(reward_F: Array, prompt: Any = None, *, weight_F: Any = Non
 
     $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B + \epsilon)$
 
-    Args:
-        reward_F: `reward_FPG`, or `reward_FN` with labels: one slice a reward.
-        prompt: labels of the rollouts' prompts, needed for `reward_FN`.
-        weight_F: weight of each reward, all 1 by default.
-        epsilon: added to every standard deviation.
-
-    Returns:
-        Advantages in the shape of one slice; no unit. Not 0 in a group of equal rewards in general, for the mean of the batch moves.
-
-    Raises:
-        InvalidArgumentError: a reward is not finite, weights do not fit, labels are missing, or epsilon is negative.
-        InsufficientDataError: a group of one.
+    Source: arXiv 2601.05242.
 
     Example:
         >>> reward_decoupled([[[1.0, 0.0]], [[0.0, 10.0]]], weight_F=[1.0, 0.5]).round(3).tolist()
         [[0.707, -0.707]]
-
-    Source: arXiv 2601.05242.
     """
     _check_scale(1, epsilon)
     reward = as_floats(reward_F)

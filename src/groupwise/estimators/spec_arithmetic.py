@@ -32,17 +32,7 @@ def sum_of(block: Array, reduction: Reduction) -> Array:
 
 
 def std_of(block: Array, ddof: int, reduction: Reduction, *, floor: float = 0.0) -> Array:
-    """Return the standard deviation of each row as a column.
-
-    Args:
-        block: rows of numbers.
-        ddof: 1 divides the sum of squares by the number minus 1, 0 by the number.
-        reduction: order of operations.
-        floor: least variance; for "sequential" only.
-
-    Returns:
-        A column in the precision of the block.
-    """
+    """Return the standard deviation of each row as a column."""
     module = module_of(block)
     if reduction == "row":
         return block.std(1, correction=ddof, keepdim=True) if is_tensor(block) else block.std(1, ddof=ddof, keepdims=True)

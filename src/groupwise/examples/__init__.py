@@ -12,12 +12,5 @@ def trl_run() -> Path:
     """Return the folder of a GRPO run of TRL 1.16.0: a tiny model learns to add two-digit numbers on the CPU.
 
     300 steps of 32 prompts with 8 completions each, logged at every step, evaluated every 20, with every completion.
-
-    Returns:
-        The output folder, as TRL laid it out.
-
-    Example:
-        >>> sorted(path.name for path in trl_run().iterdir())
-        ['README.md', 'checkpoint-300', 'completions', 'training_args.json']
     """
     return Path(__file__).parent / "trl_run"

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.recorder import Say, reason_of
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -25,29 +25,15 @@ DIAGNOSTICS = "groupwise.diagnostics"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to tell.
+    """One thing to tell."""
 
-    Args:
-        check: what found it.
-        severity: info, warning or critical.
-        message: a sentence.
-
-    Example:
-        >>> Alert("collapse", "critical", "the reward fell to 0").severity
-        'critical'
-    """
-
-    check: str
-    severity: Severity
-    message: str
+    check: str  # what found it
+    severity: Severity  # info, warning or critical
+    message: str  # a sentence
 
 
 def severity(name: str) -> Severity:
-    """Return a severity by its name.
-
-    Raises:
-        InvalidArgumentError: there is none of it.
-    """
+    """Return a severity by its name."""
     for known in SEVERITIES:
         if known == name:
             return known
@@ -94,15 +80,7 @@ def _run(check: Any, record: RunRecord) -> list[Any]:
 
 
 def found_by(checks: Checks, record: RunRecord) -> tuple[Alert, ...]:
-    """Run checks on the steps so far; checks that fail, and a finding that cannot be read, become alerts about themselves.
-
-    Args:
-        checks: the steps so far -> findings.
-        record: the steps so far.
-
-    Returns:
-        Alerts, the most severe first.
-    """
+    """Run checks on the steps so far; checks that fail, and a finding that cannot be read, become alerts about themselves."""
     alerts: list[Alert] = []
     try:
         alerts.extend(_told_anyway(finding) for finding in checks(record))
@@ -126,29 +104,14 @@ def _stem(message: str) -> str:
 
 
 class Alerts:
-    """Tell each thing once to everybody who listens.
-
-    Args:
-        say: what to do with a sentence.
-
-    Example:
-        >>> alerts = Alerts(print)
-        >>> alerts.tell(Alert("collapse", "critical", "the reward fell to 0"), 7)
-        critical at step 7, collapse: the reward fell to 0
-        >>> alerts.tell(Alert("collapse", "critical", "the reward fell to 0"), 8)
-    """
+    """Tell each thing once to everybody who listens."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._told: set[tuple[str, str, str]] = set()
 
     def tell(self, alert: Alert, step: int) -> None:
-        """Tell of a finding, unless the same was told of at this severity before, be it with other numbers.
-
-        Args:
-            alert: the finding.
-            step: of the run.
-        """
+        """Tell of a finding, unless the same was told of at this severity before, be it with other numbers."""
         key = (alert.check, alert.severity, _stem(alert.message))
         if key in self._told:
             return

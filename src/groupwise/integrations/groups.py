@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.record import Meaning
-from groupwise.tables import BASE_COLUMNS, RolloutColumns
+from groupwise.record.run import Meaning
+from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 
 Whole = NDArray[np.int64]
 UNEVEN = "uneven_group_share"
@@ -49,47 +49,22 @@ RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
 
 def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
-    """Return a trainer's metrics with names of their own: one named like a column of ours becomes `log/<name>`.
-
-    Args:
-        metrics: name -> value.
-        *also: names that are taken besides.
-
-    Returns:
-        The metrics.
-
-    Example:
-        >>> apart({"step": 7.0, "entropy": 1.0})
-        {'log/step': 7.0, 'entropy': 1.0}
-    """
+    """Return a trainer's metrics with names of their own: one named like a column of ours becomes `log/<name>`."""
     return {f"log/{name}" if name in RESERVED or name in also else str(name): value for name, value in metrics.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The rollouts of one generation, gathered over all processes.
+    """The rollouts of one generation, gathered over all processes."""
 
-    Args:
-        reward_N: total reward of each; NaN where none was given.
-        prompt_N: label of its group, whole numbers from 0 in the order of the rollouts.
-        part_N: reward function -> its own values, before their weights; NaN where it gave none.
-        advantage_N: of each, or None.
-        length_N: tokens of each completion, or None.
-        prompts: texts, or None.
-        completions: texts, or None.
-
-    Example:
-        >>> Generation(np.array([0.0, 1.0]), np.array([0, 0])).row()["reward"]
-        0.5
-    """
-
-    reward_N: Float
-    prompt_N: Whole
+    reward_N: Float  # total reward of each; NaN where none was given
+    prompt_N: Whole  # label of its group, whole numbers from 0 in the order of the rollouts
+    # reward function -> its own values, before their weights; NaN where it gave none
     part_N: Mapping[str, Float] = field(default_factory=dict)
-    advantage_N: Float | None = None
-    length_N: Float | None = None
-    prompts: Sequence[str] | None = None
-    completions: Sequence[str] | None = None
+    advantage_N: Float | None = None  # of each, or None
+    length_N: Float | None = None  # tokens of each completion, or None
+    prompts: Sequence[str] | None = None  # texts, or None
+    completions: Sequence[str] | None = None  # texts, or None
 
     def row(self) -> dict[str, float | None]:
         """Return what the rollouts of a step tell.

@@ -13,32 +13,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.journal import decode_entry
-from groupwise.record import is_record
+from groupwise.record.journal import decode_entry
+from groupwise.record.run import JOURNAL, is_record
 
-_JOURNAL = "journal.jsonl"
 _MOST_SIBLINGS, _MOST_ASIDE = 20, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells a run from others.
+    """What tells a run from others."""
 
-    Args:
-        id: of its record; "" where the run does not know it.
-        home: the place of its output as seen from the record, hashed; "" where it is not known.
-
-    Example:
-        >>> (
-        ...     Identity("a", "x").owns(Identity("a", "y")),
-        ...     Identity("", "x").owns(Identity("a", "x")),
-        ...     Identity("b", "x").owns(Identity("a", "x")),
-        ... )
-        (True, True, False)
-    """
-
-    id: str = ""
-    home: str = ""
+    id: str = ""  # of its record; "" where the run does not know it
+    home: str = ""  # the place of its output as seen from the record, hashed; "" where it is not known
 
     def owns(self, other: Identity) -> bool:
         """Return whether a record with the identity `other` is this run's: by its number where the run knows it, else by the place."""
@@ -55,15 +41,7 @@ def drawn() -> str:
 
 
 def home_of(output: str | Path, folder: Path) -> str:
-    """Return the place of a run's output, hashed: seen from where the record lies, so that both may be moved together.
-
-    Args:
-        output: the run's own folder.
-        folder: of the record.
-
-    Returns:
-        16 hexadecimal digits.
-    """
+    """Return the place of a run's output, hashed: seen from where the record lies, so that both may be moved together."""
     there, here = os.path.realpath(output), os.path.realpath(folder.absolute().parent)
     with suppress(ValueError):  # another drive
         there = os.path.relpath(there, here)
@@ -74,7 +52,7 @@ def identity_in(folder: Path) -> Identity | None:
     """Return the identity of the record in a folder; None where it has none or cannot be read."""
     found = None
     try:
-        with (folder / _JOURNAL).open("rb") as file:
+        with (folder / JOURNAL).open("rb") as file:
             for line in file:
                 if b'{"about":' in line[:48]:  # of all entries the shortest: those with rollouts need not be taken apart
                     found = decode_entry(line) or found
@@ -91,16 +69,7 @@ def siblings_of(folder: Path) -> list[Path]:
 
 
 def choices(folder: Path, run: Identity) -> list[tuple[Path, Identity | None]]:
-    """Return where a resumed run may go on, the best place first.
-
-    Args:
-        folder: that it asks for.
-        run: what it knows of itself.
-
-    Returns:
-        Folders with the identity of the record that is there: this run's records first, be they moved aside; then places without a
-        record. Where none is this run's, also records that do not say whose they are; never one of another run.
-    """
+    """Return where a resumed run may go on, the best place first."""
     found = [(place, identity_in(place), is_record(place)) for place in siblings_of(folder)]
     own = [(place, identity) for place, identity, _ in found if identity is not None and run.owns(identity)]
     if run.id and not own:

@@ -11,26 +11,14 @@ from typing import Literal
 
 from groupwise.integrations.alerts import SEVERITIES, Alerts, Checks, Severity, found_by, standard_checks
 from groupwise.integrations.recorder import Say
-from groupwise.record import RunRecord, rollouts_table, steps_table
+from groupwise.record.run import RunRecord, rollouts_table, steps_table
 
 _SHARE, _EVERY = 0.02, 50
 _ROWS, _GROUPS, _SIZE = 60, 4, 4
 
 
 class Looks:
-    """When the checks look at the steps so far, and what they find.
-
-    Args:
-        checks: the steps so far -> findings; "standard" for `groupwise.diagnostics`; None for none.
-        every: steps between two looks; 50 if None, and more where they would take over 2 % of the time.
-        stop_on: the severity from which training is to stop; None for never.
-        say: what to do with a sentence.
-
-    Example:
-        >>> looks = Looks(lambda record: [], every=None, stop_on=None, say=print)
-        >>> looks.due(49), looks.due(50), looks.affordable(0.0)
-        (False, True, True)
-    """
+    """When the checks look at the steps so far, and what they find."""
 
     def __init__(self, checks: Checks | Literal["standard"] | None, *, every: int | None, stop_on: Severity | None, say: Say) -> None:
         self.every, self.stop_on, self.seconds = _EVERY if every is None else every, stop_on, 0.0
@@ -43,12 +31,7 @@ class Looks:
         return self._checks is not None
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
-        """Get ready for a training: find the standard checks, and let them load what they need.
-
-        Args:
-            last_step: of the training; None where it is not known. One that ends before the first look needs nothing ready.
-            here: whether this process is the one that looks.
-        """
+        """Get ready for a training: find the standard checks, and let them load what they need."""
         self.seconds = self._latest = 0.0
         if self._checks == "standard":
             self._checks = standard_checks()
@@ -66,23 +49,11 @@ class Looks:
         return self._wanted and step % self.every == 0
 
     def affordable(self, elapsed: float) -> bool:
-        """Return whether a look that costs what the last did keeps within its share of the time; asked for expressly, it is affordable.
-
-        Args:
-            elapsed: seconds since the training began.
-        """
+        """Return whether a look that costs what the last did keeps within its share of the time; asked for expressly, it is affordable."""
         return callable(self._checks) and (not self._spaced or self.seconds + self._latest <= _SHARE * elapsed)
 
     def look(self, record: RunRecord, step: int) -> bool:
-        """Run the checks and tell what they find.
-
-        Args:
-            record: the steps so far.
-            step: the last of them.
-
-        Returns:
-            Whether training is to stop.
-        """
+        """Run the checks and tell what they find."""
         assert callable(self._checks)
         stop = False
         for alert in found_by(self._checks, record):

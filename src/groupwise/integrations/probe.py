@@ -19,7 +19,7 @@ from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.group_size_controller import Decision, decide, running_components
-from groupwise.estimators.score_sums import ScoreSums, score_sums
+from groupwise.scores.sums import ScoreSums, score_sums
 
 if TYPE_CHECKING:
     import torch
@@ -30,38 +30,18 @@ _AGGREGATION = {"grpo": "sequence_mean", "sapo": "sequence_mean", "bnpo": "batch
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """What is probed, how often, and how closely.
+    """What is probed, how often, and how closely."""
 
-    Args:
-        every: steps between two probes, where the callback is given no `sketch_every`.
-        groups: of a probe; all where None.
-        width: numbers in a sketch.
-        window: latest probes that an estimate rests on.
-        parameters: patterns of parameter names; those that are trained if None.
-        micro_batch: rollouts of one pass; the trainer's own if None.
-    """
-
-    every: int = 10
-    groups: int | None = 8
-    width: int = WIDTH
-    window: int = 8
-    parameters: tuple[str, ...] | None = None
-    micro_batch: int | None = None
+    every: int = 10  # steps between two probes, where the callback is given no `sketch_every`
+    groups: int | None = 8  # of a probe; all where None
+    width: int = WIDTH  # numbers in a sketch
+    window: int = 8  # latest probes that an estimate rests on
+    parameters: tuple[str, ...] | None = None  # patterns of parameter names; those that are trained if None
+    micro_batch: int | None = None  # rollouts of one pass; the trainer's own if None
 
 
 def unusable(settings: Any) -> str:
-    """Return what is wrong with settings, "" where nothing is.
-
-    Args:
-        settings: that a user gave.
-
-    Returns:
-        The beginning of a sentence.
-
-    Example:
-        >>> unusable(ProbeSettings(window=0))
-        'expected a whole number of at least 1 for window of ProbeSettings, got 0'
-    """
+    """Return what is wrong with settings, "" where nothing is."""
     if not isinstance(settings, ProbeSettings):
         return f"expected ProbeSettings for sketch, got {str(settings)[:40]!r}"
     for name, least, optional in (
@@ -81,19 +61,7 @@ def unusable(settings: Any) -> str:
 
 
 class Probe:
-    """Sums over the latest probes.
-
-    Args:
-        settings: what is probed.
-
-    Example:
-        >>> probe = Probe(ProbeSettings(window=2))
-        >>> rng = np.random.default_rng(1)
-        >>> for _ in range(3):
-        ...     probe.add(rng.normal(size=(64, 3)), rng.normal(size=64), np.repeat(np.arange(8), 8))
-        >>> probe.components.prompts
-        16
-    """
+    """Sums over the latest probes."""
 
     def __init__(self, settings: ProbeSettings) -> None:
         self.settings = settings
@@ -103,13 +71,7 @@ class Probe:
         self._latest: deque[ScoreSums] = deque(maxlen=settings.window)
 
     def add(self, score_NK: Float, reward_N: Float, prompt_N: NDArray[np.int64]) -> None:
-        """Take in one probe and estimate anew; a probe without a usable group changes nothing.
-
-        Args:
-            score_NK: sketches.
-            reward_N: rewards; a group with a missing one is left out.
-            prompt_N: labels of their groups.
-        """
+        """Take in one probe and estimate anew; a probe without a usable group changes nothing."""
         missing = np.unique(prompt_N[~np.isfinite(reward_N)])
         kept = ~np.isin(prompt_N, missing)
         try:
@@ -122,16 +84,7 @@ class Probe:
             return
 
     def row(self, *, prompts: float, group_size: float, learning_rate: float | None) -> dict[str, float | None]:
-        r"""Return the columns of a step.
-
-        Args:
-            prompts: B of the step.
-            group_size: G.
-            learning_rate: of its update, for the noise temperature.
-
-        Returns:
-            Name -> value; empty where there is no new estimate since the last row. What is not finite is None.
-        """
+        r"""Return the columns of a step."""
         found = self.components
         if found is None or self._told:
             return {}
@@ -188,26 +141,10 @@ def sketched(
     temperature: float,
     micro_batch: int,
 ) -> Float:
-    """Return the sketches of some rollouts of a generation.
-
-    Args:
-        model: that sampled them.
-        output: prompt_ids, prompt_mask, completion_ids and completion_mask of the generation, (N, L), and tool_mask where there is one.
-        row_n: which of the N.
-        settings: of the probe.
-        aggregation: how tokens are weighed; "batch_token_mean" is left to the caller, who knows the whole batch: it counts as "sum".
-        temperature: of the sampling.
-        micro_batch: rollouts of one pass, where the settings say nothing.
-
-    Returns:
-        (n, K).
-
-    Raises:
-        InvalidArgumentError: scores that cannot be taken.
-    """
+    """Return the sketches of some rollouts of a generation."""
     import torch
 
-    from groupwise.estimators.scores import score_sketch
+    from groupwise.scores.scores import score_sketch
 
     index = torch.as_tensor(row_n, device=output["completion_ids"].device)
     prompt, asked = output["prompt_ids"][index], output["prompt_mask"][index]

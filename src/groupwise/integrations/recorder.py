@@ -25,12 +25,21 @@ from numpy.typing import NDArray
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.integrations.groups import UNEVEN
 from groupwise.integrations.identity import Identity, choices, drawn, siblings_of
-from groupwise.journal import Journal
-from groupwise.record import Meaning, RecordWriter, RunConfig, RunRecord, is_record, rollouts_table, rows_that_stand, steps_table
-from groupwise.tables import BASE_COLUMNS, RolloutColumns, plain_number
+from groupwise.record.journal import Journal
+from groupwise.record.run import (
+    JOURNAL,
+    Meaning,
+    RecordWriter,
+    RunConfig,
+    RunRecord,
+    is_record,
+    rollouts_table,
+    rows_that_stand,
+    steps_table,
+)
+from groupwise.record.table import BASE_COLUMNS, RolloutColumns, plain_number
 
 FOLDER = "groupwise"
-_JOURNAL = "journal.jsonl"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
 _MOST_CHANGES = 20  # of the group size that are noted: each note is written with all that stand before it
@@ -65,25 +74,7 @@ def reason_of(error: Exception) -> str:
 class Recorder:
     """Append the steps of a run that trains; every failure after `open` is a sentence, not an exception.
 
-    Args:
-        folder: of the record.
-        name: of the run.
-        config: the settings.
-        meanings_of: columns and settings -> what the columns mean.
-        recent: latest steps whose rollouts `snapshot` has; they stay in memory.
-        say: what to do with a sentence.
-
     `identity` is written into the record: `opened` sets it.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     recorder = Recorder(Path(home) / "run", say=print)
-        ...     recorder.open()
-        ...     recorder.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "reward": 0.5}])
-        ...     recorder.close()
-        ...     RunRecord.load(Path(home) / "run").steps["reward"].to_list()
-        [0.5]
     """
 
     def __init__(
@@ -112,15 +103,7 @@ class Recorder:
         self._syncer: _Syncer | None = None
 
     def open(self, after: int = 0) -> None:
-        """Open the record, or go on with it.
-
-        Args:
-            after: the last step that is done: 0 for a run that begins. What a record has beyond it is replaced as it is done again; a
-                record of another run is moved aside, never overwritten.
-
-        Raises:
-            GroupwiseError: somebody is writing this record, or the folder cannot be written.
-        """
+        """Open the record, or go on with it."""
         older, about = self._older(after) if is_record(self.folder) else ([], {})
         standing = [row for row, stands in zip(older, rows_that_stand(_steps(older)), strict=True) if stands]
         kept = [row for row in standing if row["step"] <= after]
@@ -141,16 +124,12 @@ class Recorder:
         self._columns = {name for row in self.rows for name in row}
 
     def wait(self, after: int = 0) -> None:
-        """Keep the steps in memory, and try to open the record as they come.
-
-        Args:
-            after: as `open` takes it.
-        """
+        """Keep the steps in memory, and try to open the record as they come."""
         self._after, self._pending, self._failing = after, True, True
 
     def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
         """Return the rows of the record that is there, without rollouts, and what it says of itself; one of another run is moved aside."""
-        path = self.folder / _JOURNAL
+        path = self.folder / JOURNAL
         if not path.exists():
             self._move_aside()
             return [], {}
@@ -189,12 +168,7 @@ class Recorder:
         self._say(f"{self.folder} held the record of an earlier run: it is in {aside} now")
 
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
-        """Write one step; one that comes again replaces what was there from it on.
-
-        Args:
-            row: as `RecordWriter.append` takes it.
-            rollouts: one mapping a completion, or these by column.
-        """
+        """Write one step; one that comes again replaces what was there from it on."""
         try:
             if isinstance(row.get("step"), bool) or not isinstance(row.get("step"), int):
                 raise InvalidArgumentError(f"expected a whole number for step, got {str(row.get('step'))[:40]!r}: give the step of the row")
@@ -328,11 +302,7 @@ class Recorder:
         return {name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64) for name in names}
 
     def snapshot(self) -> RunRecord:
-        """Return the steps so far, and the rollouts of the latest, as a record.
-
-        Returns:
-            The record; every step of this run is in it, whatever the disk did.
-        """
+        """Return the steps so far, and the rollouts of the latest, as a record."""
         base = {
             name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64)
             for name in BASE_COLUMNS[1:]
@@ -385,18 +355,7 @@ class Recorder:
 
 
 def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say, run: Identity | None = None) -> Recorder | None:
-    """Open a record: a resumed run's own, one beside where somebody else is writing it, or none where nothing can be written.
-
-    Args:
-        make: folder -> recorder, not open yet.
-        folder: of the record.
-        after: the last step that is done.
-        say: what to do with a sentence.
-        run: what the run knows of itself.
-
-    Returns:
-        The recorder, open, or waiting for room on the disk; or None.
-    """
+    """Open a record: a resumed run's own, one beside where somebody else is writing it, or none where nothing can be written."""
     problem, run = "", run or Identity()
     places: list[tuple[Path, Identity | None]] = [(place, None) for place in siblings_of(folder)]
     if after > 0 and (run.id or run.home):

@@ -44,23 +44,7 @@ _SHARE = 0.10
 
 
 class GroupwiseCallback:
-    """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains.
-
-    Args:
-        trainer: made already; the callback is then added to it.
-        record: folder of the record; "groupwise" in the trainer's output folder if None.
-        texts: whether prompts and completions are recorded, besides rewards, advantages and lengths.
-        sketch_every: steps between two probes of the variance components; 0 for none. If None, the `every` of `sketch` where there is one.
-        sketch: what is probed; settings that cannot be are said when training begins, and nothing is probed.
-        checks: the steps so far -> findings (`check`, `severity`, `message`); "standard" for `groupwise.diagnostics`; None for none.
-        check_every: steps between two runs of the checks; 50 if None, and more where they would take over 2 % of the time.
-        stop_on: the severity from which training is stopped, after the step in which it is found; None for never.
-        say: what to do with a sentence.
-
-    Raises:
-        InvalidArgumentError: no trainer at all, or an argument outside its domain. Of a trainer of another kind the callback says so when
-            training begins, and records nothing.
-    """
+    """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains."""
 
     def __init__(
         self,
@@ -163,14 +147,7 @@ class GroupwiseCallback:
     # What the trainer calls
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer's signature
-        """Open the record and say what is wrong with the settings.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            **_: what else the trainer gives.
-        """
+        """Open the record and say what is wrong with the settings."""
         self._main = bool(getattr(state, "is_world_process_zero", True))
         if self._unfit:
             self._say(f"{self._unfit}; nothing is recorded, and training goes on")
@@ -207,31 +184,13 @@ class GroupwiseCallback:
             self.recorder.close()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:  # noqa: ARG002
-        """Keep the learning rate of the update that comes.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            optimizer: of the update.
-            **_: what else the trainer gives.
-        """
+        """Keep the learning rate of the update that comes."""
         with self._safely():
             groups = getattr(optimizer, "param_groups", None)
             self._learning_rate = float(groups[0]["lr"]) if groups else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
-        """Make the row of the step; it is written now, or with what is logged in a moment.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            **_: what else the trainer gives.
-
-        Returns:
-            The control, perhaps with the wish to stop.
-        """
+        """Make the row of the step; it is written now, or with what is logged in a moment."""
         if not self._active:
             return None
         self._sampled = 0
@@ -243,15 +202,7 @@ class GroupwiseCallback:
         return self._judge(state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
-        """Add what the trainer logs to the row of its step.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            logs: metric -> value.
-            **_: what else the trainer gives.
-        """
+        """Add what the trainer logs to the row of its step."""
         if not self._active or not self._main or not logs or "train_runtime" in logs:
             return
         with self._safely(), self._timed("record"):
@@ -274,26 +225,12 @@ class GroupwiseCallback:
                 self._since_log = 0
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Write what is held back: a resumed run goes on from here.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            **_: what else the trainer gives.
-        """
+        """Write what is held back: a resumed run goes on from here."""
         with self._safely():
             self._flush()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Close the record, put the trainer back, and say what recording cost.
-
-        Args:
-            args: of the trainer.
-            state: of the trainer.
-            control: of the trainer.
-            **_: what else the trainer gives.
-        """
+        """Close the record, put the trainer back, and say what recording cost."""
         if not self._active:
             return
         with self._safely():

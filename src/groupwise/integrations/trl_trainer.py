@@ -22,7 +22,7 @@ from groupwise.integrations.groups import MEANINGS, Generation, text_of
 from groupwise.integrations.identity import Identity, home_of
 from groupwise.readers.configs import settings_in
 from groupwise.readers.semantics import meanings_of
-from groupwise.record import Meaning, RunConfig
+from groupwise.record.run import Meaning, RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
 _NEEDED = (GENERATE, JUDGE, "_logs", "_metrics", "num_generations", "reward_func_names", "accelerator", "args", "state")
@@ -31,11 +31,7 @@ EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_st
 
 
 def check_trainer(trainer: Any) -> None:
-    """Refuse what is no trainer at all.
-
-    Raises:
-        InvalidArgumentError: it is not.
-    """
+    """Refuse what is no trainer at all."""
     if isinstance(trainer, type) or not hasattr(trainer, "add_callback"):
         raise InvalidArgumentError(
             f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then trainer.add_callback(GroupwiseCallback(trainer))"
@@ -96,16 +92,7 @@ def config_of(trainer: Any) -> RunConfig:
 
 
 def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
-    """Return what a run knows of itself: the number that its checkpoint kept, and where its output lies.
-
-    Args:
-        trainer: of TRL.
-        state: of the trainer, as it was read from the checkpoint.
-        folder: of the record.
-
-    Returns:
-        Its identity, without a number where no checkpoint names one.
-    """
+    """Return what a run knows of itself: the number that its checkpoint kept, and where its output lies."""
     kept = getattr(state, "stateful_callbacks", None)
     known = kept.get(_KEPT) if isinstance(kept, dict) else None
     return Identity(str((known or {}).get("record", "")), home_of(getattr(trainer.args, "output_dir", None) or ".", folder))
@@ -146,12 +133,7 @@ def sketch_trouble(trainer: Any) -> str:
 
 
 class Watch:
-    """Look at what a trainer's generation returns, without changing it.
-
-    Args:
-        trainer: of TRL.
-        taken: called after each generation for training with its output, which holds this process's rollouts.
-    """
+    """Look at what a trainer's generation returns, without changing it."""
 
     def __init__(self, trainer: Any, taken: Callable[[Mapping[str, Any]], None]) -> None:
         self._trainer, self._taken = trainer, taken
@@ -192,14 +174,7 @@ class Watch:
         self._own = {}
 
     def generation(self, *, texts: bool) -> Generation | None:
-        """Return the rollouts of the latest generation, of all processes; every process must call this.
-
-        Args:
-            texts: whether prompts and completions are wanted.
-
-        Returns:
-            The generation; None where its rewards were not seen.
-        """
+        """Return the rollouts of the latest generation, of all processes; every process must call this."""
         trainer = self._trainer
         length_N = gathered(trainer, self.length_n or [])
         if self.part_NF is None:
@@ -250,9 +225,6 @@ class StepMetrics:
     """The trainer's own metrics of one step, though it logs only every so often.
 
     TRL collects them in lists until it logs, and then empties the lists: what came since the last look is of this step.
-
-    Args:
-        trainer: of TRL.
     """
 
     def __init__(self, trainer: Any) -> None:

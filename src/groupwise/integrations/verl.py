@@ -25,7 +25,7 @@ from groupwise.integrations.identity import Identity, home_of
 from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.semantics import meanings_of
-from groupwise.record import Meaning, RunConfig
+from groupwise.record.run import Meaning, RunConfig
 
 VARIABLE = "GROUPWISE_RECORD"
 """Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir where it is not set."""
@@ -47,11 +47,7 @@ def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> t
 
 
 class Tap:
-    """What one process of verl hands over: rollouts from the estimators, metrics from the tracker.
-
-    Args:
-        say: what to do with a sentence.
-    """
+    """What one process of verl hands over: rollouts from the estimators, metrics from the tracker."""
 
     def __init__(self, say: Say = to_terminal) -> None:
         self.recorder: Recorder | None = None
@@ -66,14 +62,7 @@ class Tap:
         self._began, self._seconds = time.perf_counter(), 0.0
 
     def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an estimator that returns what it returned, and whose outermost call is recorded.
-
-        Args:
-            estimator: of verl's registry.
-
-        Returns:
-            The same estimator where it is wrapped already.
-        """
+        """Return an estimator that returns what it returned, and whose outermost call is recorded."""
         if hasattr(estimator, _MARK):
             return estimator
         signature = inspect.signature(estimator)
@@ -206,12 +195,7 @@ class Tap:
                 self._say(f"{reason}; training goes on{', not recorded any further' if self._broken else ''}")
 
     def attach(self, core_algos: Any, tracking: Any) -> None:
-        """Put this tap into verl's modules: its registry of estimators, the one that it calls by name, and its tracker.
-
-        Args:
-            core_algos: verl.trainer.ppo.core_algos.
-            tracking: its class `Tracking`, or None.
-        """
+        """Put this tap into verl's modules: its registry of estimators, the one that it calls by name, and its tracker."""
         registry = core_algos.ADV_ESTIMATOR_REGISTRY
         for name, estimator in list(registry.items()):
             registry[name] = self.wrapped(estimator)
@@ -274,14 +258,7 @@ def _is_number(value: Any) -> bool:
 
 
 def attach(say: Say = to_terminal) -> Tap | None:
-    """Attach to verl, where it can be imported; a failure is a sentence.
-
-    Args:
-        say: what to do with a sentence.
-
-    Returns:
-        The tap, or None.
-    """
+    """Attach to verl, where it can be imported; a failure is a sentence."""
     import importlib
 
     try:

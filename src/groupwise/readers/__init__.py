@@ -33,7 +33,7 @@ from groupwise.readers.tensorboard import read_events, read_events_folder, sniff
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.verl import read_verl, sniff_verl
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
-from groupwise.record import RunConfig, RunRecord, is_record
+from groupwise.record.run import RunConfig, RunRecord, is_record
 
 __all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "request_of", "said"]
 
@@ -47,24 +47,15 @@ _OURS = '"groupwise-components"'  # variance components that were saved beside t
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One format of a log.
+    """One format of a log."""
 
-    Args:
-        name: of the format.
-        description: one sentence for the docs.
-        sniff: path -> confidence in [0, 1], from content.
-        read: path, request -> record.
-        folder: whether it reads a folder rather than a file.
-        binary: whether it reads files that are no text.
-        feed: makes what reads a log that grows line by line, or None where the format is only read whole.
-    """
-
-    name: str
-    description: str
-    sniff: Callable[[Path], float]
-    read: Callable[[Path, Request], RunRecord]
-    folder: bool = False
-    binary: bool = False
+    name: str  # of the format
+    description: str  # one sentence for the docs
+    sniff: Callable[[Path], float]  # path -> confidence in [0, 1], from content
+    read: Callable[[Path, Request], RunRecord]  # path, request -> record
+    folder: bool = False  # whether it reads a folder rather than a file
+    binary: bool = False  # whether it reads files that are no text
+    # makes what reads a log that grows line by line, or None where the format is only read whole
     feed: Callable[[], Feed] | None = None
 
 
@@ -161,20 +152,7 @@ def request_of(
     settings: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> tuple[Path, Request]:
-    """Return the path of a log and what is asked of it, checked.
-
-    Args:
-        path: as `open_run` takes it.
-        columns: as `open_run` takes them.
-        settings: as `open_run` takes them.
-        config: as `open_run` takes it.
-
-    Returns:
-        The path without the name of a run behind it, and the request.
-
-    Raises:
-        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
-    """
+    """Return the path of a log and what is asked of it, checked."""
     _check_names(columns or {})
     place, chosen = _split(path)
     return place, Request(columns or {}, _given(settings, config), chosen)
@@ -194,33 +172,15 @@ def said(place: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A log that was found.
+    """A log that was found."""
 
-    Args:
-        path: of the file or folder that its reader reads.
-        reader: of its format.
-        request: what was asked for, with the settings that lie around the log.
-    """
-
-    path: Path
-    reader: Reader
-    request: Request
+    path: Path  # of the file or folder that its reader reads
+    reader: Reader  # of its format
+    request: Request  # what was asked for, with the settings that lie around the log
 
 
 def locate(place: Path, request: Request) -> Located:
-    """Find the log at a path and the reader of its format.
-
-    Args:
-        place: a file or a folder.
-        request: what the user asked for.
-
-    Returns:
-        The log; nothing but its first bytes is read.
-
-    Raises:
-        NothingYetError: there is nothing yet.
-        UnreadableRunError: what is there is no log, or several.
-    """
+    """Find the log at a path and the reader of its format."""
     return _in_folder(place, request) if place.is_dir() else _in_file(place, request)
 
 

@@ -20,8 +20,8 @@ from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.slime_steps import rollout_numbers
 from groupwise.readers.source import shown
 from groupwise.readers.step_keys import is_counter, step_column
-from groupwise.record import Meaning, RunConfig, RunRecord, Source
-from groupwise.tables import BASE_COLUMNS, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
+from groupwise.record.table import BASE_COLUMNS, steps_table
 
 Array = NDArray[np.float64]
 
@@ -44,62 +44,31 @@ _SETTING_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for besides the path.
+    """What the user asked for besides the path."""
 
-    Args:
-        columns: canonical name, or "step" -> the log's column.
-        config: settings recovered so far; the user's own are in it last.
-        chosen: which run of a file that holds several, "" for the only one.
-    """
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    config: RunConfig = field(default_factory=RunConfig)
-    chosen: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)  # canonical name, or "step" -> the log's column
+    config: RunConfig = field(default_factory=RunConfig)  # settings recovered so far; the user's own are in it last
+    chosen: str = ""  # which run of a file that holds several, "" for the only one
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Rows with what their reader knows about them.
+    """Rows with what their reader knows about them."""
 
-    Args:
-        store: the rows.
-        path: the file.
-        reader: its name.
-        size: of the file, bytes.
-        config: the settings.
-        notes: what the reader had to decide.
-        framework: "trl", or "" to judge by the keys.
-        complete: whether a TRL log holds all keys (a notebook's table hides some).
-        step: the step of each row where the reader knows it, else None.
-        name: of the run, or "" for the file's name.
-    """
-
-    store: RowStore
-    path: Path
-    reader: str
-    size: int
-    config: RunConfig
-    notes: tuple[str, ...] = ()
-    framework: str = ""
-    complete: bool = True
-    step: Array | None = None
-    name: str = ""
+    store: RowStore  # the rows
+    path: Path  # the file
+    reader: str  # its name
+    size: int  # of the file, bytes
+    config: RunConfig  # the settings
+    notes: tuple[str, ...] = ()  # what the reader had to decide
+    framework: str = ""  # "trl", or "" to judge by the keys
+    complete: bool = True  # whether a TRL log holds all keys (a notebook's table hides some)
+    step: Array | None = None  # the step of each row where the reader knows it, else None
+    name: str = ""  # of the run, or "" for the file's name
 
 
 def assemble(log: Log, request: Request) -> RunRecord:
-    """Return the record of collected rows.
-
-    Args:
-        log: rows and what the reader knows.
-        request: columns that the user named.
-
-    Returns:
-        A validated record.
-
-    Raises:
-        UnreadableRunError: no steps, no numbers, or several runs in one.
-        MissingMetricError: a column that the user named is not in the log.
-    """
+    """Return the record of collected rows."""
     store = log.store
     if store.count == 0 or not store.names():
         raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
@@ -311,17 +280,7 @@ def _known(columns: Mapping[str, Array], config: RunConfig, framework: str) -> b
 
 
 def with_rollouts(record: RunRecord, rollouts: pl.DataFrame | None, notes: tuple[str, ...], sources: tuple[Source, ...]) -> RunRecord:
-    """Return the record with its rollouts.
-
-    Args:
-        record: of the steps.
-        rollouts: of the same run, or None.
-        notes: what was decided while reading them.
-        sources: the files they came from.
-
-    Returns:
-        A new record.
-    """
+    """Return the record with its rollouts."""
     return RunRecord(
         record.name, record.steps, rollouts, record.config, record.meanings, (*record.sources, *sources), (*record.notes, *notes)
     )

@@ -18,7 +18,7 @@ from groupwise.readers.feeds import Origin, encoding_notes, read_fed
 from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wandb_run import exported_runs
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 _BATCH = 4096
 _LONGEST_CELL = 1 << 20
@@ -50,18 +50,7 @@ def _delimiter(line: str) -> str:
 
 
 def read_csv(path: Path, request: Request) -> RunRecord:
-    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no rows, or no numbers in them.
-    """
+    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing."""
     return read_fed(CsvFeed(request.chosen), path, peek(path), request)
 
 
@@ -93,11 +82,7 @@ class _Waiting:
 
 
 class CsvFeed:
-    """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it.
-
-    Args:
-        chosen: the run to read of a table that W&B exported; "" where it holds one.
-    """
+    """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
 
     def __init__(self, chosen: str = "") -> None:
         """Start before the header."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.rows import counted
-from groupwise.record import RunConfig, RunRecord, Source
-from groupwise.tables import read_parquet
+from groupwise.record.run import RunConfig, RunRecord, Source
+from groupwise.record.table import read_parquet
 
 _TEXT_BYTES = 1 << 28
 _AGREEMENT = 0.999
@@ -28,17 +28,7 @@ Array = NDArray[np.float64]
 def completions_of(
     folder: Path, config: RunConfig, means: Mapping[str, Array], total: Array | None
 ) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
-    """Return the rollouts of a run folder.
-
-    Args:
-        folder: the run's output.
-        config: the settings; group_size decides the groups where it is known.
-        means: reward function -> its mean in T rows of the log.
-        total: mean total reward in the same rows, or None; with `means` it tells the functions' weights.
-
-    Returns:
-        The rollouts or None, the settings (group_size added where the rows tell it), notes, and the files read.
-    """
+    """Return the rollouts of a run folder."""
     files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file())[:100_000]
     return completions_in(files, config, means, total)
 
@@ -46,17 +36,7 @@ def completions_of(
 def completions_in(
     files: Sequence[Path], config: RunConfig, means: Mapping[str, Array], total: Array | None
 ) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
-    """Return the rollouts in files of completions.
-
-    Args:
-        files: `completions_<step>.parquet`, in order.
-        config: the settings; group_size decides the groups where it is known.
-        means: reward function -> its mean in T rows of the log.
-        total: mean total reward in the same rows, or None.
-
-    Returns:
-        The same as `completions_of`.
-    """
+    """Return the rollouts in files of completions."""
     if not files:
         return None, config, (), ()
     notes: list[str] = []
@@ -91,29 +71,14 @@ def _rebuilt(
 
 
 def logged_means(record: RunRecord) -> tuple[dict[str, Array], Array | None]:
-    """Return the mean of each reward function in the T rows of a log, and the mean total reward, None where it is not logged.
-
-    Example:
-        >>> from groupwise.tables import steps_table
-        >>> logged_means(RunRecord("demo", steps_table([1], {"reward": [0.5]})))
-        ({}, None)
-    """
+    """Return the mean of each reward function in the T rows of a log, and the mean total reward, None where it is not logged."""
     logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
     means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
     return means, logged.get("reward")
 
 
 def with_logged_completions(record: RunRecord, table: pl.DataFrame | None, source: str) -> RunRecord:
-    """Return the record with completions that a tracker kept beside its numbers.
-
-    Args:
-        record: of the steps.
-        table: step, prompt, completion, and a number a column; in the order of the groups; or None.
-        source: where they come from, for the record's list of files.
-
-    Returns:
-        A new record; the same where there are none.
-    """
+    """Return the record with completions that a tracker kept beside its numbers."""
     typed = None if table is None else _typed(table, texts=True)
     if typed is None or not len(typed):
         return record
@@ -138,15 +103,6 @@ def without_evaluations(
     """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's over them.
 
     They are kept there only where their mean reward is the one that the log gives for training.
-
-    Args:
-        rollouts: of the run, with a total reward.
-        step: T steps of the log.
-        reward: T mean rewards of training, or None.
-        evaluated: T flags, whether the step has an evaluation.
-
-    Returns:
-        The rollouts that are left, or None, and a note where some were left out.
     """
     suspects = set(step[evaluated].astype(int).tolist()) & set(rollouts["step"].to_list())
     means = rollouts.filter(pl.col("step").is_in(sorted(suspects))).group_by("step").agg(pl.col("reward").mean()).rows()
@@ -209,17 +165,7 @@ def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
 
 
 def rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
-    """Return the rows in the record's columns, with the total reward where it is known.
-
-    Args:
-        rows: with a column for each function, sorted by step and group.
-        weights: function -> its weight in the total.
-        notes: receives what the total is.
-        stated: whether the log gave the weights.
-
-    Returns:
-        The rows; their total is missing where the advantages contradict the weights.
-    """
+    """Return the rows in the record's columns, with the total reward where it is known."""
     unknown = pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
     total = unknown
     if weights:

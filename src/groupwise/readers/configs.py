@@ -13,7 +13,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.readers.source import open_text, peek, read_whole, shown
-from groupwise.run_config import RULES, RunConfig
+from groupwise.record.settings import RULES, RunConfig
 
 _ALIASES = {
     "num_generations": "group_size", "group_size": "group_size", "num_rollouts_per_prompt": "group_size",
@@ -59,16 +59,6 @@ def parse_yaml(text: str) -> dict[str, Any]:
     r"""Return the settings of a plain YAML file, flattened with "/": nested mappings of scalars and inline lists.
 
     Anchors, block texts and lists of mappings are passed over: only settings are wanted, and nothing is executed.
-
-    Args:
-        text: of the file.
-
-    Returns:
-        path -> scalar or text.
-
-    Example:
-        >>> parse_yaml("training:\n  num_generations: 4  # G\n  bf16: true")
-        {'training/num_generations': 4, 'training/bf16': True}
     """
     found: dict[str, Any] = {}
     stack: list[tuple[int, str]] = []
@@ -112,18 +102,7 @@ def _scalar(text: str) -> Any:
 
 
 def settings_in(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over.
-
-    Args:
-        flat: path with "/" -> value.
-
-    Returns:
-        our name -> value.
-
-    Example:
-        >>> settings_in({"training/num_generations": 4, "eval/temperature": 0.0, "rollout_batch_size": 64})
-        {'group_size': 4, 'prompts_per_step': 16}
-    """
+    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over."""
     ranked: dict[str, tuple[int, Any]] = {}
     for path, value in flat.items():
         parts = path.removesuffix("/value").lower().split("/")
@@ -184,20 +163,7 @@ def _verl(found: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield path and scalar of nested mappings; lists are passed over.
-
-    Args:
-        value: a mapping, or a scalar.
-        prefix: path of the mapping.
-        depth: mappings around it; more than 8 are passed over.
-
-    Yields:
-        Path with "/" and scalar.
-
-    Example:
-        >>> list(flatten({"a": {"b": 1}, "c": [2]}))
-        [('a/b', 1)]
-    """
+    """Yield path and scalar of nested mappings; lists are passed over."""
     if isinstance(value, Mapping) and depth < 8:
         for key, inner in value.items():
             yield from flatten(inner, f"{prefix}/{key}" if prefix else str(key), depth + 1)
@@ -206,17 +172,7 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings of a JSON or YAML file under our names.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        our name -> value.
-
-    Raises:
-        UnreadableRunError: it cannot be read, or holds no mapping.
-    """
+    """Return the settings of a JSON or YAML file under our names."""
     seen = peek(path)
     if seen.binary:
         raise UnreadableRunError(f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}")
@@ -235,14 +191,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def readme_settings(path: Path) -> dict[str, Any]:
-    """Return what the README of a trainer's output tells: versions, model, and hyper-parameters listed one a line.
-
-    Args:
-        path: of README.md.
-
-    Returns:
-        our name -> value; empty where it cannot be read.
-    """
+    """Return what the README of a trainer's output tells: versions, model, and hyper-parameters listed one a line."""
     try:
         seen = peek(path)
         with open_text(path, seen.encoding) as file:
@@ -261,15 +210,7 @@ def readme_settings(path: Path) -> dict[str, Any]:
 
 
 def recover(log: Path, folder: Path | None = None) -> RunConfig:
-    """Return the settings found around a log; a later file adds what the earlier did not say.
-
-    Args:
-        log: the file that was read.
-        folder: the run's folder, searched first; only where the log's name is a generic one, its own folder is searched too.
-
-    Returns:
-        The settings, each with the file that said it.
-    """
+    """Return the settings found around a log; a later file adds what the earlier did not say."""
     config = RunConfig()
     for path in _around(log, folder):
         try:
@@ -281,16 +222,7 @@ def recover(log: Path, folder: Path | None = None) -> RunConfig:
 
 
 def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found in a file; what had to be assumed is said in the source.
-
-    Args:
-        config: what is known already, which is replaced.
-        found: our name -> value.
-        source: the file, in words.
-
-    Returns:
-        The settings.
-    """
+    """Return the settings with those found in a file; what had to be assumed is said in the source."""
     assumed = found.get(ASSUMED)
     plain = {name: value for name, value in found.items() if name in RULES and not (assumed and name == "prompts_per_step")}
     config = config.with_settings(plain, source)
@@ -300,21 +232,7 @@ def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunC
 
 
 def with_missing(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found that were not known before.
-
-    Args:
-        config: what is known already, which stays.
-        found: our name -> value.
-        source: where they were found, in words.
-
-    Returns:
-        The settings.
-
-    Example:
-        >>> known = RunConfig().with_settings({"seed": 1}, "--set")
-        >>> with_missing(known, {"seed": 2, "group_size": 8}, "config.json").known()["seed"].value
-        1
-    """
+    """Return the settings with those found that were not known before."""
     return with_found(config, {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}, source)
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import with_found
-from groupwise.readers.console_rows import ESCAPE, is_cut_row, is_trainers, stands_alone, strangers
+from groupwise.readers.console_rows import is_cut_row, is_trainers, stands_alone, strangers
 from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
 from groupwise.readers.feeds import Origin, read_fed
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import peek, shown
+from groupwise.readers.source import ESCAPE, peek, shown
 from groupwise.readers.tables import keep_row
-from groupwise.record import RunRecord
-from groupwise.run_config import RunConfig
+from groupwise.record.run import RunRecord
+from groupwise.record.settings import RunConfig
 
 _ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
@@ -57,18 +57,7 @@ def sniff_console(path: Path) -> float:
 
 
 def parse_row(text: str) -> dict[Any, Any] | None:
-    """Return the row that a Python literal holds, or None.
-
-    Args:
-        text: of one dictionary, perhaps with numbers as NumPy and PyTorch print theirs, and NaN.
-
-    Returns:
-        The row, or None where it is no literal.
-
-    Example:
-        >>> parse_row("{'loss': np.float64(0.5), 'kl': nan}"), parse_row("{'loss': print()}")
-        ({'loss': 0.5, 'kl': None}, None)
-    """
+    """Return the row that a Python literal holds, or None."""
     plain = ESCAPE.sub("", text) if "\x1b" in text else text
     if "(" in plain:
         plain = _SCALAR.sub(lambda match: match[1] or match[2] or "None", plain)
@@ -98,18 +87,7 @@ def _numbered(row: dict[Any, Any] | None, before: str) -> dict[Any, Any] | None:
 
 
 def read_console(path: Path, request: Request) -> RunRecord:
-    """Read the rows that TRL printed; the step of a row is the position of the progress bar before it.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no row was printed.
-    """
+    """Read the rows that TRL printed; the step of a row is the position of the progress bar before it."""
     seen = peek(path)
     if seen.binary:
         raise UnreadableRunError(f"expected a text log, got {shown(path)}, {seen.binary}")

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+from groupwise.readers.source import ESCAPE
+
 # What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
 _AROUND = re.compile(
     r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"  # a progress bar and its title
@@ -37,14 +38,7 @@ _LEAST_CORE = 4
 
 
 def stands_alone(before: str, after: str) -> bool:
-    """Return whether nothing but what loggers and terminals add stands around a row on its line.
-
-    Example:
-        >>> stands_alone(" 5%|#  | 10/200 [00:10<03:00, 1.0s/it]", ""), stands_alone("2025-01-01 10:00:00 INFO \u2728 Global step 3: ", "")
-        (True, True)
-        >>> stands_alone("What is 2+2? ", ""), stands_alone("", " and so on")
-        (False, False)
-    """
+    """Return whether nothing but what loggers and terminals add stands around a row on its line."""
     if "%|" in before:  # what is in front of a bar on its line was printed over by it
         before = before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
     if "%|" in after:
@@ -65,22 +59,12 @@ def _holds_words(text: str) -> bool:
 
 
 def is_trainers(keys: Iterable[object]) -> bool:
-    """Return whether a row's keys are a trainer's: several that trainers print together.
-
-    Example:
-        >>> is_trainers(["loss", "grad_norm", "epoch"]), is_trainers(["reward"])
-        (True, False)
-    """
+    """Return whether a row's keys are a trainer's: several that trainers print together."""
     return sum(_KEYS.fullmatch(str(key)) is not None for key in keys) >= _ENOUGH
 
 
 def is_cut_row(line: str) -> bool:
-    """Return whether a line without a whole row is what a row leaves that was cut off at either end.
-
-    Example:
-        >>> is_cut_row("{'loss': 0.1, 'rew"), is_cut_row("so 'loss': 3 it is"), is_cut_row("'kl': 0.1, 'reward': 0.5}")
-        (True, False, True)
-    """
+    """Return whether a line without a whole row is what a row leaves that was cut off at either end."""
     plain = ESCAPE.sub("", line) if "\x1b" in line else line
     head = _HEAD.search(plain)
     if head is not None:
@@ -89,19 +73,7 @@ def is_cut_row(line: str) -> bool:
 
 
 def strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
-    """Return which rows have less than half as many keys as most rows of the training share.
-
-    Args:
-        shapes: the keys of each row.
-
-    Returns:
-        Numbers of the rows; none where the rows have too little in common to tell.
-
-    Example:
-        >>> whole = frozenset({"loss", "reward", "kl", "epoch"})
-        >>> strangers([whole, frozenset({"reward"}), *[whole] * 8])
-        {1}
-    """
+    """Return which rows have less than half as many keys as most rows of the training share."""
     trains = Counter(shape for shape in shapes if not _evaluates(shape))
     total = sum(trains.values())
     keys: Counter[str] = Counter()

@@ -30,23 +30,15 @@ _COUNTED = "the log states no step, so the rows are counted: a row may be severa
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What was printed around the rows.
+    """What was printed around the rows."""
 
-    Args:
-        bars: of each row, the progress bars before it.
-        reached: length of a bar -> how far it came at all.
-        titled: lengths of bars that carry another title than that of a training, such as Map.
-        total: optimiser steps that the trainer states at its start, or None.
-        epochs: passes over the prompts that it states, or None.
-        ended: whether a summary of the whole training follows the last row.
-    """
-
-    bars: Sequence[Bars]
-    reached: Mapping[int, int] = field(default_factory=dict)
+    bars: Sequence[Bars]  # of each row, the progress bars before it
+    reached: Mapping[int, int] = field(default_factory=dict)  # length of a bar -> how far it came at all
+    # lengths of bars that carry another title than that of a training, such as Map
     titled: frozenset[int] = frozenset()
-    total: int | None = None
-    epochs: int | None = None
-    ended: bool = False
+    total: int | None = None  # optimiser steps that the trainer states at its start, or None
+    epochs: int | None = None  # passes over the prompts that it states, or None
+    ended: bool = False  # whether a summary of the whole training follows the last row
 
 
 def training_rows(store: RowStore) -> Flags:
@@ -63,20 +55,6 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
 
     A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing of
     the rows up to the last step is taken, if the log proves which that was.
-
-    Args:
-        store: the rows.
-        printed: what stood around them.
-
-    Returns:
-        The steps, or None where the rows state them; notes.
-
-    Example:
-        >>> store = RowStore()
-        >>> for number in range(2):
-        ...     store.add({"loss": 0.1, "reward": 0.5})
-        >>> steps_of(store, Printed(({200: 5}, {200: 10})))[0]
-        array([ 5., 10.])
     """
     if any(key in _STEP_NAMES for key in store.names()):
         return None, []
@@ -218,20 +196,6 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     Rows of one run have epochs that rise, or are equal where the rounding makes them so. Where each epoch comes several times
     and the next is more than the rounding away, or where epochs rise and fall all the time, rows with other values are of
     another run; with the same values they are of another process of one run.
-
-    Args:
-        store: the rows.
-        printed: what stood around them.
-
-    Returns:
-        1 for one run, else how many; flags of the repeated rows.
-
-    Example:
-        >>> store = RowStore()
-        >>> for number in range(12):
-        ...     store.add({"reward": number / 7, "epoch": (number // 2) * 0.008})
-        >>> by_turns(store, Printed([{}] * 12))[0]
-        2
     """
     again = np.zeros(store.count, dtype=bool)
     names = store.names()

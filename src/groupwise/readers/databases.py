@@ -21,8 +21,8 @@ from groupwise.readers.completions import with_logged_completions
 from groupwise.readers.configs import flatten, settings_in, with_missing
 from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import peek, shown
-from groupwise.record import RunRecord
-from groupwise.tables import rollouts_table
+from groupwise.record.run import RunRecord
+from groupwise.record.table import rollouts_table
 
 _MAGIC = b"SQLite format 3\0"
 _LONGEST = 120.0
@@ -80,18 +80,7 @@ def _kind(database: sqlite3.Connection) -> str:
 
 
 def read_database(path: Path, request: Request) -> RunRecord:
-    """Read one run of a database.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: the database is damaged, or holds several runs and none was chosen.
-    """
+    """Read one run of a database."""
     with _opened(path) as database:
         kind = _kind(database)
         if not kind:
@@ -202,12 +191,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
 
 
 def mlflow_settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the settings in MLflow's parameters, which are all texts; "a/b" and "a.b" are paths.
-
-    Example:
-        >>> mlflow_settings({"actor_rollout_ref.rollout.n": "8", "seed": "3"})
-        {'group_size': 8, 'seed': 3}
-    """
+    """Return the settings in MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
     return settings_in({str(key).replace(".", "/"): _plain(value) for key, value in parameters.items()})
 
 
@@ -226,18 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def rows_of(entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield one row for the numbers of one step that follow one another.
-
-    Args:
-        entries: time in ms, step, key and value of each number, in order.
-
-    Yields:
-        Rows with "step" and "_timestamp" in seconds.
-
-    Example:
-        >>> list(rows_of(iter([(1000, 1, "reward", 0.5), (1000, 1, "loss", 0.1), (2000, 2, "reward", 0.6)])))[0]
-        {'step': 1, '_timestamp': 1.0, 'reward': 0.5, 'loss': 0.1}
-    """
+    """Yield one row for the numbers of one step that follow one another."""
     row: dict[str, Any] = {}
     for stamp, step, key, value in entries:
         if row and (step != row["step"] or key in row):

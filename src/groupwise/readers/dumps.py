@@ -13,32 +13,13 @@ Row = Mapping[Any, Any]
 
 
 def dump_of(rows: Sequence[Row]) -> str:
-    """Return whose dump the first rows of a file are, "" for none that needs to be taken apart.
-
-    Example:
-        >>> dump_of([{"step": ["1", "1"], "prompt": ["a", "a"], "completion": ["b", "c"], "advantages": [1.0, -1.0]}])
-        'ms-swift'
-    """
+    """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
     return next((name for name, (fits, _) in DUMPS.items() if seen and all(fits(row) for row in seen)), "")
 
 
 def rows_of_dump(name: str, row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the completions that one row of a dump holds.
-
-    Args:
-        name: as `dump_of` gives it.
-        row: of the file.
-        number: of the row in its file, from 0.
-        group_size: rollouts of a prompt where it is known: some dumps tell groups by position only.
-
-    Yields:
-        Rows with prompt, completion, reward and what else there is, under our names.
-
-    Example:
-        >>> list(rows_of_dump("nemo-rl", {"content": ["2+2=", "4"], "rewards": 1.0}, 0, None))
-        [{'prompt': '2+2=', 'completion': '4', 'reward': 1.0}]
-    """
+    """Yield the completions that one row of a dump holds."""
     yield from DUMPS[name][1](row, number, group_size)
 
 

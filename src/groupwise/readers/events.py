@@ -15,7 +15,7 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import JsonReader, open_text, peek, shown
 from groupwise.readers.step_keys import STEP_KEYS
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 _LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
@@ -45,18 +45,7 @@ def _is_event(row: Mapping[str, Any]) -> bool:
 
 
 def read_event_stream(path: Path, request: Request) -> RunRecord:
-    """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record; numbers of training keep their names, others carry the phase in front.
-
-    Raises:
-        UnreadableRunError: no event belongs to a step.
-    """
+    """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version."""
     seen = peek(path)
     reader = JsonReader()
     rows: list[tuple[float, dict[str, Any]]] = []

@@ -20,35 +20,15 @@ _BLOCK = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every row of a file is expected to hold.
+    """What every row of a file is expected to hold."""
 
-    Args:
-        keys: all keys of a row, as the first rows have them.
-        schema: the keys that are wanted -> text or number.
-        counted: keys of numbers that each row may give only once.
-    """
-
-    keys: frozenset[str]
-    schema: Mapping[str, Any]
-    counted: tuple[str, ...]
+    keys: frozenset[str]  # all keys of a row, as the first rows have them
+    schema: Mapping[str, Any]  # the keys that are wanted -> text or number
+    counted: tuple[str, ...]  # keys of numbers that each row may give only once
 
 
 def plan_of(first: Sequence[Mapping[str, Any]], wanted: frozenset[str], unread: str, numbers: Container[str] = ()) -> Plan | None:
-    """Return the plan for a file whose first rows are alike, None where they are not plain.
-
-    Args:
-        first: the first rows, parsed with care.
-        wanted: keys whose values are needed; keys of numbers are taken in any case.
-        unread: the key of a text whose content is not needed, "" for none.
-        numbers: keys of numbers that may be written as texts, which only the careful reader takes.
-
-    Returns:
-        The plan, or None.
-
-    Example:
-        >>> plan_of([{"input": "a", "score": 1.0}] * 2, frozenset({"input"}), "").schema
-        {'input': String, 'score': Float64}
-    """
+    """Return the plan for a file whose first rows are alike, None where they are not plain."""
     if len(first) < 2 or any(row.keys() != first[0].keys() for row in first):
         return None
     schema: dict[str, Any] = {}
@@ -67,15 +47,7 @@ def plan_of(first: Sequence[Mapping[str, Any]], wanted: frozenset[str], unread: 
 
 
 def blocks(path: Path, plan: Plan) -> Iterator[tuple[pl.DataFrame | None, list[str]]]:
-    """Yield the rows of a file block by block, as a table where the plan holds, else as lines.
-
-    Args:
-        path: of the file, UTF-8.
-        plan: what its rows hold.
-
-    Yields:
-        (table, []) or (None, lines).
-    """
+    """Yield the rows of a file block by block, as a table where the plan holds, else as lines."""
     # Each block is read right up to the end of a line, so that it never has to be copied.
     with path.open("rb", buffering=0) as file:
         start, size = 0, path.stat().st_size

@@ -12,24 +12,17 @@ from typing import Protocol
 
 from groupwise.readers.assemble import Request
 from groupwise.readers.source import Peek, open_text
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the lines of a feed come from.
+    """Where the lines of a feed come from."""
 
-    Args:
-        path: of the file.
-        size: bytes of it that were read.
-        encoding: of its text.
-        binary: what it is if it is no text, else "".
-    """
-
-    path: Path
-    size: int
-    encoding: str = "utf-8"
-    binary: str = ""
+    path: Path  # of the file
+    size: int  # bytes of it that were read
+    encoding: str = "utf-8"  # of its text
+    binary: str = ""  # what it is if it is no text, else ""
 
     @classmethod
     def of(cls, path: Path, seen: Peek) -> Origin:
@@ -51,20 +44,7 @@ class Feed(Protocol):
 
 
 def read_fed(feed: Feed, path: Path, seen: Peek, request: Request) -> RunRecord:
-    """Read a whole file through a feed.
-
-    Args:
-        feed: a new one.
-        path: of the file.
-        seen: what its first bytes say.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: it holds no log.
-    """
+    """Read a whole file through a feed."""
     with open_text(path, seen.encoding) as file:
         feed.take(file)
     feed.finish()

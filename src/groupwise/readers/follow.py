@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.feeds import Feed, Origin
-from groupwise.readers.journals import JOURNAL, JournalFeed
+from groupwise.readers.journals import JournalFeed
 from groupwise.readers.source import peek, shown
-from groupwise.record import RunRecord
-from groupwise.tables import TEXT_COLUMNS
+from groupwise.record.run import JOURNAL, RunRecord
+from groupwise.record.table import TEXT_COLUMNS
 
 _CHUNK = 1 << 23
 _FIRST_LOOK = 1 << 20
@@ -35,25 +35,14 @@ Signature = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a log, for the person who watches.
+    """Something that happened to a log, for the person who watches."""
 
-    Args:
-        at: seconds since the epoch.
-        said: one sentence.
-    """
-
-    at: float
-    said: str
+    at: float  # seconds since the epoch
+    said: str  # one sentence
 
 
 class Follower:
     r"""One log that may grow.
-
-    Args:
-        path: as `open_run` takes it; it need not exist yet.
-        columns: as `open_run` takes them.
-        settings: as `open_run` takes them.
-        config: as `open_run` takes it.
 
     Attributes:
         record: what was read so far, or None.
@@ -61,18 +50,6 @@ class Follower:
         events: what happened to the file, oldest first.
         grew: when the file last changed and had a new row, seconds since the epoch; 0 where none came yet.
         follows: whether only what is added is read; False where the file is read whole again.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     log = Path(home, "run.csv")
-        ...     _ = log.write_text("step,reward\n1,0.25\n")
-        ...     follower = Follower(log)
-        ...     first = follower.poll()
-        ...     with log.open("a") as file:
-        ...         _ = file.write("2,0.5\n")
-        ...     first, follower.poll(), follower.poll(), len(follower.record.steps)
-        (True, True, False, 2)
     """
 
     def __init__(
@@ -107,11 +84,7 @@ class Follower:
         self._broken: GroupwiseError | None = None
 
     def start(self) -> None:
-        """Look for the first time.
-
-        Raises:
-            UnreadableRunError: what is there can never be followed; a log that is only not there yet is waited for.
-        """
+        """Look for the first time."""
         self.poll(most=_FIRST_LOOK)
         if self.problem and not self.waiting:
             raise UnreadableRunError(self.problem)
@@ -121,14 +94,7 @@ class Follower:
             )
 
     def poll(self, *, most: int | None = None) -> bool:
-        """Read what is new.
-
-        Args:
-            most: bytes to read of a log that is followed, about; the next look goes on from there.
-
-        Returns:
-            Whether record, problem or events changed.
-        """
+        """Read what is new."""
         before = (self.problem, len(self.events))
         changed = False
         self._most = most
@@ -330,25 +296,13 @@ def _is_saved(found: Located) -> bool:
 
 
 def lines_of(text: str) -> list[str]:
-    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold.
-
-    Example:
-        >>> lines_of("a\u2028b\r\nc")
-        ['a\u2028b\n', 'c']
-    """
+    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold."""
     parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def signature_of(place: Path) -> Signature:
-    """Return name, size, time of change and inode of a file, or of the files of a folder down to its grandchildren.
-
-    Args:
-        place: a file or a folder.
-
-    Returns:
-        Empty where nothing is there.
-    """
+    """Return name, size, time of change and inode of a file, or of the files of a folder down to its grandchildren."""
     found: list[tuple[str, int, int, int]] = []
     waiting = [(place, 0)]
     while waiting and len(found) < _MOST_ENTRIES:

@@ -16,16 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import NothingYetError
-from groupwise.journal import decode_entry
 from groupwise.readers.assemble import Request
 from groupwise.readers.feeds import Origin
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import shown
-from groupwise.record import RunRecord, Source, load_saved, parse_about
-from groupwise.tables import BASE_COLUMNS, TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_table
-
-JOURNAL = "journal.jsonl"
-_SAVED = "record.json"
+from groupwise.record.journal import decode_entry
+from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, parse_about
+from groupwise.record.table import BASE_COLUMNS, TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_table
 
 
 class JournalFeed:
@@ -48,7 +45,7 @@ class JournalFeed:
     def open(self, home: Path) -> None:
         """Read what was saved beside the journal."""
         self._home = home
-        if (home / _SAVED).is_file():
+        if (home / SAVED).is_file():
             self._saved = load_saved(home)
 
     def accept(self, line: bytes) -> bool:

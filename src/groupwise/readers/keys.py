@@ -14,35 +14,20 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one key of one framework holds.
+    """What one key of one framework holds."""
 
-    Args:
-        framework: who logs it; "" for a log whose framework is unknown, where only the name speaks.
-        key: as it is logged, lower case; `<word>` stands for any text, `<n>` for a number, `{a|b}` for one of several.
-        quantity: the canonical name; `<word>` is filled in, and `min`, `max` and `std` of a choice become its ending.
-        definition: exactly what is logged; `{}` becomes "mean", "smallest" or "largest".
-        since: first version that logs it so, "" where that is not known.
-        until: last version that logs it so, "" where it still does.
-        unless: a key beside which this one means something else.
-        ambiguous: whether the log cannot tell which of several definitions holds.
-        judged: whether the log's values and settings decide, in `semantics.py`; the rule then is one of the answers.
-        framed: whether `train/` in front is a part of the key.
-
-    Example:
-        >>> Rule("trl", "kl", "kl", "mean divergence").pattern().fullmatch("kl") is not None
-        True
-    """
-
-    framework: str
+    framework: str  # who logs it; "" for a log whose framework is unknown, where only the name speaks
+    # as it is logged, lower case; `<word>` stands for any text, `<n>` for a number, `{a|b}` for one of several
     key: str
-    quantity: str
-    definition: str
-    since: str = ""
-    until: str = ""
-    unless: str = ""
-    ambiguous: bool = False
+    quantity: str  # the canonical name; `<word>` is filled in, and `min`, `max` and `std` of a choice become its ending
+    definition: str  # exactly what is logged; `{}` becomes "mean", "smallest" or "largest"
+    since: str = ""  # first version that logs it so, "" where that is not known
+    until: str = ""  # last version that logs it so, "" where it still does
+    unless: str = ""  # a key beside which this one means something else
+    ambiguous: bool = False  # whether the log cannot tell which of several definitions holds
+    # whether the log's values and settings decide, in `semantics.py`; the rule then is one of the answers
     judged: bool = False
-    framed: bool = False
+    framed: bool = False  # whether `train/` in front is a part of the key
 
     def pattern(self) -> re.Pattern[str]:
         """Return the key as a regular expression."""
@@ -68,12 +53,7 @@ def _pattern(key: str) -> re.Pattern[str]:
 
 
 def version_of(text: str | None) -> Version | None:
-    """Return major and minor version, None where the text holds none.
-
-    Example:
-        >>> version_of("v1.16.0"), version_of("")
-        ((1, 16), None)
-    """
+    """Return major and minor version, None where the text holds none."""
     found = re.match(r"v?(\d{1,4})\.(\d{1,4})", text or "")
     return (int(found[1]), int(found[2])) if found else None
 

@@ -26,53 +26,26 @@ _FRACTIONAL_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One row a step.
+    """One row a step."""
 
-    Args:
-        step: T steps, strictly increasing.
-        columns: key -> T values, NaN where missing.
-        trained: T flags, whether the step has a row that is not an evaluation alone.
-        rows: rows that went in.
-        notes: what was decided.
-        clock: T increasing numbers that the log gave as fractional steps, or None where its steps are whole.
-    """
-
-    step: NDArray[np.int64]
-    columns: Mapping[str, NDArray[np.float64]]
-    trained: NDArray[np.bool_]
-    rows: int
-    notes: tuple[str, ...]
+    step: NDArray[np.int64]  # T steps, strictly increasing
+    columns: Mapping[str, NDArray[np.float64]]  # key -> T values, NaN where missing
+    trained: NDArray[np.bool_]  # T flags, whether the step has a row that is not an evaluation alone
+    rows: int  # rows that went in
+    notes: tuple[str, ...]  # what was decided
+    # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
     clock: NDArray[np.float64] | None = None
 
 
 def is_evaluation(key: str) -> bool:
-    """Return whether a key belongs to an evaluation rather than to training.
-
-    Example:
-        >>> is_evaluation("eval_reward"), is_evaluation("val-core/gsm8k/mean@1"), is_evaluation("value_loss")
-        (True, True, False)
-    """
+    """Return whether a key belongs to an evaluation rather than to training."""
     return key.lower().startswith(("eval_", "eval/", "eval ", "val/", "val_", "val-", "validation/", "test/", "test_"))
 
 
 def merge_rows(
     store: RowStore, step_R: NDArray[np.float64], *, hidden: Iterable[str] = (), cumulative: Iterable[str] = (), chosen: str = ""
 ) -> Merged:
-    """Return one row a step.
-
-    Args:
-        store: the rows.
-        step_R: the step of each row; a row without a number is left out, and fractional ones are numbered.
-        hidden: keys that are not carried over.
-        cumulative: keys of which a step keeps the largest value.
-        chosen: the run to keep, by the value of a column such as seed or run; "" where the log is of one run.
-
-    Returns:
-        The merged table with notes.
-
-    Raises:
-        UnreadableRunError: no row has a step, or the rows belong to several runs.
-    """
+    """Return one row a step."""
     notes: list[str] = []
     mine = _rows_of(store, chosen)
     kinds = _kinds(store)

@@ -15,7 +15,7 @@ from groupwise.readers.configs import parse_yaml, with_missing
 from groupwise.readers.databases import Entry, mlflow_settings, rows_of
 from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import open_text, peek, shown
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 _MOST = 10_000
 
@@ -51,18 +51,7 @@ def _is_run(path: Path) -> bool:
 
 
 def read_mlflow(path: Path, request: Request) -> RunRecord:
-    """Read one run of an MLflow folder.
-
-    Args:
-        path: of the run, of its experiment, or of mlruns.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: there are several runs and none was chosen, or no number was logged.
-    """
+    """Read one run of an MLflow folder."""
     named: dict[str, Path] = {}
     for run in _runs(path):
         title = _title(run)

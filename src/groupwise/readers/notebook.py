@@ -16,7 +16,7 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import settings_in, with_found
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import JsonReader, peek, read_whole, shown
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 _ARGUMENT = re.compile(r"^\s*(\w{2,60})\s*=\s*(-?[\d.]+(?:e-?\d+)?|\"[^\"\n]{1,100}\"|'[^'\n]{1,100}')\s*,", re.MULTILINE)
 
@@ -61,18 +61,7 @@ def sniff_notebook(path: Path) -> float:
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:
-    """Read the longest progress table among the notebook's stored outputs.
-
-    Args:
-        path: of the .ipynb file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: the notebook is damaged or holds no progress table.
-    """
+    """Read the longest progress table among the notebook's stored outputs."""
     seen = peek(path)
     try:
         notebook = JsonReader().loads(read_whole(path, seen))

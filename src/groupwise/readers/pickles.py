@@ -72,17 +72,7 @@ def _pickled(archive: zipfile.ZipFile) -> str:
 
 
 def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one of slime's dumps (`--save-debug-rollout-data`).
-
-    Args:
-        path: of the .pt file.
-
-    Yields:
-        One mapping a sample, with its rollout_id.
-
-    Raises:
-        UnreadableRunError: it is damaged, too large, holds no samples, or asks for anything but plain data.
-    """
+    """Yield the samples of one of slime's dumps (`--save-debug-rollout-data`)."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = _pickled(archive)

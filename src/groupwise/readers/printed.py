@@ -14,9 +14,9 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import open_text, peek, shown
-from groupwise.readers.verl import ESCAPE, number_of
-from groupwise.record import RunRecord
+from groupwise.readers.source import ESCAPE, open_text, peek, shown
+from groupwise.readers.verl import number_of
+from groupwise.record.run import RunRecord
 
 _STEP = re.compile(
     r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
@@ -49,18 +49,7 @@ def sniff_printed(path: Path) -> float:
 
 
 def read_printed(path: Path, request: Request) -> RunRecord:
-    """Read the rows that a program printed.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no line names a step and a number.
-    """
+    """Read the rows that a program printed."""
     seen = peek(path)
     store = RowStore()
     stated: dict[str, str] = {}

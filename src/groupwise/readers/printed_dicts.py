@@ -15,9 +15,9 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.console import parse_row
 from groupwise.readers.feeds import Origin, encoding_notes, read_fed
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import peek, shown, start_of
-from groupwise.readers.verl import ESCAPE, PREFIX
-from groupwise.record import RunRecord
+from groupwise.readers.source import ESCAPE, peek, shown, start_of
+from groupwise.readers.verl import PREFIX
+from groupwise.record.run import RunRecord
 
 _SLIME = re.compile(r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): (\{'(?:rollout|perf|eval|train|passrate)/.*\})\s*$")
 _COUNTER = {"rollout": "rollout/step", "perf": "rollout/step", "eval": "eval/step", "step": "train/step"}
@@ -46,18 +46,7 @@ def sniff_printed_dicts(path: Path) -> float:
 
 
 def read_printed_dicts(path: Path, request: Request) -> RunRecord:
-    """Read the dictionaries that SkyRL or slime printed.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no dictionary of a step was printed.
-    """
+    """Read the dictionaries that SkyRL or slime printed."""
     return read_fed(DictFeed(), path, peek(path), request)
 
 

@@ -39,35 +39,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the rows of a file keep their texts.
+    """Where the rows of a file keep their texts."""
 
-    Args:
-        prompt: the key of the prompt.
-        completion: the key of the completion.
-        verl: whether the rows are those of verl's rollout dump.
-    """
-
-    prompt: str
-    completion: str
-    verl: bool
+    prompt: str  # the key of the prompt
+    completion: str  # the key of the completion
+    verl: bool  # whether the rows are those of verl's rollout dump
 
 
 def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> Layout | None:
-    """Return where rows keep their texts, or None where most of them are no rollouts.
-
-    Args:
-        rows: the first of a file.
-        rewarded: whether a reward under one of the known keys is asked for, too.
-
-    Returns:
-        The layout, or None. A row of a log of steps is no rollout, even where it shows a sample of the texts.
-
-    Example:
-        >>> layout_of([{"question": "1+1=", "response": "2", "score": 1.0}])
-        Layout(prompt='question', completion='response', verl=False)
-        >>> layout_of([{"step": 1, "reward": 0.5}]) is None
-        True
-    """
+    """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
     good = [row for row in seen if (_rewards(row) or not rewarded) and not any(_is_number(row.get(key)) for key in STEP_LOG_KEYS)]
     prompt = _most_used(good, PROMPT_KEYS)
@@ -119,9 +99,6 @@ def _is_text(value: Any) -> bool:
 class RolloutRows:
     """Rollouts by column, in the order in which they came.
 
-    Args:
-        texts: whether they are kept; where not, a prompt is replaced by a hash that tells it from others.
-
     Attributes:
         store: the numbers.
         prompt: texts, None where missing.
@@ -134,13 +111,6 @@ class RolloutRows:
         later_outputs: rows that are a second output, or a later one, of one of verl's rollouts.
         split_uids: rows whose verl uid names its group.
         texts: whether they are kept.
-
-    Example:
-        >>> rows = RolloutRows()
-        >>> layout = Layout("prompt", "completion", False)
-        >>> rows.add({"prompt": "1+1=", "completion": "2", "reward": 1.0}, layout)
-        >>> rows.prompt, rows.store.names()
-        (['1+1='], ['reward'])
     """
 
     def __init__(self, *, texts: bool = True) -> None:
@@ -155,13 +125,7 @@ class RolloutRows:
         self._known: dict[str, str] = {}
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
-        """Append one row, or count it as left out where it is no rollout.
-
-        Args:
-            row: of the file.
-            layout: where its texts are.
-            file_step: the number that names the file, NaN for none.
-        """
+        """Append one row, or count it as left out where it is no rollout."""
         prompt, completion = row.get(layout.prompt), row.get(layout.completion)
         labels = {key: row[key] for key in GROUP_KEYS if isinstance(row.get(key), str | int | float)}
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
@@ -178,13 +142,7 @@ class RolloutRows:
         self.store.add({key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)})
 
     def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> None:
-        """Append the rows of a table without gaps, as `add` would one by one.
-
-        Args:
-            table: texts and numbers.
-            layout: where its texts are; the completions may be missing where texts are not kept.
-            file_step: the number that names the file, NaN for none.
-        """
+        """Append the rows of a table without gaps, as `add` would one by one."""
         count = len(table)
         self.prompt += self._prompts(table[layout.prompt])
         self.completion += table[layout.completion].to_list() if self.texts else [None] * count
@@ -256,22 +214,7 @@ class RolloutRows:
 
 
 def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
-    """Return the step of every row, NaN where it is unknown.
-
-    Args:
-        rows: collected.
-        chosen: the column that the user named, or None.
-        notes: receives what had to be decided.
-
-    Returns:
-        N whole numbers: from the rows, else from the names of the files, else 1.
-
-    Example:
-        >>> rows = RolloutRows()
-        >>> rows.add({"prompt": "1+1=", "completion": "2", "step": 7}, Layout("prompt", "completion", False))
-        >>> steps_of(rows, None, []).tolist()
-        [7.0]
-    """
+    """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
         (key for key in STEP_KEYS if key in rows.store.names() and 2 * _whole(rows.store.sparse(key)[1]).sum() >= rows.store.count), ""
     )
@@ -302,20 +245,6 @@ def grouped(table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: 
     """Return a table with `prompt_id`, numbered by first appearance within the step, its rows sorted by step and group.
 
     A key counts as the group's only where it never mixes prompts and puts at least two rows of a step together.
-
-    Args:
-        table: with step and prompt.
-        labels: key -> N names of groups.
-        notes: receives how the groups were found.
-        trusted: whether the uid is known to name the group.
-
-    Returns:
-        The table; rows without a prompt are dropped where the prompts tell the groups.
-
-    Example:
-        >>> table = pl.DataFrame({"step": [1, 1, 1], "prompt": ["a", "b", "a"]})
-        >>> grouped(table, {}, [], trusted=False)["prompt_id"].to_list()
-        [0, 0, 1]
     """
     found = ""
     for key in (["uid"] if trusted else []) + [key for key in GROUP_KEYS if key in labels]:
@@ -359,19 +288,7 @@ def row_notes(rows: RolloutRows) -> list[str]:
 
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:
-    """Return the columns of reward functions, and what each function is called.
-
-    Args:
-        names: of all columns with numbers.
-        total: the column of the total reward, which is none of them.
-
-    Returns:
-        Column -> function.
-
-    Example:
-        >>> function_names(["reward", "rewards/format", "rewards/total"], "rewards/total")
-        {'rewards/format': 'format'}
-    """
+    """Return the columns of reward functions, and what each function is called."""
     found: dict[str, str] = {}
     for name in names:
         prefix = next((prefix for prefix in FUNCTION_PREFIXES if name.startswith(prefix)), "")

@@ -38,8 +38,8 @@ from groupwise.readers.rollout_rows import (
 )
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import JsonReader, Peek, open_text, peek, shown
-from groupwise.record import Meaning, RunConfig, RunRecord, Source
-from groupwise.tables import read_parquet, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
+from groupwise.record.table import read_parquet, steps_table
 
 Array = NDArray[np.float64]
 
@@ -171,37 +171,13 @@ def _number(path: Path) -> float:
 
 
 def read_rollouts(path: Path, request: Request) -> RunRecord:
-    """Read a file with one completion a row.
-
-    Args:
-        path: JSON lines, or a Parquet table.
-        request: what the user asked for.
-
-    Returns:
-        The record: rollouts, and one row a step with the mean reward over them.
-
-    Raises:
-        UnreadableRunError: it holds no rollouts with rewards.
-        MissingMetricError: a column that the user named is not in the file.
-    """
+    """Read a file with one completion a row."""
     home = path.parent.parent if _TRL_FILE.fullmatch(path.name) and path.parent.name == "completions" else None
     return _read([path], path.name, request if home is None else _around(request, recover(path, home)))
 
 
 def read_rollout_folder(path: Path, request: Request) -> RunRecord:
-    """Read a folder of dumps, verl's `<step>.jsonl` or TRL's `completions_<step>.parquet`, one after the other.
-
-    Args:
-        path: of the folder.
-        request: what the user asked for.
-
-    Returns:
-        The record of all steps.
-
-    Raises:
-        UnreadableRunError: no file of it holds rollouts with rewards.
-        MissingMetricError: a column that the user named is in none of them.
-    """
+    """Read a folder of dumps, verl's `<step>.jsonl` or TRL's `completions_<step>.parquet`, one after the other."""
     files = _dumps(path)
     if not files:
         raise UnreadableRunError(f"expected files of rollouts in {shown(path)}, got none: give the folder with 1.jsonl, 2.jsonl, ...")

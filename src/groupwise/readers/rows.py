@@ -23,18 +23,7 @@ _LABELS = frozenset(KIND_KEYS + RUN_KEYS)
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number that a cell holds, NaN for an empty one, None for a text.
-
-    Args:
-        text: of the cell.
-
-    Returns:
-        A float, NaN, or None.
-
-    Example:
-        >>> parse_number(" 1e-3 "), parse_number("No log"), parse_number("dapo")
-        (0.001, nan, None)
-    """
+    """Return the number that a cell holds, NaN for an empty one, None for a text."""
     cell = text.strip()
     if cell.lower() in _MISSING:
         return float("nan")
@@ -47,12 +36,7 @@ def parse_number(text: str) -> float | None:
 
 
 def clean_key(key: Any) -> str:
-    r"""Return a key as a text without control characters, at most 200 long.
-
-    Example:
-        >>> clean_key("a\x1bb")
-        'ab'
-    """
+    r"""Return a key as a text without control characters, at most 200 long."""
     text = str(key)
     if not text.isprintable():
         text = "".join(character for character in text if character.isprintable())
@@ -60,30 +44,12 @@ def clean_key(key: Any) -> str:
 
 
 def plain(key: str) -> str:
-    """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix.
-
-    Example:
-        >>> plain("rewards / Check / mean")
-        'rewards/check/mean'
-    """
+    """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix."""
     return re.sub(r"\s*/\s*", "/", key.strip().lower())
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is".
-
-    Args:
-        number: how many.
-        one: words for one.
-        many: words for more; `one` with an s where empty.
-
-    Returns:
-        Number and words.
-
-    Example:
-        >>> counted(1, "line is", "lines are"), counted(2, "row")
-        ('1 line is', '2 rows')
-    """
+    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is"."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
@@ -123,12 +89,6 @@ class RowStore:
         labels: key -> {row: text} for the few keys that tell rows of different kinds or runs apart.
         unread: key -> the first cell of it that begins as a number does and is none, such as 12%.
         too_wide: cells left out because the log has more than 2,000 keys.
-
-    Example:
-        >>> store = RowStore()
-        >>> store.add({"step": 1, "rewards": {"f": "0.5"}, "loss_type": "dapo"})
-        >>> store.names(), store.texts
-        (['step', 'rewards/f'], {'loss_type': 1})
     """
 
     def __init__(self) -> None:

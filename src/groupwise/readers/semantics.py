@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.readers.keys import QUANTITIES, RULES, Rule, Version, version_of
 from groupwise.readers.rows import plain
 from groupwise.readers.step_keys import is_counter
-from groupwise.record import Meaning, RunConfig
+from groupwise.record.run import Meaning, RunConfig
 
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
@@ -89,24 +89,14 @@ class VersionRange:
 
 
 def looks_like_trl(keys: Iterable[str]) -> bool:
-    """Return whether the keys are those of TRL's GRPO trainers.
-
-    Example:
-        >>> looks_like_trl(["reward", "reward_std", "completions/mean_length"])
-        True
-    """
+    """Return whether the keys are those of TRL's GRPO trainers."""
     names = {_evaluated(key)[0] for key in keys}
     marks = {"completions/mean_length", "completion_length", "frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"}
     return {"reward", "reward_std"} <= names and bool(marks & names)
 
 
 def framework_of(keys: Iterable[str]) -> str:
-    """Return the framework whose keys these are, "" where none is known by them.
-
-    Example:
-        >>> framework_of(["critic/score/mean", "actor/pg_loss"]), framework_of(["my_reward"])
-        ('verl', '')
-    """
+    """Return the framework whose keys these are, "" where none is known by them."""
     names = [plain(key).rsplit(" - ", 1)[-1] for key in keys]
     if looks_like_trl(names):
         return "ms-swift" if any(name.startswith(("memory(gib)", "train_speed(", "global_step/max_steps")) for name in names) else "trl"
@@ -114,23 +104,7 @@ def framework_of(keys: Iterable[str]) -> str:
 
 
 def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> VersionRange:
-    """Return the versions of TRL that log these keys.
-
-    Args:
-        keys: of the log.
-        stated: the version where it is known, for example "1.16.0".
-        complete: whether the log may hold all keys (a notebook's table does not): where it has the trainer's own keys too,
-            a missing one says something.
-
-    Returns:
-        The range.
-
-    Example:
-        >>> keys = ["reward", "reward_std", "completions/mean_length", "entropy", "frac_reward_zero_std"]
-        >>> keys += ["epoch", "learning_rate"]
-        >>> trl_versions(keys, None, complete=True).words()
-        'TRL 0.20 to 0.25'
-    """
+    """Return the versions of TRL that log these keys."""
     found = re.match(r"v?(\d+)\.(\d+)", stated or "")
     if found:
         exact = (int(found[1]), int(found[2]))
@@ -162,22 +136,7 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
 
 
 def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float) -> tuple[Meaning, ...]:
-    """Return what each column means.
-
-    Args:
-        columns: key -> T values.
-        config: the settings; a stated framework version decides.
-        framework: "trl", or "" for any other.
-        complete: whether a TRL log holds all keys of its version.
-        window: steps that a row averages over.
-
-    Returns:
-        One meaning a column whose key is known.
-
-    Example:
-        >>> meanings_of({"kl": np.zeros(1)}, RunConfig(), framework="trl", complete=True, window=1.0)[0].quantity
-        'kl'
-    """
+    """Return what each column means."""
     if framework in TRL_FAMILY:
         versions = trl_versions(columns, config.value("framework_version") if framework == "trl" else None, complete=complete)
         found = [_trl_meaning(key, columns, config, versions, window, framework) for key in columns]
@@ -237,23 +196,13 @@ def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[
 
 
 def known_quantities() -> tuple[str, ...]:
-    """Return the canonical quantities that a column can be said to hold; "<function>" stands for any name.
-
-    Example:
-        >>> "reward" in known_quantities(), "nope" in known_quantities()
-        (True, False)
-    """
+    """Return the canonical quantities that a column can be said to hold; "<function>" stands for any name."""
     listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN_RULES)]
     return tuple(dict.fromkeys(listed))
 
 
 def is_quantity(name: str) -> bool:
-    """Return whether a name is that of a canonical quantity, perhaps on the evaluation prompts or of one part (`_max`).
-
-    Example:
-        >>> is_quantity("reward/correct"), is_quantity("eval/reward"), is_quantity("completion_length_max"), is_quantity("nope")
-        (True, True, True, False)
-    """
+    """Return whether a name is that of a canonical quantity, perhaps on the evaluation prompts or of one part (`_max`)."""
     bare = name.removeprefix("eval/")
     if re.fullmatch(r"(reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
         return True

@@ -22,22 +22,7 @@ _NO_UPDATE = ("rollout/", "eval/")
 
 
 def rollout_numbers(store: RowStore) -> tuple[int, Array | None, str]:
-    """Return the rollout of each row of a log of slime that tells it by slime's own counters.
-
-    Args:
-        store: the rows.
-
-    Returns:
-        Updates of a rollout, 0 where no row is of training alone; the number of each row, NaN for one of no rollout, or None
-        where the rows are not slime's or state a step that is the rollout's; a note, or "".
-
-    Example:
-        >>> store = RowStore()
-        >>> for row in ({"rollout/step": 0, "rollout/raw_reward": 0.5}, {"train/step": 0, "train/loss": 0}, {"train/step": 1}):
-        ...     store.add(row)
-        >>> rollout_numbers(store)[:2]
-        (2, array([0., 0., 0.]))
-    """
+    """Return the rollout of each row of a log of slime that tells it by slime's own counters."""
     names = store.names()
     if not {"rollout/step", "train/step"} & set(names):
         return 0, None, ""
@@ -55,20 +40,7 @@ def rollout_numbers(store: RowStore) -> tuple[int, Array | None, str]:
 
 
 def by_rollouts(rows: Sequence[MutableMapping[str, Any]], key: str) -> tuple[int, str]:
-    """Give the rows of slime the number of their rollout as their step.
-
-    Args:
-        rows: as they were logged; `key` is set, or taken away where a row belongs to no rollout.
-        key: of the step.
-
-    Returns:
-        Updates of a rollout and a note; 0 and "" where the rows are not slime's or hold rollout and update together.
-
-    Example:
-        >>> rows = [{"rollout/step": 0.0, "rollout/raw_reward": 0.5}, {"train/step": 0.0, "train/loss": 0.1}, {"train/step": 1.0}]
-        >>> by_rollouts(rows, "step")[0], [row["step"] for row in rows]
-        (2, [0.0, 0.0, 0.0])
-    """
+    """Give the rows of slime the number of their rollout as their step."""
     rollouts = np.array([any(name in row for name in _ROLLOUT) for row in rows], dtype=bool)
     updates = np.array([any(name.startswith("train/") for name in row) and not _has(row, _NO_UPDATE) for row in rows], dtype=bool)
     own, update = (np.array([_number(row, (*keys, key)) for row in rows], dtype=np.float64) for keys in (_NUMBERED, ("train/step",)))

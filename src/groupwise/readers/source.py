@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 
 HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 _LARGEST_ROW = 1 << 23
 _LARGEST_WHOLE = 1 << 28
 
@@ -35,42 +37,17 @@ _MAGIC = (
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """The first bytes of a file, and what they say.
+    """The first bytes of a file, and what they say."""
 
-    Args:
-        size: of the file, bytes.
-        head: its first bytes.
-        encoding: of its text.
-        text: the head decoded, without byte-order mark and leading blanks.
-        binary: what it is if it is no text, else "".
-    """
-
-    size: int
-    head: bytes
-    encoding: str
-    text: str
-    binary: str
+    size: int  # of the file, bytes
+    head: bytes  # its first bytes
+    encoding: str  # of its text
+    text: str  # the head decoded, without byte-order mark and leading blanks
+    binary: str  # what it is if it is no text, else ""
 
 
 def peek(path: Path) -> Peek:
-    """Return what the first bytes of a file say.
-
-    Args:
-        path: a regular file.
-
-    Returns:
-        Size, head, encoding, decoded head, and whether it is binary.
-
-    Raises:
-        UnreadableRunError: it is missing, empty, not a regular file, or may not be read.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     _ = Path(home, "run.csv").write_text("step,reward")
-        ...     peek(Path(home, "run.csv")).text
-        'step,reward'
-    """
+    """Return what the first bytes of a file say."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -92,16 +69,7 @@ def peek(path: Path) -> Peek:
 
 
 def start_of(path: Path, seen: Peek, size: int) -> bytes:
-    """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are decoded first.
-
-    Args:
-        path: of the file.
-        seen: what its first bytes say.
-        size: how many bytes of the file to read.
-
-    Returns:
-        Bytes in which ASCII stands for itself.
-    """
+    """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are decoded first."""
     if size <= len(seen.head):
         content = seen.head[:size]
     else:
@@ -111,12 +79,7 @@ def start_of(path: Path, seen: Peek, size: int) -> bytes:
 
 
 def shown(path: Path) -> str:
-    """Return the path for a message: its last parts, without control characters.
-
-    Example:
-        >>> shown(Path("/a/b/c/run.csv"))
-        'c/run.csv'
-    """
+    """Return the path for a message: its last parts, without control characters."""
     short = "/".join(path.parts[-2:]) if len(path.parts) > 2 else str(path)
     return "".join(character if character.isprintable() else "?" for character in short)[:160]
 
@@ -158,11 +121,7 @@ def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a text file for reading; bytes that are no text become U+FFFD.
-
-    Raises:
-        UnreadableRunError: it cannot be opened.
-    """
+    """Open a text file for reading; bytes that are no text become U+FFFD."""
     try:
         return path.open("r", encoding=encoding, errors="replace", newline=None)
     except OSError as error:
@@ -174,11 +133,6 @@ class JsonReader:
 
     Attributes:
         duplicates: objects so far that gave one key twice; the last value counts.
-
-    Example:
-        >>> reader = JsonReader()
-        >>> reader.loads('{"a": 1, "a": NaN}'), reader.duplicates
-        ({'a': nan}, 1)
     """
 
     def __init__(self) -> None:
@@ -194,11 +148,7 @@ class JsonReader:
         return built
 
     def loads(self, text: str) -> Any:
-        """Return the value of a whole JSON text.
-
-        Raises:
-            ValueError: it is not JSON, or nested too deeply.
-        """
+        """Return the value of a whole JSON text."""
         try:
             before = self.duplicates
             if text[:1] == "{":  # nothing to step over, as mostly
@@ -214,20 +164,9 @@ class JsonReader:
 class ArrayStream:
     """The elements of a JSON array, one at a time, from a text that may be cut off or damaged.
 
-    Args:
-        file: open at the text that follows `buffer`.
-        buffer: text whose start is the one after the opening bracket.
-        reader: the decoder.
-
     Attributes:
         complete: whether the closing bracket was met.
         rest: the text after the closing bracket, as far as it was read into the buffer.
-
-    Example:
-        >>> import io
-        >>> stream = ArrayStream(io.StringIO('}, {"step": 2}, {"st'), '{"step": 1', JsonReader())
-        >>> [row["step"] for row in stream], stream.complete
-        ([1.0, 2.0], False)
     """
 
     def __init__(self, file: TextIO, buffer: str, reader: JsonReader) -> None:
@@ -287,11 +226,7 @@ class ArrayStream:
 
 
 def read_whole(path: Path, seen: Peek) -> str:
-    """Return the whole text of a file that cannot be streamed.
-
-    Raises:
-        UnreadableRunError: it is larger than 256 MB.
-    """
+    """Return the whole text of a file that cannot be streamed."""
     if seen.size > _LARGEST_WHOLE:
         size = f"{seen.size / 1e6:.0f} MB"
         raise UnreadableRunError(f"expected one JSON object of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")

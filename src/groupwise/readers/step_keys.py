@@ -26,31 +26,12 @@ _COUNTER = re.compile(r"(?:train|training|trainer|rollouts?|eval|evaluation|val|
 
 
 def is_counter(key: str) -> bool:
-    """Return whether a key counts steps and measures nothing.
-
-    Example:
-        >>> [is_counter(key) for key in ("eval/step", "train/global_step", "_step", "timing_s/step", "eval/aime")]
-        [True, True, True, False, False]
-    """
+    """Return whether a key counts steps and measures nothing."""
     return _COUNTER.fullmatch(plain(key)) is not None
 
 
 def step_column(store: RowStore) -> tuple[str, Array | None, str]:
-    """Return the column that tells the step of each row.
-
-    Args:
-        store: the rows of a log.
-
-    Returns:
-        The column, "" where none does; the step of each row, NaN where a row has none; a note on what was decided, or "".
-
-    Example:
-        >>> store = RowStore()
-        >>> for row in ({"_step": 0, "train/global_step": 1}, {"_step": 1, "s": 3.0}, {"_step": 2, "train/global_step": 2}):
-        ...     store.add(row)
-        >>> step_column(store)[:2]
-        ('train/global_step', array([1., 2., 2.]))
-    """
+    """Return the column that tells the step of each row."""
     named: dict[str, str] = {}
     for key in store.names():
         named.setdefault(plain(key), key)

@@ -21,9 +21,9 @@ from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.feeds import Origin, encoding_notes, read_fed
 from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
-from groupwise.record import RunRecord
-from groupwise.run_config import RunConfig
-from groupwise.tables import read_parquet
+from groupwise.record.run import RunRecord
+from groupwise.record.settings import RunConfig
+from groupwise.record.table import read_parquet
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _WRAPPED = {"step", "data"}
@@ -52,18 +52,7 @@ def _is_object(line: str) -> bool:
 
 
 def read_jsonl(path: Path, request: Request) -> RunRecord:
-    """Read one JSON object a line; events of several types that share a step become one row.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no rows, or no numbers in them.
-    """
+    """Read one JSON object a line; events of several types that share a step become one row."""
     return read_fed(JsonlFeed(), path, peek(path), request)
 
 
@@ -139,19 +128,7 @@ class JsonlFeed:
 
 
 def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
-    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each.
-
-    Args:
-        lines: of a log.
-
-    Returns:
-        Key -> numbers, or None for lines of any other shape.
-
-    Example:
-        >>> numbers_of(['{"step":1,"a":0.5}\n', '{"step":2,"a":1e-3}\n'])
-        {'step': array([1., 2.]), 'a': array([0.5  , 0.001])}
-        >>> numbers_of(['{"step":1}\n', '{"step":"two"}\n'])
-    """
+    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each."""
     text = "".join(lines)
     try:
         table = pl.read_ndjson(text.encode(), infer_schema_length=None)
@@ -198,18 +175,7 @@ def sniff_json(path: Path) -> float:
 
 
 def read_json(path: Path, request: Request) -> RunRecord:
-    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: the JSON is damaged before its first row, or holds no log.
-    """
+    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several."""
     seen = peek(path)
     if seen.text.startswith("["):
         return _read_list(path, seen, request)
@@ -362,18 +328,7 @@ def sniff_parquet(path: Path) -> float:
 
 
 def read_parquet_table(path: Path, request: Request) -> RunRecord:
-    """Read a Parquet table with one row a step.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: it is damaged, or holds completions rather than steps.
-    """
+    """Read a Parquet table with one row a step."""
     seen = peek(path)
     table = read_parquet(path)
     if {"prompt", "completion"} <= set(table.columns):

@@ -21,7 +21,7 @@ from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.slime_steps import by_rollouts
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 _MOST_FILES = 10_000
 _STAMP = re.compile(r"tfevents\.(\d{6,12})")
@@ -58,34 +58,12 @@ def _started(path: Path) -> tuple[float, str]:
 
 
 def read_events(path: Path, request: Request) -> RunRecord:
-    """Read the scalars of one event file.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: it holds no scalar.
-    """
+    """Read the scalars of one event file."""
     return _read([path], path, request)
 
 
 def read_events_folder(path: Path, request: Request) -> RunRecord:
-    """Read the event files of one folder as one run that was begun as often as there are files.
-
-    Args:
-        path: of the folder.
-        request: what the user asked for.
-
-    Returns:
-        The record; of steps that come again what the later file says counts.
-
-    Raises:
-        UnreadableRunError: none of them holds a scalar.
-    """
+    """Read the event files of one folder as one run that was begun as often as there are files."""
     return _read(event_files(path), path, request)
 
 

@@ -20,7 +20,7 @@ from groupwise.readers.completions import completions_of, logged_means, without_
 from groupwise.readers.configs import recover
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
-from groupwise.record import RunConfig, RunRecord
+from groupwise.record.run import RunConfig, RunRecord
 
 STATE = "trainer_state.json"
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
@@ -31,27 +31,16 @@ _MOST_FOLDERS = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """One trainer_state.json.
+    """One trainer_state.json."""
 
-    Args:
-        path: of the file.
-        size: bytes.
-        store: the rows of its log_history, as far as they are whole.
-        first: the smallest step among them.
-        about: what else it says, as far as it is whole.
-        whole: whether the file is.
-        skipped: summary rows left out.
-        duplicates: rows that give a key twice.
-    """
-
-    path: Path
-    size: int
-    store: RowStore
-    first: float
-    about: Mapping[str, Any]
-    whole: bool
-    skipped: int
-    duplicates: int
+    path: Path  # of the file
+    size: int  # bytes
+    store: RowStore  # the rows of its log_history, as far as they are whole
+    first: float  # the smallest step among them
+    about: Mapping[str, Any]  # what else it says, as far as it is whole
+    whole: bool  # whether the file is
+    skipped: int  # summary rows left out
+    duplicates: int  # rows that give a key twice
 
 
 def sniff_state(path: Path) -> float:
@@ -61,36 +50,13 @@ def sniff_state(path: Path) -> float:
 
 
 def read_state(path: Path, request: Request) -> RunRecord:
-    """Read a trainer_state.json; where it lies in a run folder, its README and completions are read too.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: it is damaged before its first row, or logs nothing.
-    """
+    """Read a trainer_state.json; where it lies in a run folder, its README and completions are read too."""
     home = path.parent.parent if _CHECKPOINT.fullmatch(path.parent.name) else path.parent
     return _record([load_state(path)], home if path.name == STATE else None, request, ())
 
 
 def load_state(path: Path, store: RowStore | None = None, below: float = float("inf")) -> State:
-    """Return the rows of a trainer_state.json, streamed, and what else it says.
-
-    Args:
-        path: of the file.
-        store: where the rows go; a new one where None.
-        below: only rows of smaller steps are taken.
-
-    Returns:
-        The state.
-
-    Raises:
-        UnreadableRunError: no log_history, or no whole row in it.
-    """
+    """Return the rows of a trainer_state.json, streamed, and what else it says."""
     seen = peek(path)
     reader, rows = JsonReader(), store or RowStore()
     before, skipped, first = rows.count, 0, float("inf")
@@ -195,14 +161,7 @@ def _with_completions(record: RunRecord, folder: Path | None) -> RunRecord:
 
 
 def states_in(folder: Path) -> list[Path]:
-    """Return the trainer states of a run folder, newest first: by the number of their checkpoint, the root's own by its rows.
-
-    Args:
-        folder: the output of a run, or one checkpoint of it.
-
-    Returns:
-        Paths of trainer_state.json.
-    """
+    """Return the trainer states of a run folder, newest first: by the number of their checkpoint, the root's own by its rows."""
     found: list[tuple[int, Path]] = []
     try:
         for number, path in enumerate(folder.iterdir()):
@@ -234,18 +193,7 @@ def sniff_folder(path: Path) -> float:
 
 
 def read_folder(path: Path, request: Request) -> RunRecord:
-    """Read the newest state of a run folder that has a whole row; rows that only an older one has are put before it.
-
-    Args:
-        path: the run's output folder.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no state of the folder can be read.
-    """
+    """Read the newest state of a run folder that has a whole row; rows that only an older one has are put before it."""
     home = path.parent if _CHECKPOINT.fullmatch(path.name) else path
     states: list[State] = []
     notes: list[str] = []

@@ -14,10 +14,9 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import open_text, peek, shown, start_of
-from groupwise.record import RunRecord
+from groupwise.readers.source import ESCAPE, open_text, peek, shown, start_of
+from groupwise.record.run import RunRecord
 
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")
 _ROW_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
 PREFIX = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
@@ -79,12 +78,7 @@ def _is_headless(line: str) -> bool:
 
 
 def number_of(text: str) -> float | None:
-    """Return the number that a printed value holds, also as NumPy or PyTorch print theirs; None for a text.
-
-    Example:
-        >>> number_of("np.float64(0.5)"), number_of("3"), number_of("nan") != number_of("nan"), number_of("dapo")
-        (0.5, 3.0, True, None)
-    """
+    """Return the number that a printed value holds, also as NumPy or PyTorch print theirs; None for a text."""
     try:
         return float(text)
     except ValueError:
@@ -98,18 +92,7 @@ def number_of(text: str) -> float | None:
 
 
 def read_verl(path: Path, request: Request) -> RunRecord:
-    """Read the rows that verl printed, one a step, and the settings that it printed before them.
-
-    Args:
-        path: of the file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: no row was printed: the run stopped before its first step.
-    """
+    """Read the rows that verl printed, one a step, and the settings that it printed before them."""
     seen = peek(path)
     store, rest = RowStore(), Settings()
     scaled: set[str] = set()
@@ -188,14 +171,7 @@ def _tell_runs_apart(store: RowStore, writers: list[str]) -> None:
 
 
 class Settings:
-    """The settings in what verl prints before its first step: the dump of its configuration, else the overrides of the command.
-
-    Example:
-        >>> settings = Settings()
-        >>> settings.add("python -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8")
-        >>> settings.found()
-        {'group_size': 8}
-    """
+    """The settings in what verl prints before its first step: the dump of its configuration, else the overrides of the command."""
 
     def __init__(self) -> None:
         """Start with nothing seen."""

@@ -17,7 +17,7 @@ from groupwise.readers.configs import flatten, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import BlockRecords, fields, text
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 
 MAGIC = b":W&B"
 _LARGEST = 1 << 30
@@ -30,18 +30,7 @@ def sniff_wandb(path: Path) -> float:
 
 
 def read_wandb(path: Path, request: Request) -> RunRecord:
-    """Read the history and the settings of a W&B run that was written on this disk.
-
-    Args:
-        path: of the `.wandb` file.
-        request: what the user asked for.
-
-    Returns:
-        The record.
-
-    Raises:
-        UnreadableRunError: nothing was logged, or the file is too large or damaged.
-    """
+    """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
     if seen.size > _LARGEST:
         raise UnreadableRunError(f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: export it as CSV")
@@ -114,16 +103,6 @@ def exported_runs(names: Sequence[str]) -> dict[str, dict[int, str]]:
 
     The columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
     averaged, nothing is kept.
-
-    Args:
-        names: of the columns.
-
-    Returns:
-        The runs in the order of their columns; a column of no run, such as the step, belongs to all.
-
-    Example:
-        >>> exported_runs(["Step", "a - train/reward", "a - train/reward__MIN", "a - train/reward__MAX", "b - train/reward"])
-        {'a': {0: 'Step', 1: 'train/reward'}, 'b': {0: 'Step', 4: 'train/reward'}}
     """
     split = {number: name.rpartition(" - ") for number, name in enumerate(names) if " - " in name}
     bounds = {number for number, name in enumerate(names) if _RANGE.fullmatch(name)}

@@ -23,21 +23,7 @@ Field = tuple[int, int, int | bytes]
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    r"""Yield number, wire type and value of each field of a message.
-
-    Args:
-        data: one whole message.
-
-    Yields:
-        (field, 0, integer), (field, 1, 8 bytes), (field, 2, bytes) or (field, 5, 4 bytes).
-
-    Raises:
-        ValueError: it is no message.
-
-    Example:
-        >>> list(fields(b"\x08\x96\x01\x12\x02hi"))
-        [(1, 0, 150), (2, 2, b'hi')]
-    """
+    r"""Yield number, wire type and value of each field of a message."""
     position, end = 0, len(data)
     while position < end:
         tag, position = _varint(data, position)
@@ -75,12 +61,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Return a 64-bit integer of the wire with its sign.
-
-    Example:
-        >>> signed(2**64 - 1)
-        -1
-    """
+    """Return a 64-bit integer of the wire with its sign."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -105,12 +86,7 @@ def _plain_table() -> tuple[int, ...]:
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of TensorBoard's records.
-
-    Example:
-        >>> hex(masked_crc(b"123456789"))
-        '0xc78ab0e5'
-    """
+    """Return the masked CRC-32C of TensorBoard's records."""
     table, crc = _plain_table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -155,19 +131,9 @@ def is_tfrecord(head: bytes) -> bool:
 class TfRecords:
     """The records of an event file, one batch at a time; those whose checksum is wrong are left out and counted.
 
-    Args:
-        file: open at its start.
-
     Attributes:
         damaged: records left out so far.
         complete: whether the file ended after a whole record.
-
-    Example:
-        >>> import io
-        >>> body = struct.pack("<Q", 2)
-        >>> whole = body + struct.pack("<I", masked_crc(body)) + b"hi" + struct.pack("<I", masked_crc(b"hi"))
-        >>> list(TfRecords(io.BytesIO(whole)))
-        [b'hi']
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -210,9 +176,6 @@ class TfRecords:
 
 class BlockRecords:
     """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is wrong are left out and counted.
-
-    Args:
-        data: the whole file, its seven bytes of header included.
 
     Attributes:
         damaged: pieces left out so far.

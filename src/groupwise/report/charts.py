@@ -25,25 +25,15 @@ _DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series of a chart, decimated.
+    """One series of a chart, decimated."""
 
-    Args:
-        name: what it is, for legend and read-out.
-        role: what it is to the reader; decides colour, dash and marker.
-        x: abscissae, in the unit of the chart's x-axis.
-        y: ordinates; None where missing. Empty for a line that is only a band.
-        low: lower ends of its band, or empty.
-        high: upper ends.
-        band: what the band is, for legend and read-out.
-    """
-
-    name: str
-    role: Role
-    x: tuple[float, ...]
-    y: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-    band: str = ""
+    name: str  # what it is, for legend and read-out
+    role: Role  # what it is to the reader; decides colour, dash and marker
+    x: tuple[float, ...]  # abscissae, in the unit of the chart's x-axis
+    y: tuple[float | None, ...]  # ordinates; None where missing. Empty for a line that is only a band
+    low: tuple[float | None, ...] = ()  # lower ends of its band, or empty
+    high: tuple[float | None, ...] = ()  # upper ends
+    band: str = ""  # what the band is, for legend and read-out
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an absent band is left out."""
@@ -55,50 +45,29 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical rule across a chart.
+    """A vertical rule across a chart."""
 
-    Args:
-        x: where.
-        label: what happens there, two or three words.
-    """
-
-    x: float
-    label: str
+    x: float  # where
+    label: str  # what happens there, two or three words
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart, or the sentence that says why there is none.
+    """One chart, or the sentence that says why there is none."""
 
-    Args:
-        key: unique on the page of its run.
-        title: a few words.
-        x_label: with unit.
-        y_label: with unit.
-        lines: back to front.
-        marks: vertical rules.
-        caption: what to see, and how it was made.
-        wide: whether it takes the full width.
-        unavailable: why there is nothing to draw and what to log to get it; "" where there is.
-        subject: the log's own key that is shown, "" where the title says it.
-        y_range: ordinates at the bottom and the top edge, or None to show everything.
-        x_scale: linear, or log2 for group sizes and intervals, which people double.
-        y_scale: linear, or log10 for learning rates.
-    """
-
-    key: str
-    title: str
-    x_label: str = ""
-    y_label: str = ""
-    lines: tuple[Line, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    caption: str = ""
-    wide: bool = False
-    unavailable: str = ""
-    subject: str = ""
-    y_range: tuple[float, float] | None = None
-    x_scale: Literal["linear", "log2"] = "linear"
-    y_scale: Literal["linear", "log10"] = "linear"
+    key: str  # unique on the page of its run
+    title: str  # a few words
+    x_label: str = ""  # with unit
+    y_label: str = ""  # with unit
+    lines: tuple[Line, ...] = ()  # back to front
+    marks: tuple[Mark, ...] = ()  # vertical rules
+    caption: str = ""  # what to see, and how it was made
+    wide: bool = False  # whether it takes the full width
+    unavailable: str = ""  # why there is nothing to draw and what to log to get it; "" where there is
+    subject: str = ""  # the log's own key that is shown, "" where the title says it
+    y_range: tuple[float, float] | None = None  # ordinates at the bottom and the top edge, or None to show everything
+    x_scale: Literal["linear", "log2"] = "linear"  # linear, or log2 for group sizes and intervals, which people double
+    y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -118,19 +87,7 @@ class Chart:
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
-    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no spike is lost.
-
-    Args:
-        y_T: ordinates, finite.
-        points: largest number of rows chosen, at least 2.
-
-    Returns:
-        Their indices in order, first and last row included; all rows where there are no more than `points`.
-
-    Example:
-        >>> kept_rows([0.0] * 500 + [9.0] + [0.0] * 499, points=6).tolist()
-        [0, 500, 501, 999]
-    """
+    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no spike is lost."""
     y = np.asarray(y_T, dtype=float)
     if y.size <= points:
         return np.arange(y.size)
@@ -142,20 +99,7 @@ def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
 
 
 def averages(x_T: ArrayLike, y_T: ArrayLike, *, groups: int = 30) -> tuple[FloatArray, FloatArray, int]:
-    """Means of neighbouring rows that do not overlap: what the eye needs, without the correlation of a moving average.
-
-    Args:
-        x_T: abscissae.
-        y_T: ordinates, finite.
-        groups: about how many means.
-
-    Returns:
-        Mean abscissae, mean ordinates, and how many rows each averages; few rows left over at the end join the last mean.
-
-    Example:
-        >>> averages([0.0, 1.0, 2.0, 3.0], [1.0, 3.0, 5.0, 7.0], groups=2)
-        (array([0.5, 2.5]), array([2., 6.]), 2)
-    """
+    """Means of neighbouring rows that do not overlap: what the eye needs, without the correlation of a moving average."""
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     size = max(1, round(x.size / groups))
     starts = np.arange(0, x.size, size)
@@ -180,22 +124,7 @@ def _short(value: float) -> float:
 
 
 def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS) -> Line:
-    """Make a line of raw rows: finite ones only, decimated without losing a spike.
-
-    Args:
-        name: of the line.
-        x_T: abscissae.
-        y_T: ordinates; missing ones are dropped.
-        role: see `Line`.
-        points: largest number of points.
-
-    Returns:
-        The line.
-
-    Example:
-        >>> observed_line("reward", [1, 2, 3], [0.5, float("nan"), 0.75]).x
-        (1, 3)
-    """
+    """Make a line of raw rows: finite ones only, decimated without losing a spike."""
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     usable = np.isfinite(x) & np.isfinite(y)
     x, y = x[usable], y[usable]
@@ -224,25 +153,7 @@ def smooth_line(
     band: str = "",
     points: int = 200,
 ) -> Line:
-    """Make a line of a smooth curve, with its band where given.
-
-    Args:
-        name: of the line.
-        role: see `Line`.
-        x_T: abscissae.
-        y_T: ordinates.
-        low_T: lower ends of the band.
-        high_T: upper ends.
-        band: what the band is.
-        points: largest number of points.
-
-    Returns:
-        The line.
-
-    Example:
-        >>> smooth_line("law", "law", [0.0, 1.0], [0.1, 0.2]).y
-        (0.1, 0.2)
-    """
+    """Make a line of a smooth curve, with its band where given."""
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     kept = kept_rows(y, points=points)
     ends = [np.asarray(end, dtype=float)[kept] for end in (low_T, high_T) if end is not None]
@@ -251,20 +162,7 @@ def smooth_line(
 
 
 def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -> tuple[float, float] | None:
-    """Choose ordinates that show the data whole and the rest as far as it does not crush them.
-
-    Args:
-        parts: ordinates that may be cut: bands and forecasts.
-        shown: ordinates that must be seen.
-        reach: how far beyond what must be seen the rest may stretch the axis, in spans of it.
-
-    Returns:
-        Bottom and top, or None where nothing is to be shown.
-
-    Example:
-        >>> useful_range([0.0, 50.0], shown=[0.0, 1.0], reach=0.25)
-        (-0.05, 1.3)
-    """
+    """Choose ordinates that show the data whole and the rest as far as it does not crush them."""
     must = np.asarray(shown, dtype=float)
     must = must[np.isfinite(must)]
     if not must.size:

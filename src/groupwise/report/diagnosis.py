@@ -17,12 +17,7 @@ STYLES = {"critical": "red", "warning": "yellow", "info": "blue"}
 
 
 def title_of(check: str) -> str:
-    """Return the name of a check or of a cause as words.
-
-    Example:
-        >>> title_of("reward_hacking")
-        'Reward hacking'
-    """
+    """Return the name of a check or of a cause as words."""
     return capital(check.replace("_", " "))
 
 
@@ -46,13 +41,7 @@ def told(measure: Measure) -> str:
 
 
 def print_diagnosis(found: Diagnosis, console: Console, *, evidence: bool = False) -> None:
-    """Print a diagnosis.
-
-    Args:
-        found: of one run.
-        console: where to.
-        evidence: whether to say, of the numbers beside the checks that the log does not tell, what to log.
-    """
+    """Print a diagnosis."""
     soft = not console.is_terminal
     console.print(f"\n[bold]{escape(clean(found.run))}: {title_of(found.verdict).lower()}[/]", highlight=False, soft_wrap=soft)
     console.print(escape(clean(found.sentence, longest=500)), highlight=False, soft_wrap=soft)
@@ -97,12 +86,7 @@ def _print_measures(found: Diagnosis, console: Console, *, evidence: bool) -> No
 
 
 def print_findings(found: Diagnosis, console: Console) -> None:
-    """Print a diagnosis in short, within a summary.
-
-    Args:
-        found: of one run.
-        console: where to.
-    """
+    """Print a diagnosis in short, within a summary."""
     soft = not console.is_terminal
     console.print(f"[dim]Diagnosis:[/] {escape(clean(found.sentence, longest=500))}", highlight=False, soft_wrap=soft)
     for finding in found.findings:

@@ -14,14 +14,7 @@ _TONES = {"critical": "worse", "warning": "flat", "info": "nothing"}
 
 
 def diagnosis_section(found: Diagnosis) -> Markup:
-    """Return the content of the section.
-
-    Args:
-        found: of one run.
-
-    Returns:
-        Markup; texts of the log are escaped.
-    """
+    """Return the content of the section."""
     parts = [tag("p", text(clean(found.sentence, longest=500)), class_="lede")]
     if found.causes:
         listed = ", ".join(

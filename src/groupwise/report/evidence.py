@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.groups import GroupEvidence, Track
+from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.intervals import finite_or_none, percent
-from groupwise.record import Meaning, RunRecord
+from groupwise.record.run import Meaning, RunRecord
 from groupwise.report.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
-from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.verdict import ALL_LAWS, before_and_after, subject, verdict
 from groupwise.report.wording import capital, clean, count, law_name, number, sentence, share
+from groupwise.series.groups import GroupEvidence, Track
 
 FloatArray = NDArray[np.float64]
 FEW_ROWS = 60
@@ -29,19 +29,12 @@ _RIVAL_ROLES: tuple[Role, ...] = ("rival", "second_rival")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A quantity that is worth a small chart beside the reward.
+    """A quantity that is worth a small chart beside the reward."""
 
-    Args:
-        quantity: its canonical name.
-        title: a few words.
-        unit: for the axis.
-        advice: how to get it logged.
-    """
-
-    quantity: str
-    title: str
-    unit: str
-    advice: str
+    quantity: str  # its canonical name
+    title: str  # a few words
+    unit: str  # for the axis
+    advice: str  # how to get it logged
 
 
 BEHAVIOURS = (
@@ -55,17 +48,7 @@ BEHAVIOURS = (
 
 
 def reward_chart(fitted: Fitted, *, key: str = "metric", wide: bool = True, points: int = POINTS) -> Chart:
-    """Chart a metric with its law, the laws that rival it and its forecast.
-
-    Args:
-        fitted: the metric.
-        key: of the chart.
-        wide: whether it takes the full width.
-        points: largest number of points of a line.
-
-    Returns:
-        The chart.
-    """
+    """Chart a metric with its law, the laws that rival it and its forecast."""
     series, fit, outlook = fitted.series, fitted.fit, fitted.outlook
     step, name = fitted.clock.step_T, subject(fitted.metric, fitted.quantity)
     lines = [observed_line("logged", step, series.value_T, points=points)]
@@ -173,16 +156,7 @@ def _places(x: FloatArray) -> tuple[float, ...]:
 
 
 def evaluation_chart(record: RunRecord, fitted: Fitted, *, points: int = POINTS) -> Chart:
-    """Chart the evaluation beside the training reward.
-
-    Args:
-        record: the run.
-        fitted: the training metric.
-        points: largest number of points of a line.
-
-    Returns:
-        The chart, or why there is none.
-    """
+    """Chart the evaluation beside the training reward."""
     title = "Evaluation beside training"
     found = [m for m in record.meanings if m.quantity == "eval/reward" and record.steps[m.column].count() >= 2]
     if not found:
@@ -212,15 +186,7 @@ def _at(fitted: Fitted, step: float) -> float:
 
 
 def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
-    """Chart what the law leaves over, and its correlation with itself.
-
-    Args:
-        fitted: the metric.
-        points: largest number of points of a line.
-
-    Returns:
-        Two charts, or none where there is no fit.
-    """
+    """Chart what the law leaves over, and its correlation with itself."""
     fit = fitted.fit
     if fit is None or fit.n < 4:
         return []
@@ -250,17 +216,6 @@ def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, flo
     r"""Sample autocorrelation and the half-width within which 95 % of those of independent rows lie.
 
     $\hat\rho_k = \sum_t e_t e_{t+k} / \sum_t e_t^2$, $\pm 1.96/\sqrt{T}$
-
-    Args:
-        residual_T: residuals, at least 4, finite.
-
-    Returns:
-        Lags in rows, correlations, half-width.
-
-    Example:
-        >>> lag, correlation, limit = autocorrelation(np.array([1.0, -1.0] * 8))
-        >>> float(correlation[0]) < -limit
-        True
     """
     e = residual_T - residual_T.mean()
     most = max(1, min(MOST_LAGS, e.size // 4))
@@ -270,15 +225,7 @@ def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, flo
 
 
 def group_charts(evidence: GroupEvidence, *, points: int = POINTS) -> list[Chart]:
-    """Chart the spread within groups, and the share of dead groups beside its expectation.
-
-    Args:
-        evidence: of the groups.
-        points: largest number of points of a line.
-
-    Returns:
-        Two charts, each possibly unavailable.
-    """
+    """Chart the spread within groups, and the share of dead groups beside its expectation."""
     return [_spread_chart(evidence, points), _dead_chart(evidence, points)]
 
 
@@ -346,15 +293,7 @@ def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
 
 
 def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[Chart], list[str]]:
-    """Chart the quantities beside the reward that were logged.
-
-    Args:
-        record: the run.
-        points: largest number of points of a line.
-
-    Returns:
-        The charts, and a sentence for each quantity that was not logged.
-    """
+    """Chart the quantities beside the reward that were logged."""
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     charts, missing = [], []
     for behaviour in BEHAVIOURS:

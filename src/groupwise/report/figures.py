@@ -58,23 +58,14 @@ WIDE, HALF = (860, 350), (416, 250)
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart as SVG, with what the page's script needs to find values on it.
+    """A chart as SVG, with what the page's script needs to find values on it."""
 
-    Args:
-        svg: content of the `<svg>` element.
-        width: of its view box.
-        height: of its view box.
-        box: left, top, right, bottom of the axes in the view box.
-        x_range: abscissae at the left and the right edge.
-        y_range: ordinates at the bottom and the top edge.
-    """
-
-    svg: str
-    width: int
-    height: int
-    box: tuple[float, float, float, float]
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]
+    svg: str  # content of the `<svg>` element
+    width: int  # of its view box
+    height: int  # of its view box
+    box: tuple[float, float, float, float]  # left, top, right, bottom of the axes in the view box
+    x_range: tuple[float, float]  # abscissae at the left and the right edge
+    y_range: tuple[float, float]  # ordinates at the bottom and the top edge
 
 
 def new_sheet() -> StyleSheet:
@@ -83,17 +74,7 @@ def new_sheet() -> StyleSheet:
 
 
 def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] | None = None) -> Drawing:
-    """Draw a chart.
-
-    Args:
-        chart: with at least one line.
-        prefix: of identifiers, unique on the page.
-        sheet: takes the styles.
-        size: width and height in CSS pixels; by the chart's own width where None.
-
-    Returns:
-        The drawing.
-    """
+    """Draw a chart."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -119,16 +100,7 @@ def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] 
 
 
 def standalone(chart: Chart, *, prefix: str, samples: Mapping[str, str]) -> str:
-    """Draw a chart alone, for papers and slides: light colours, with a legend in words below.
-
-    Args:
-        chart: with at least one line.
-        prefix: of identifiers.
-        samples: SVG of the roles that the legend shows, 20 wide; of several lines of one role the first is named.
-
-    Returns:
-        An SVG document, as wide as its legend where that is wider than the chart.
-    """
+    """Draw a chart alone, for papers and slides: light colours, with a legend in words below."""
     sheet = new_sheet()
     drawing = draw(chart, prefix=prefix, sheet=sheet)
     css = sheet.css()

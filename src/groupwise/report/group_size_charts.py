@@ -26,20 +26,7 @@ _HIGHEST = 100.0  # beyond it a size is out of the question, and would only crus
 
 
 def error_chart(plan: GroupSizePlan) -> Chart:
-    """Chart the error at each group size over that of the best, with the band that the components leave.
-
-    Args:
-        plan: as made.
-
-    Returns:
-        The chart, with a logarithmic axis.
-
-    Example:
-        >>> from groupwise.estimators.group_size import plan_group_size
-        >>> from groupwise.estimators.plans import Budget
-        >>> error_chart(plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=16)).marks
-        (Mark(x=8, label='best 8'), Mark(x=16, label='in use 16'))
-    """
+    """Chart the error at each group size over that of the best, with the band that the components leave."""
     size = _drawn_sizes(plan)
     ratio, low, high = _relative(plan, size)
     drawn = ratio <= _HIGHEST
@@ -108,21 +95,7 @@ def _relative(plan: GroupSizePlan, size: NDArray[np.int64]) -> tuple[FloatArray,
 
 
 def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart | None:
-    """Chart the share of dead groups at other group sizes.
-
-    Args:
-        statistics: of the rewards.
-        present: the group size in use, or None.
-
-    Returns:
-        The chart, or None where fewer than two sizes are known.
-
-    Example:
-        >>> from groupwise.estimators.rewards_alone import reward_statistics
-        >>> chart = dead_share_chart(reward_statistics([0, 1, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1]), 4)
-        >>> chart.x_scale, chart.lines[0].x
-        ('log2', (2, 3, 4))
-    """
+    """Chart the share of dead groups at other group sizes."""
     rows = statistics.dead_shares
     if len(rows) < 2:
         return None

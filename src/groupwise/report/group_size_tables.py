@@ -27,19 +27,12 @@ BASELINE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of texts.
+    """A table of texts."""
 
-    Args:
-        head: names of the columns.
-        rows: their cells.
-        numbers: columns set flush right.
-        best: the row that is set off, or -1.
-    """
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: tuple[int, ...]
-    best: int = -1
+    head: tuple[str, ...]  # names of the columns
+    rows: tuple[tuple[str, ...], ...]  # their cells
+    numbers: tuple[int, ...]  # columns set flush right
+    best: int = -1  # the row that is set off, or -1
 
 
 def component_grid(components: Components) -> Grid:
@@ -65,21 +58,7 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, error over that of the best, and chance to be best.
-
-    Args:
-        plan: as made.
-        sizes: those to show, on the plan's curve.
-
-    Returns:
-        The table, the best size set off.
-
-    Example:
-        >>> from groupwise.estimators.group_size import plan_group_size
-        >>> from groupwise.estimators.plans import Budget
-        >>> plan_grid(plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=4), [4, 8]).rows
-        (('4', '256', '1.36', 'in use'), ('8', '128', '1', 'best'))
-    """
+    """Return group sizes with their prompts, error over that of the best, and chance to be best."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     chances = any(point.probability_best is not None for point in points)
     rows = []

@@ -34,9 +34,9 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
         A whole HTML document, in UTF-8, that needs nothing but itself.
 
     Example:
-        >>> from groupwise.record import RunRecord
+        >>> from groupwise.record.run import RunRecord
         >>> from groupwise.report.summary import summarise
-        >>> from groupwise.tables import steps_table
+        >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
         >>> page = render([summarise(RunRecord("demo", steps_table(range(60), {"reward": reward})))])
         >>> page.startswith("<!doctype html>"), "http" in page.replace("http-equiv", "")
@@ -57,18 +57,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
 
 
 def document(title: str, body: Markup, results: Mapping[str, Any], *, sheet: StyleSheet, provenance: Mapping[str, Any]) -> str:
-    """Return a whole page around its content.
-
-    Args:
-        title: of the window.
-        body: what stands between head and foot.
-        results: embedded as JSON; its charts are under runs, charts.
-        sheet: with the styles of the figures.
-        provenance: as `summary.provenance` gives it.
-
-    Returns:
-        HTML that needs nothing but itself.
-    """
+    """Return a whole page around its content."""
     css = _file("page.css") + sheet.css()
     script = _file("reading.js") + _file("page.js")
     return "".join(
@@ -89,18 +78,7 @@ def document(title: str, body: Markup, results: Mapping[str, Any], *, sheet: Sty
 
 
 def embedded(value: Any) -> str:
-    r"""Write JSON that can stand inside a `<script>` element: no character that HTML reads is left.
-
-    Args:
-        value: plain data.
-
-    Returns:
-        ASCII JSON with <, > and & as escapes; it parses to the same value.
-
-    Example:
-        >>> embedded("</script>")
-        '"\\u003c/script\\u003e"'
-    """
+    r"""Write JSON that can stand inside a `<script>` element: no character that HTML reads is left."""
     return to_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

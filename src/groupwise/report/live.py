@@ -46,12 +46,7 @@ _META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)
 
 
 def allowed_host(host: str) -> bool:
-    """Return whether a Host header names this machine's loopback: any other name was made to point here by somebody else.
-
-    Example:
-        >>> allowed_host("127.0.0.1:8750"), allowed_host("localhost"), allowed_host("evil.example:8750")
-        (True, True, False)
-    """
+    """Return whether a Host header names this machine's loopback: any other name was made to point here by somebody else."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, "0"
@@ -59,11 +54,7 @@ def allowed_host(host: str) -> bool:
 
 
 class Guard:
-    """Refuses requests that did not ask for this machine or that another site makes, and sends the headers that keep a page in.
-
-    Args:
-        application: what it stands before.
-    """
+    """Refuses requests that did not ask for this machine or that another site makes, and sends the headers that keep a page in."""
 
     def __init__(self, application: Application) -> None:
         """Stand before an application."""
@@ -102,14 +93,7 @@ async def _refuse(send: Send, status: int, words: str) -> None:
 
 
 def application(hub: Hub) -> Application:
-    """Return the application that serves a hub; it follows the logs while it runs.
-
-    Args:
-        hub: of the runs.
-
-    Returns:
-        An ASGI application.
-    """
+    """Return the application that serves a hub; it follows the logs while it runs."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
@@ -192,17 +176,7 @@ def _file(name: str) -> str:
 
 
 def bound_socket(port: int | None) -> socket.socket:
-    """Return a socket on the loopback address.
-
-    Args:
-        port: the one to take, 0 for any free one; None for 8750 or, where that is taken, one of the nine after it.
-
-    Returns:
-        A socket that nobody can reach from another machine.
-
-    Raises:
-        GroupwiseError: the port is taken or may not be used.
-    """
+    """Return a socket on the loopback address."""
     wanted = range(PORT, PORT + PORTS) if port is None else (port,)
     reason = ""
     for number in wanted:
@@ -224,12 +198,7 @@ def bound_socket(port: int | None) -> socket.socket:
 
 
 def serve(hub: Hub, bound: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM.
-
-    Args:
-        hub: of the runs.
-        bound: as `bound_socket` gives it.
-    """
+    """Serve until Ctrl-C or SIGTERM."""
     import uvicorn
 
     class Server(uvicorn.Server):

@@ -38,48 +38,26 @@ _MOST_FAILURES = 3
 
 @dataclass(slots=True)
 class LiveRun:
-    """One run of the page.
+    """One run of the page."""
 
-    Args:
-        follower: of its log.
-        name: as the page shows it.
-        tracks: its lines as last sent.
-        verdict: what was last said of it, or None.
-        judged_rows: rows that the verdict saw.
-        redrawn: whether its lines changed since the verdict, as they do where the log was replaced by one of as many rows.
-        next_look: when its log is looked at again, on the monotonic clock.
-        next_fit: when it may be judged again.
-        grown: times at which the log changed.
-        snapshot: all of it as JSON, or "" where it has to be made.
-        samples: completions of the newest step.
-        looked: whether the page knows what the last look at the log found.
-        fault: why the last look failed where no log is to blame, "" where it did not.
-    """
-
-    follower: Follower
-    name: str
-    tracks: list[Track] = field(default_factory=list)
-    verdict: dict[str, Any] | None = None
-    judged_rows: int = 0
+    follower: Follower  # of its log
+    name: str  # as the page shows it
+    tracks: list[Track] = field(default_factory=list)  # its lines as last sent
+    verdict: dict[str, Any] | None = None  # what was last said of it, or None
+    judged_rows: int = 0  # rows that the verdict saw
+    # whether its lines changed since the verdict, as they do where the log was replaced by one of as many rows
     redrawn: bool = False
-    next_look: float = 0.0
-    next_fit: float = 0.0
-    grown: deque[float] = field(default_factory=lambda: deque(maxlen=30))
-    snapshot: str = ""
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    looked: bool = False
-    fault: str = ""
+    next_look: float = 0.0  # when its log is looked at again, on the monotonic clock
+    next_fit: float = 0.0  # when it may be judged again
+    grown: deque[float] = field(default_factory=lambda: deque(maxlen=30))  # times at which the log changed
+    snapshot: str = ""  # all of it as JSON, or "" where it has to be made
+    samples: list[dict[str, Any]] = field(default_factory=list)  # completions of the newest step
+    looked: bool = False  # whether the page knows what the last look at the log found
+    fault: str = ""  # why the last look failed where no log is to blame, "" where it did not
 
 
 class Hub:
-    """The runs of a live page and the messages about them.
-
-    Args:
-        followers: one a run.
-        metric: what the runs are judged by.
-        level: coverage of the forecasts' bands.
-        pool: makes where fits are computed; None for no verdicts.
-    """
+    """The runs of a live page and the messages about them."""
 
     def __init__(
         self,
@@ -104,14 +82,7 @@ class Hub:
         self._judging = False
 
     def update(self, index: int) -> bool:
-        """Look at one log and say what changed.
-
-        Args:
-            index: of the run.
-
-        Returns:
-            Whether anything did.
-        """
+        """Look at one log and say what changed."""
         run, started = self.runs[index], time.perf_counter()
         read = self._read(index)
         if read is not None:
@@ -149,14 +120,7 @@ class Hub:
         self._say("change", message)
 
     def state(self, index: int) -> dict[str, Any]:
-        """Return what there is to say of a log besides its lines.
-
-        Args:
-            index: of the run.
-
-        Returns:
-            Plain data.
-        """
+        """Return what there is to say of a log besides its lines."""
         follower, run = self.runs[index].follower, self.runs[index]
         record = follower.record
         rows = 0 if record is None else len(record.steps)
@@ -179,14 +143,7 @@ class Hub:
         return own[index] if own[index] and own.count(own[index]) == 1 else self.runs[index].name  # type: ignore[return-value]
 
     def plain(self, index: int) -> dict[str, Any]:
-        """Return all of a run as plain data.
-
-        Args:
-            index: of the run.
-
-        Returns:
-            Its state, lines, verdict and completions.
-        """
+        """Return all of a run as plain data."""
         run = self.runs[index]
         return {
             "id": index,
@@ -272,17 +229,7 @@ class Hub:
         self._say("verdict", {"id": index, "verdict": run.verdict})
 
     async def report(self, index: int) -> str | None:
-        """Return the report of a run as it is now.
-
-        Args:
-            index: of the run.
-
-        Returns:
-            A whole HTML document, or None where there are no rows yet.
-
-        Raises:
-            GroupwiseError: the run cannot be summarised, or the process that did it died.
-        """
+        """Return the report of a run as it is now."""
         run = self.runs[index]
         if run.follower.record is None or self._new_pool is None or self.stopping:
             return None
@@ -298,14 +245,7 @@ class Hub:
         return page
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
-        """Yield the events of one page: what it missed, or everything, and then what changes.
-
-        Args:
-            last: number of the last message that it has, "" for none.
-
-        Yields:
-            Server-sent events.
-        """
+        """Yield the events of one page: what it missed, or everything, and then what changes."""
         yield f"retry: 1000\n{_event('hello', _json({'runs': len(self.runs), 'metric': clean(self.metric), 'now': time.time()}))}"
         boot, _, number = last.rpartition("-")
         sent = int(number) if boot == self.boot and number.isdigit() else -1
@@ -408,18 +348,7 @@ def _event(name: str, data: str, number: str = "") -> str:
 
 
 def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> list[Follower]:
-    """Return a follower for each path after a first look.
-
-    Args:
-        paths: of the runs.
-        make: makes one.
-
-    Returns:
-        The followers.
-
-    Raises:
-        UnreadableRunError: one can never be followed.
-    """
+    """Return a follower for each path after a first look."""
     followers = [make(path) for path in paths]
     for follower in followers:
         follower.start()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.report.wording import clean
 
 if TYPE_CHECKING:
@@ -30,24 +30,7 @@ _OVERLAYS = {"law", "rival", "second_rival", "forecast", "plateau"}
 
 
 def judge(record: RunRecord, metric: str, points: int, level: float, opened: Path | None) -> dict[str, Any]:
-    """Return what the report of a run says, as plain data for the live page.
-
-    Args:
-        record: the run so far.
-        metric: what to judge by.
-        points: of a drawn line.
-        level: coverage of the forecast's bands.
-        opened: what the run was read from; components are looked for beside it.
-
-    Returns:
-        The verdict, the four numbers, the curves over the metric, and what else the report has; or why there is none,
-        under "problem"; "cost" in seconds of processor.
-
-    Example:
-        >>> from groupwise.tables import steps_table
-        >>> judge(RunRecord("demo", steps_table([1], {"loss": [0.5]})), "reward", 60, 0.9, None)["problem"]
-        "expected a metric of demo, got 'reward': the log has loss"
-    """
+    """Return what the report of a run says, as plain data for the live page."""
     from groupwise.report.sections import facts_of
     from groupwise.report.summary import summarise
 
@@ -95,18 +78,7 @@ def _last_step(record: RunRecord) -> int:
 
 
 def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:
-    """Return the report of a run as `groupwise report` would write it.
-
-    Args:
-        record: the run so far.
-        metric: what to judge by.
-        level: coverage of the forecast's bands.
-        opened: what the run was read from.
-        command: the arguments that the page names.
-
-    Returns:
-        A whole HTML document.
-    """
+    """Return the report of a run as `groupwise report` would write it."""
     from groupwise.report.html import render
     from groupwise.report.summary import provenance, summarise
 

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import MissingMetricError
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.report.charts import abscissae, useful_range
 from groupwise.report.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
 from groupwise.report.wording import capital, clean, sentence
@@ -38,35 +38,20 @@ _FURTHER = (
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One metric of a run, thinned.
+    """One metric of a run, thinned."""
 
-    Args:
-        key: unique in its run, the same in every run.
-        title: a few words.
-        unit: for the axis.
-        column: the log's own key.
-        about: what the key means.
-        rows: values there are.
-        x: steps that are shown.
-        y: their values.
-        mean_x: mean steps of neighbouring rows.
-        mean_y: mean values of neighbouring rows; empty where the rows are few.
-        mean_size: rows that each averages.
-        y_range: ordinates that the data need.
-    """
-
-    key: str
-    title: str
-    unit: str
-    column: str
-    about: str
-    rows: int
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    mean_x: tuple[float, ...]
-    mean_y: tuple[float, ...]
-    mean_size: int
-    y_range: tuple[float, float]
+    key: str  # unique in its run, the same in every run
+    title: str  # a few words
+    unit: str  # for the axis
+    column: str  # the log's own key
+    about: str  # what the key means
+    rows: int  # values there are
+    x: tuple[float, ...]  # steps that are shown
+    y: tuple[float, ...]  # their values
+    mean_x: tuple[float, ...]  # mean steps of neighbouring rows
+    mean_y: tuple[float, ...]  # mean values of neighbouring rows; empty where the rows are few
+    mean_size: int  # rows that each averages
+    y_range: tuple[float, float]  # ordinates that the data need
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -74,12 +59,7 @@ class Track:
 
 
 def power_above(rows: int, most: int) -> int:
-    """Return the smallest power of two that puts `rows` into at most `most` runs of so many.
-
-    Example:
-        >>> power_above(600, 600), power_above(601, 600), power_above(10_000, 300)
-        (1, 2, 64)
-    """
+    """Return the smallest power of two that puts `rows` into at most `most` runs of so many."""
     size = 1
     while -(-rows // size) > most:
         size *= 2
@@ -87,19 +67,7 @@ def power_above(rows: int, most: int) -> int:
 
 
 def shown_rows(y_T: FloatArray, *, points: int) -> NDArray[np.int64]:
-    """Choose the smallest and the largest value of runs of 2^k rows, and the last row: a row more changes only the end.
-
-    Args:
-        y_T: ordinates, finite.
-        points: largest number of rows chosen, the last one apart.
-
-    Returns:
-        Indices in order; all rows where there are no more than `points`.
-
-    Example:
-        >>> shown_rows(np.array([0.0] * 500 + [9.0] + [0.0] * 499), points=10).tolist()
-        [0, 256, 500, 512, 768, 999]
-    """
+    """Choose the smallest and the largest value of runs of 2^k rows, and the last row: a row more changes only the end."""
     rows = y_T.size
     if rows <= points:
         return np.arange(rows)
@@ -115,35 +83,14 @@ def shown_rows(y_T: FloatArray, *, points: int) -> NDArray[np.int64]:
 
 
 def means(x_T: FloatArray, y_T: FloatArray) -> tuple[FloatArray, FloatArray, int]:
-    """Means of neighbouring 2^k rows that do not overlap; rows left over at the end wait until they are enough.
-
-    Args:
-        x_T: abscissae.
-        y_T: ordinates, finite.
-
-    Returns:
-        Mean abscissae, mean ordinates, and how many rows each averages.
-
-    Example:
-        >>> means(np.arange(3.0), np.array([1.0, 3.0, 5.0]))
-        (array([0., 1., 2.]), array([1., 3., 5.]), 1)
-    """
+    """Means of neighbouring 2^k rows that do not overlap; rows left over at the end wait until they are enough."""
     size = power_above(y_T.size, _MEANS)
     whole = y_T.size // size * size
     return x_T[:whole].reshape(-1, size).mean(axis=1), y_T[:whole].reshape(-1, size).mean(axis=1), size
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
-    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a look beside them, a few other keys.
-
-    Args:
-        record: the run.
-        metric: what it is judged by.
-        points: of the metric; the others get half.
-
-    Returns:
-        The tracks; the metric is the first where the log has it.
-    """
+    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a look beside them, a few other keys."""
     wanted: list[tuple[str, str, str, str]] = []
     try:
         column = record.column(metric)
@@ -227,20 +174,7 @@ def _digits(value: float) -> float:
 
 
 def changes(before: Sequence[Track], after: Sequence[Track]) -> list[dict[str, Any]] | None:
-    """Return what has to be sent of new tracks to a page that has the old ones.
-
-    Args:
-        before: what the page has.
-        after: what it is to have.
-
-    Returns:
-        One mapping a track that changed: its key, from which point on x and y are new ("from"), those points, and whatever
-        else is new of it. None where tracks came or went, so that everything has to be sent.
-
-    Example:
-        >>> changes([], []) == []
-        True
-    """
+    """Return what has to be sent of new tracks to a page that has the old ones."""
     if [track.key for track in before] != [track.key for track in after]:
         return None
     found = []
@@ -271,11 +205,6 @@ def _first_difference(old: Track, new: Track, x: str, y: str) -> int:
 
 
 def usual_pace(times: Sequence[float]) -> float:
-    """Return the median seconds between changes, or 0 where too few are known.
-
-    Example:
-        >>> usual_pace([0.0, 2.0, 4.0, 5.0]), usual_pace([1.0])
-        (2.0, 0.0)
-    """
+    """Return the median seconds between changes, or 0 where too few are known."""
     gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return gaps[len(gaps) // 2] if len(gaps) > 1 else 0.0

@@ -17,12 +17,7 @@ _LONGEST = 4000
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Markup that is safe already.
-
-    Example:
-        >>> str(tag("p", text("a < b"), class_="small"))
-        '<p class="small">a &lt; b</p>'
-    """
+    """Markup that is safe already."""
 
     source: str
 
@@ -52,16 +47,7 @@ def join(parts: Iterable[Markup], separator: str = "") -> Markup:
 
 
 def tag(name: str, content: Markup, **attributes: str) -> Markup:
-    """Wrap markup in an element.
-
-    Args:
-        name: of the element.
-        content: what it holds.
-        **attributes: its attributes, escaped here; "" leaves one out, a trailing underscore in a name is dropped, others become hyphens.
-
-    Returns:
-        The element.
-    """
+    """Wrap markup in an element."""
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value)
     written = "".join(f' {key}="{html.escape(value, quote=True)}"' for key, value in pairs)
     return Markup(f"<{name}{written}>{content.source}</{name}>")

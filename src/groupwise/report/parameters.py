@@ -10,17 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """How one parameter is shown.
+    """How one parameter is shown."""
 
-    Args:
-        label: with its usual symbol.
-        unit: "" for a pure number, "metric" for the unit of the metric.
-        meaning: a clause.
-    """
-
-    label: str
-    unit: str
-    meaning: str
+    label: str  # with its usual symbol
+    unit: str  # "" for a pure number, "metric" for the unit of the metric
+    meaning: str  # a clause
 
 
 PARAMETER_WORDS = {
@@ -42,10 +36,5 @@ PARAMETER_WORDS = {
 
 
 def word_of(name: str) -> Word:
-    """Return how a parameter is shown; an unknown one by its own name.
-
-    Example:
-        >>> word_of("period").unit, word_of("new_one").label
-        ('updates', 'New one')
-    """
+    """Return how a parameter is shown; an unknown one by its own name."""
     return PARAMETER_WORDS.get(name, Word(name.replace("_", " ").capitalize(), "", ""))

@@ -13,19 +13,7 @@ _OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.
 
 
 def shown_path(path: str, opened: Path | None) -> str:
-    """Return a file's path relative to the folder that holds what was opened.
-
-    Args:
-        path: as the reader found it.
-        opened: the run's file or folder, or None where that is unknown.
-
-    Returns:
-        The run's own name and what follows; the file's name alone where it lies elsewhere.
-
-    Example:
-        >>> shown_path("/home/me/runs/a/log.csv", Path("/home/me/runs/a"))
-        'a/log.csv'
-    """
+    """Return a file's path relative to the folder that holds what was opened."""
     if opened is not None:
         file, root = Path(path).absolute(), Path(opened.absolute())
         if root.name in ("", ".."):
@@ -37,19 +25,7 @@ def shown_path(path: str, opened: Path | None) -> str:
 
 
 def shown_argument(argument: str, runs: Collection[str]) -> str:
-    """Return an argument of the command with every path from elsewhere cut to its own name.
-
-    Args:
-        argument: as it came.
-        runs: paths of this command, as typed.
-
-    Returns:
-        The argument; keys of a log keep their slashes.
-
-    Example:
-        >>> shown_argument("/home/me/runs/a", []), shown_argument("--metric=rewards/correct/mean", [])
-        ('a', '--metric=rewards/correct/mean')
-    """
+    """Return an argument of the command with every path from elsewhere cut to its own name."""
     if argument in runs:
         return _own_name(argument)
     found = _OPTION.fullmatch(argument)

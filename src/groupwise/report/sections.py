@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from groupwise.dynamics.results import FitResult
+from groupwise.analysis.group_size import shown_sizes
+from groupwise.curves.results import FitResult
 from groupwise.intervals import percent
 from groupwise.report.charts import Chart, Line
 from groupwise.report.diagnosis_page import diagnosis_section
 from groupwise.report.figures import Drawing, draw
-from groupwise.report.group_size import shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid
 from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.parameters import word_of
@@ -29,17 +29,7 @@ _NOTHING = Markup("")
 
 
 def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: bool) -> Markup:
-    """Return the section of one run.
-
-    Args:
-        summary: of the run.
-        index: its place among the runs of the page, from 0.
-        sheet: takes the styles of the figures.
-        several: whether the page has other runs.
-
-    Returns:
-        The section.
-    """
+    """Return the section of one run."""
     parts = [
         _opening(summary, several=several),
         _section("Diagnosis", diagnosis_section(summary.diagnosis)),
@@ -71,19 +61,7 @@ def table(
     unbroken: Collection[int] = (),
     best: int = -1,
 ) -> Markup:
-    """Return a table.
-
-    Args:
-        head: the column names.
-        rows: cells.
-        numbers: columns set flush right.
-        keys: columns of the log's own keys.
-        unbroken: columns set on one line.
-        best: row that is set off.
-
-    Returns:
-        The table, which scrolls on its own where it is too wide.
-    """
+    """Return a table."""
 
     def kind(column: int) -> str:
         return "n" if column in numbers else "key" if column in keys else "unit" if column in unbroken else ""
@@ -207,16 +185,7 @@ def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> M
 
 
 def figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
-    """Return one figure, or the sentence that says why there is none.
-
-    Args:
-        chart: what to draw.
-        path: run/section/place of the chart in the results of the page.
-        sheet: takes the styles.
-
-    Returns:
-        The figure with its title, legend and caption.
-    """
+    """Return one figure, or the sentence that says why there is none."""
     title = tag("h3", isolated(chart.title))
     if chart.unavailable:
         return tag("div", join((title, tag("p", text(chart.unavailable), class_="missing"))))

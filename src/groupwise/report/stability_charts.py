@@ -16,7 +16,7 @@ from groupwise.report.charts import Chart, Line, Role
 from groupwise.report.wording import number
 
 if TYPE_CHECKING:
-    from groupwise.dynamics.stability import Stability
+    from groupwise.stability.threshold import Stability
 
 FloatArray = NDArray[np.float64]
 _POINTS = 72
@@ -27,23 +27,8 @@ _KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-
 
 
 def map_chart(found: Stability, learning_rate: float | None, *, force: Interval | None = None) -> Chart:
-    """Chart the stability of a mode over learning rate and refresh interval.
-
-    Args:
-        found: where it stands.
-        learning_rate: the present one; where None the axis is in units of it.
-        force: interval of the force, which makes a band of the boundary.
-
-    Returns:
-        The chart, both axes logarithmic. Without a lag it shows what several updates a generation would do.
-
-    Example:
-        >>> from groupwise.dynamics.stability import stability
-        >>> chart = map_chart(stability(0.02, 0.9, refresh_interval=8), 1e-6)
-        >>> [line.role for line in chart.lines], chart.lines[-1].y
-        (['unstable', 'law', 'rival', 'here'], (1e-06,))
-    """
-    from groupwise.dynamics.stability_map import stability_map
+    """Chart the stability of a mode over learning rate and refresh interval."""
+    from groupwise.stability.map import stability_map
 
     rate = 1.0 if learning_rate is None else learning_rate
     lag = "refresh" if found.lag == "none" else found.lag

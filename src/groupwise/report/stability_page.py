@@ -19,20 +19,7 @@ from groupwise.report.sections import figure, grid
 def stability_page(
     title: str, said: str, chart: Chart, grids: Sequence[Grid], notes: Sequence[str], *, results: Mapping[str, Any], made: Mapping[str, Any]
 ) -> str:
-    """Render the page.
-
-    Args:
-        title: of the page.
-        said: what it comes to.
-        chart: the map.
-        grids: tables, in order.
-        notes: what to know.
-        results: plain data of the judgement, embedded as JSON.
-        made: how the page was made, as `summary.provenance` gives it.
-
-    Returns:
-        A whole HTML document that needs nothing but itself.
-    """
+    """Render the page."""
     sheet = new_sheet()
     parts = [
         tag("p", isolated(title), class_="run-name"),
@@ -47,20 +34,7 @@ def stability_page(
 
 
 def stability_svg(chart: Chart) -> str:
-    """Render the map alone, for papers and slides: light colours, with a legend in words below.
-
-    Args:
-        chart: the map.
-
-    Returns:
-        An SVG document.
-
-    Example:
-        >>> from groupwise.dynamics.stability import stability
-        >>> from groupwise.report.stability_charts import map_chart
-        >>> stability_svg(map_chart(stability(0.02, 0.9, refresh_interval=8), 1e-6)).startswith("<svg xmlns")
-        True
-    """
+    """Render the map alone, for papers and slides: light colours, with a legend in words below."""
     return standalone(chart, prefix="map", samples=_SAMPLES)
 
 

@@ -9,14 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from groupwise.analysis.stability_results import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.intervals import Interval
 from groupwise.report.group_size_tables import Grid
-from groupwise.report.stability_results import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.report.wording import number
 
 if TYPE_CHECKING:
-    from groupwise.dynamics.stability import Stability
-    from groupwise.dynamics.stability_map import RateLimit
+    from groupwise.stability.map import RateLimit
+    from groupwise.stability.threshold import Stability
 
 
 def stability_grid(
@@ -27,23 +27,7 @@ def stability_grid(
     learning_rate: bool = True,
     promised: bool = True,
 ) -> Grid:
-    """Return where a mode stands as a table of texts.
-
-    Args:
-        found: as judged.
-        margin: its interval, or None for a point.
-        force: the same of the force.
-        learning_rate: whether a largest learning rate follows.
-        promised: whether the force is trusted; where not, only what does not depend on it.
-
-    Returns:
-        The table.
-
-    Example:
-        >>> from groupwise.dynamics.stability import stability
-        >>> stability_grid(stability(0.02, 0.9, refresh_interval=8)).rows[1][:2]
-        ('Threshold', '0.0339')
-    """
+    """Return where a mode stands as a table of texts."""
     updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}", "mixed": "a mixture of lags"}
     interval = words.get(found.lag, f"{found.lag}, {updates}")
@@ -83,14 +67,7 @@ def stability_grid(
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
-    """Return where the mode of a run stands as a table of texts, without what no margin can be promised for.
-
-    Args:
-        evidence: of a run, with a force.
-
-    Returns:
-        The table.
-    """
+    """Return where the mode of a run stands as a table of texts, without what no margin can be promised for."""
     assert evidence.found is not None
     return stability_grid(
         evidence.found,
@@ -133,20 +110,7 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
 
 
 def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
-    """Return several modes, stiffest first.
-
-    Args:
-        modes: as judged.
-        stiffness: of each, in the same order.
-
-    Returns:
-        The table.
-
-    Example:
-        >>> from groupwise.dynamics.stability import modes
-        >>> mode_grid(modes([0.01, 40.0], 0.1, 0.9, lag="none"), [40.0, 0.01]).rows[0]
-        ('40', '4', 'unstable', '0.95')
-    """
+    """Return several modes, stiffest first."""
     rows = tuple(
         (number(value), number(mode.force), mode.regime, margin_alone(mode.margin)) for value, mode in zip(stiffness, modes, strict=True)
     )

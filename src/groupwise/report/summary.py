@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.analysis.fitted import Fitted, cut, fit_metric
+from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
+from groupwise.analysis.stability import stability_evidence
+from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.diagnostics import diagnose
 from groupwise.diagnostics.findings import Diagnosis
-from groupwise.groups import group_evidence
 from groupwise.intervals import finite_or_none
-from groupwise.record import RunRecord
+from groupwise.record.run import RunRecord
 from groupwise.report.charts import POINTS, Chart
 from groupwise.report.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
-from groupwise.report.fitted import Fitted, cut, fit_metric
-from groupwise.report.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.report.paths import shown_path
-from groupwise.report.stability import stability_evidence
-from groupwise.report.stability_results import StabilityEvidence
 from groupwise.report.verdict import Verdict, verdict
 from groupwise.report.wording import clean, readable
+from groupwise.series.groups import group_evidence
 
 MOST_FUNCTIONS = 8
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
@@ -132,14 +132,7 @@ class Summary:
 
 
 def fit_dict(fitted: Fitted) -> dict[str, Any]:
-    """Return the keys of `groupwise fit --json` for a fitted metric.
-
-    Args:
-        fitted: the metric; where it has no fit, "message" says why.
-
-    Returns:
-        Plain data.
-    """
+    """Return the keys of `groupwise fit --json` for a fitted metric."""
     if fitted.fit is None:
         return {"metric": fitted.metric, "n": len(fitted.series.value_T), "law": None, "status": None, "message": fitted.problem}
     fields = fitted.fit.as_dict()
@@ -178,7 +171,7 @@ def summarise(
         InvalidArgumentError: an argument is out of its range.
 
     Example:
-        >>> from groupwise.tables import steps_table
+        >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).verdict.tone
         'done'
@@ -276,14 +269,7 @@ def _slots(row: SettingRow | MeaningRow | SourceRow) -> dict[str, Any]:
 
 
 def provenance(arguments: Sequence[str]) -> dict[str, Any]:
-    """Say how a page was made: versions, arguments and date.
-
-    Args:
-        arguments: of the command.
-
-    Returns:
-        Plain data. The date is that of SOURCE_DATE_EPOCH where it is set, so that a page can be made twice alike.
-    """
+    """Say how a page was made: versions, arguments and date."""
     import importlib.metadata
 
     versions = {}

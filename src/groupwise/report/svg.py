@@ -17,16 +17,7 @@ _NOT_NEEDED = re.compile(r"font-family|font-variant|font-stretch|stroke-linejoin
 
 
 class StyleSheet:
-    """Collects style declarations of many figures; equal ones share a class.
-
-    Args:
-        colours: hexadecimal colours, lower case, that stand for CSS variables, with the variables' names.
-
-    Example:
-        >>> sheet = StyleSheet({"#0072b2": "law"})
-        >>> sheet.class_of("fill: none; stroke: #0072b2"), sheet.css()
-        ('f0', '.f0{fill:none;stroke:var(--law)}')
-    """
+    """Collects style declarations of many figures; equal ones share a class."""
 
     def __init__(self, colours: Mapping[str, str]) -> None:
         self._colours = dict(colours)
@@ -46,16 +37,7 @@ class StyleSheet:
 
 
 def compact(svg: str, *, prefix: str, sheet: StyleSheet) -> str:
-    """Return the content of matplotlib's SVG fit for a page.
-
-    Args:
-        svg: the whole document as matplotlib wrote it.
-        prefix: of the identifiers that are kept, unique on the page.
-        sheet: takes the styles.
-
-    Returns:
-        What stands between `<svg ...>` and `</svg>`.
-    """
+    """Return the content of matplotlib's SVG fit for a page."""
     body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href").replace(' xml:space="preserve"', "")

@@ -12,21 +12,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.dynamics.results import FitResult
-from groupwise.dynamics.stability import Stability
+from groupwise.analysis.backtest import METHOD_NAMES, Scores
+from groupwise.analysis.compare import RunComparison, contrast_grid
+from groupwise.analysis.fitted import Fitted, Outlook
+from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
+from groupwise.analysis.stability_results import StabilityEvidence
+from groupwise.curves.results import FitResult
 from groupwise.estimators.comparison import BaselineRow
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.plans import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
-from groupwise.report.comparison import RunComparison, contrast_grid
 from groupwise.report.diagnosis import print_findings
-from groupwise.report.fitted import Fitted, Outlook
-from groupwise.report.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
 from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
 from groupwise.report.parameters import word_of
-from groupwise.report.scores import METHOD_NAMES, Scores
-from groupwise.report.stability_results import StabilityEvidence
 from groupwise.report.summary import Summary
 from groupwise.report.verdict import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
 from groupwise.report.wording import (
@@ -42,17 +41,13 @@ from groupwise.report.wording import (
     steps_of_interval,
     tokens,
 )
+from groupwise.stability.threshold import Stability
 
 _TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print the verdict of a run, the forecast and the notes.
-
-    Args:
-        summary: of the run.
-        console: where to.
-    """
+    """Print the verdict of a run, the forecast and the notes."""
     fitted = summary.fitted
     _heading(console, f"{summary.name}: {count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}")
     _verdict(console, summary.verdict)
@@ -69,12 +64,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def print_fit(fitted: Fitted, console: Console) -> None:
-    """Print a fit alone: its status, parameters and candidate laws.
-
-    Args:
-        fitted: a metric with its fit.
-        console: where to.
-    """
+    """Print a fit alone: its status, parameters and candidate laws."""
     fit = fitted.fit
     assert fit is not None
     _heading(console, f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
@@ -89,12 +79,7 @@ def print_fit(fitted: Fitted, console: Console) -> None:
 
 
 def print_forecast(fitted: Fitted, console: Console) -> None:
-    """Print a forecast alone.
-
-    Args:
-        fitted: a metric with its outlook.
-        console: where to.
-    """
+    """Print a forecast alone."""
     outlook = fitted.outlook
     assert outlook is not None
     _heading(console, f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
@@ -110,12 +95,7 @@ def print_forecast(fitted: Fitted, console: Console) -> None:
 
 
 def print_scores(scores: Scores, console: Console) -> None:
-    """Print how well forecasts did on what came after.
-
-    Args:
-        scores: of all runs.
-        console: where to.
-    """
+    """Print how well forecasts did on what came after."""
     table = _table("Run", "Rows seen", "Rows left", *(METHOD_NAMES.get(method, method) for method in scores.methods), "In the band")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -132,15 +112,7 @@ def print_scores(scores: Scores, console: Console) -> None:
 
 
 def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Sequence[str], console: Console, *, said: str = "") -> None:
-    """Print a plan: words first, then sizes, components and baselines.
-
-    Args:
-        plan: as made.
-        baselines: compared at one batch, or none.
-        notes: further sentences.
-        console: where to.
-        said: a sentence on what it comes to in the end, or "".
-    """
+    """Print a plan: words first, then sizes, components and baselines."""
     _heading(console, "Group size")
     _line(console, plan.status)
     if said:
@@ -154,13 +126,7 @@ def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Seq
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:
-    """Print variance components.
-
-    Args:
-        components: as estimated.
-        notes: what they were computed from, and what to do with them.
-        console: where to.
-    """
+    """Print variance components."""
     _heading(console, f"Variance components of the gradient: {components.rollouts:,} rollouts, {count(components.prompts, 'prompt')}")
     _line(console, components.status)
     console.print(_grid(component_grid(components)))
@@ -170,13 +136,7 @@ def print_components(components: Components, notes: Sequence[str], console: Cons
 
 
 def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Console) -> None:
-    """Print what rewards alone say, labelled as such.
-
-    Args:
-        facts: of a run.
-        notes: what would get the rest.
-        console: where to.
-    """
+    """Print what rewards alone say, labelled as such."""
     _heading(console, LABEL)
     _line(console, facts.statistics.status)
     console.print(_grid(reward_grid(facts.statistics)))
@@ -186,15 +146,7 @@ def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Consol
 
 
 def print_stability(found: Stability | None, notes: Sequence[str], console: Console, *, grids: Sequence[Grid], said: str = "") -> None:
-    """Print where a mode stands.
-
-    Args:
-        found: as judged, or None where no force can be read.
-        notes: what to know.
-        console: where to.
-        grids: tables, in order.
-        said: what it comes to; the status of the judgement where "".
-    """
+    """Print where a mode stands."""
     _heading(console, "Stability")
     _line(console, said or (found.status if found else ""))
     for grid in grids:

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from groupwise.dynamics.results import FitResult
+from groupwise.analysis.fitted import Fitted, Outlook
+from groupwise.curves.results import FitResult
 from groupwise.intervals import Interval
-from groupwise.report.fitted import Fitted, Outlook
 from groupwise.report.wording import alike, clean, count, law_name, number, readable, sentence, steps_of_interval
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
@@ -33,19 +33,12 @@ _OTHER_WORDS: dict[Tone, str] = {"learning": "still rising", "worse": "still fal
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the page opens with.
+    """What the page opens with."""
 
-    Args:
-        tone: the kind of answer.
-        word: the same in two or three words, for a glance.
-        headline: the answer, one sentence.
-        sentences: what supports it, one or two sentences.
-    """
-
-    tone: Tone
-    word: str
-    headline: str
-    sentences: tuple[str, ...]
+    tone: Tone  # the kind of answer
+    word: str  # the same in two or three words, for a glance
+    headline: str  # the answer, one sentence
+    sentences: tuple[str, ...]  # what supports it, one or two sentences
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -70,14 +63,7 @@ def ranged(interval: Interval) -> str:
 
 
 def verdict(fitted: Fitted) -> Verdict:
-    """Say whether the run still learns, where it will end and which law holds.
-
-    Args:
-        fitted: the run's metric with fit and outlook.
-
-    Returns:
-        The verdict.
-    """
+    """Say whether the run still learns, where it will end and which law holds."""
     who = subject(fitted.metric, fitted.quantity)
     fit, outlook = fitted.fit, fitted.outlook
     if fit is None or outlook is None:

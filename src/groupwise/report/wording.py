@@ -35,37 +35,14 @@ def law_name(law: str) -> str:
 
 
 def readable(said: str) -> str:
-    """Call the laws in a sentence of the dynamics as a person calls them.
-
-    Args:
-        said: a message or a note.
-
-    Returns:
-        The sentence.
-
-    Example:
-        >>> readable("logistic, power_law fit as well"), readable("the exponential law holds")
-        ('logistic curve, power law fit as well', 'the single exponential holds')
-    """
+    """Call the laws in a sentence of the dynamics as a person calls them."""
     told = _LAW_TOLD.sub(lambda found: LAW_NAMES[found[1]], said)
     listed = _LAWS_LISTED.sub(lambda found: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], found[0]), told)
     return _LAW_ALONE.sub(lambda name: LAW_NAMES[name[0]], listed)
 
 
 def clean(text: object, *, longest: int = _LONGEST) -> str:
-    r"""Return `text` on one line without control, direction-changing and unassigned characters, cut at `longest` characters.
-
-    Args:
-        text: anything that came from a log or from the user.
-        longest: characters kept.
-
-    Returns:
-        Text that cannot move a cursor, hide itself or fill a page; each character taken out leaves U+FFFD, line breaks and tabs a space.
-
-    Example:
-        >>> clean("a\x1b[31mb\nc")
-        'a�[31mb c'
-    """
+    r"""Return `text` on one line without control, direction-changing and unassigned characters, cut at `longest` characters."""
     raw = str(text)
     cut = raw[: longest - 1] + "…" if len(raw) > longest else raw
     return "".join(" " if character in "\n\r\t" else _seen(character) for character in cut)
@@ -77,19 +54,7 @@ def _seen(character: str) -> str:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """Write a number with `digits` significant digits, a true minus and no exponent where a person would write none.
-
-    Args:
-        value: the number; None and not-a-number are a dash, infinity is its sign.
-        digits: significant digits.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> number(0.74301), number(-1234567.0), number(1e-7), number(float("inf"))
-        ('0.743', '−1,234,567', '1e−7', '∞')
-    """
+    """Write a number with `digits` significant digits, a true minus and no exponent where a person would write none."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -113,19 +78,7 @@ def _trimmed(text: str) -> str:
 
 
 def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
-    """Write numbers that stand together with the same decimals, two or so digits of the distance between the outermost.
-
-    Args:
-        values: finite or not.
-        decimals: as `decimals_of` chooses them for several such groups, or None to choose for this one.
-
-    Returns:
-        One text a value.
-
-    Example:
-        >>> alike(0.7431, 0.7, 0.79)
-        ('0.74', '0.70', '0.79')
-    """
+    """Write numbers that stand together with the same decimals, two or so digits of the distance between the outermost."""
     places = decimals_of(values) if decimals is None else decimals
     if places is None:
         return tuple(number(value) for value in values)
@@ -138,18 +91,7 @@ def _fixed(value: float, places: int) -> str:
 
 
 def decimals_of(values: Iterable[float]) -> int | None:
-    """Return the decimals that tell values apart, or None where plain decimals do not suit them.
-
-    Args:
-        values: finite or not.
-
-    Returns:
-        Decimals, or None for huge and minute values.
-
-    Example:
-        >>> decimals_of([0.5, 0.52]), decimals_of([10.0, 90.0])
-        (3, 0)
-    """
+    """Return the decimals that tell values apart, or None where plain decimals do not suit them."""
     finite = [value for value in values if math.isfinite(value)]
     largest = max(map(abs, finite), default=0.0)
     apart = max(finite) - min(finite) if finite else 0.0
@@ -162,20 +104,7 @@ def decimals_of(values: Iterable[float]) -> int | None:
 
 
 def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Write a step and its interval with the two digits or so that the width of the interval allows.
-
-    Args:
-        value: the step.
-        low: lower end, possibly infinite.
-        high: upper end, possibly infinite.
-
-    Returns:
-        The three as texts.
-
-    Example:
-        >>> steps_of_interval(784.3, 546.2, 1908.0)
-        ('780', '540', '1,900')
-    """
+    """Write a step and its interval with the two digits or so that the width of the interval allows."""
     finite = [end for end in (low, value, high) if math.isfinite(end)]
     width = max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10
     exponent = math.floor(math.log10(width)) if width > 0 else 0
@@ -241,18 +170,7 @@ def sentence(clause: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON can hold it: numbers that are not finite become None, unknown things their text.
-
-    Args:
-        value: nested mappings, sequences, numbers, texts.
-
-    Returns:
-        The same of dict, list, str, int, float, bool and None.
-
-    Example:
-        >>> plain({"a": (1, float("nan"))})
-        {'a': [1, None]}
-    """
+    """Return `value` as JSON can hold it: numbers that are not finite become None, unknown things their text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -265,18 +183,6 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    r"""Write strict JSON in ASCII: no NaN, no infinity, no lone surrogate as such.
-
-    Args:
-        value: see `plain`.
-        indent: spaces a level, or None for the shortest form.
-
-    Returns:
-        The document.
-
-    Example:
-        >>> to_json({"a": float("inf"), "b": "é"})
-        '{"a":null,"b":"\\u00e9"}'
-    """
+    r"""Write strict JSON in ASCII: no NaN, no infinity, no lone surrogate as such."""
     separators = (",", ":") if indent is None else (",", ": ")
     return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators)

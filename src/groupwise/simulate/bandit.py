@@ -26,17 +26,11 @@ MOST_GROUPS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class GroupEnumeration:
-    """Every outcome that a group of one prompt can have, in order.
+    """Every outcome that a group of one prompt can have, in order."""
 
-    Args:
-        probability_M: of each group; they sum to 1.
-        score_MGD: scores of its rollouts.
-        reward_MG: rewards of its rollouts.
-    """
-
-    probability_M: Float
-    score_MGD: Float
-    reward_MG: Float
+    probability_M: Float  # of each group; they sum to 1
+    score_MGD: Float  # scores of its rollouts
+    reward_MG: Float  # rewards of its rollouts
 
     def mean(self, statistic_M: ArrayLike) -> Float:
         """Return the exact expectation of a statistic that has one entry, a number or an array, for each group."""
@@ -53,58 +47,32 @@ class WorldMoments:
     r"""Exact moments of a world: given each prompt, and averaged over prompts.
 
     With $e = Z - V(x)$, the reward's distance from the prompt's value, and $s$ the score.
-
-    Args:
-        value_P: $V(x) = E[Z|x]$, reward units.
-        reward_variance_P: $\sigma^2(x) = Var(Z|x)$.
-        score_norm2_P: $S_2(x) = E[|s|^2|x]$, the trace of the Fisher matrix.
-        fisher_PDD: $F(x) = E[s s^T|x]$.
-        kappa_P: $\kappa(x) = E[|s|^2 e|x]$, which ties the size of the score to the reward.
-        gradient_PD: $g(x) = E[s Z|x]$.
-        gradient_norm2_P: $|g(x)|^2$.
-        oracle_variance_P: $T_o(x) = E[|s|^2 e^2|x] - |g(x)|^2$, the variance of one rollout of the oracle estimator.
-        degenerate_P: $R(x) = S_2\sigma^2 + |g(x)|^2$.
-        gradient_D: $g = E\,g(X)$.
-        vp: $V_p = E|g(X) - g|^2$, the variance between prompts.
-        t: $T = E\,T_o(X)$.
-        r: $R = E\,R(X)$.
     """
 
-    value_P: Float
-    reward_variance_P: Float
-    score_norm2_P: Float
-    fisher_PDD: Float
-    kappa_P: Float
-    gradient_PD: Float
-    gradient_norm2_P: Float
+    value_P: Float  # $V(x) = E[Z|x]$, reward units
+    reward_variance_P: Float  # $\sigma^2(x) = Var(Z|x)$
+    score_norm2_P: Float  # $S_2(x) = E[|s|^2|x]$, the trace of the Fisher matrix
+    fisher_PDD: Float  # $F(x) = E[s s^T|x]$
+    kappa_P: Float  # $\kappa(x) = E[|s|^2 e|x]$, which ties the size of the score to the reward
+    gradient_PD: Float  # $g(x) = E[s Z|x]$
+    gradient_norm2_P: Float  # $|g(x)|^2$
+    # $T_o(x) = E[|s|^2 e^2|x] - |g(x)|^2$, the variance of one rollout of the oracle estimator
     oracle_variance_P: Float
-    degenerate_P: Float
-    gradient_D: Float
-    vp: float
-    t: float
-    r: float
+    degenerate_P: Float  # $R(x) = S_2\sigma^2 + |g(x)|^2$
+    gradient_D: Float  # $g = E\,g(X)$
+    vp: float  # $V_p = E|g(X) - g|^2$, the variance between prompts
+    t: float  # $T = E\,T_o(X)$
+    r: float  # $R = E\,R(X)$
 
 
 @dataclass(frozen=True, slots=True)
 class BanditWorld:
-    r"""Prompts, each with a finite policy, whose gradient statistics are exact sums.
+    r"""Prompts, each with a finite policy, whose gradient statistics are exact sums."""
 
-    Args:
-        probability_PO: of each outcome at each prompt; rows sum to 1.
-        score_POD: gradient of the outcome's log probability; the mean over outcomes is zero at each prompt.
-        reward_PO: reward of each outcome.
-        weight_P: probability of each prompt, $f(x)$.
-
-    Example:
-        >>> world = tabular_world([[0.0, 0.0]], [[1.0, 0.0]])
-        >>> world.moments().gradient_PD.tolist(), world.vp, world.t, world.r
-        ([[0.25, -0.25]], 0.0, 0.0, 0.25)
-    """
-
-    probability_PO: Float
-    score_POD: Float
-    reward_PO: Float
-    weight_P: Float
+    probability_PO: Float  # of each outcome at each prompt; rows sum to 1
+    score_POD: Float  # gradient of the outcome's log probability; the mean over outcomes is zero at each prompt
+    reward_PO: Float  # reward of each outcome
+    weight_P: Float  # probability of each prompt, $f(x)$
 
     def __post_init__(self) -> None:
         """Refuse probabilities that are none and scores whose mean is not zero."""
@@ -162,39 +130,12 @@ class BanditWorld:
         return self.moments().r
 
     def projected(self, matrix_DR: ArrayLike) -> BanditWorld:
-        """Return the world whose scores are projected on directions, or stretched by a metric.
-
-        Args:
-            matrix_DR: multiplies every score from the right; a diagonal of square roots is a diagonal metric.
-
-        Returns:
-            A world with R-dimensional scores; its moments are those of the projected gradient.
-
-        Example:
-            >>> tabular_world([[0.0, 0.0]], [[1.0, 0.0]]).projected([[1.0], [-1.0]]).moments().gradient_D.tolist()
-            [0.5]
-        """
+        """Return the world whose scores are projected on directions, or stretched by a metric."""
         score_POR = self.score_POD @ finite_array("matrix_DR", matrix_DR, dimensions=2)
         return BanditWorld(self.probability_PO, score_POR, self.reward_PO, self.weight_P)
 
     def enumerate_groups(self, group_size: int, *, prompt: int = 0) -> GroupEnumeration:
-        """Return every group of a prompt with its probability: O to the power G of them.
-
-        Args:
-            group_size: G, rollouts of the group, at least 1.
-            prompt: which prompt.
-
-        Returns:
-            Probabilities, scores and rewards of all groups.
-
-        Raises:
-            InvalidArgumentError: more than two million groups.
-
-        Example:
-            >>> groups = tabular_world([[0.0, 0.0]], [[1.0, 0.0]]).enumerate_groups(3)
-            >>> len(groups.probability_M), float(groups.mean(groups.reward_MG.mean(axis=1)))
-            (8, 0.5)
-        """
+        """Return every group of a prompt with its probability: O to the power G of them."""
         outcomes = self.reward_PO.shape[1]
         if outcomes**group_size > MOST_GROUPS:
             raise InvalidArgumentError(
@@ -207,45 +148,13 @@ class BanditWorld:
     def sample(
         self, prompts: int, group_size: int | Sequence[int] | Index, rng: np.random.Generator, *, replace: bool = True
     ) -> tuple[Float, Float, Index]:
-        """Draw a minibatch: a prompt for each group, then its rollouts.
-
-        Args:
-            prompts: B, groups to draw, each with a prompt of its own by `weight_P`.
-            group_size: G, or B sizes for ragged groups.
-            rng: source of randomness.
-            replace: whether a prompt may come twice; without replacement needs equal weights.
-
-        Returns:
-            score_ND, reward_N and prompt_N, the number of the group (0 to B - 1): two groups of one prompt stay two groups.
-
-        Raises:
-            InvalidArgumentError: more prompts without replacement than there are, or unequal weights there.
-
-        Example:
-            >>> world = random_world(np.random.default_rng(0), prompts=5, arms=3, dimensions=4)
-            >>> [array.shape for array in world.sample(2, 8, np.random.default_rng(1))]
-            [(16, 4), (16,), (16,)]
-        """
+        """Draw a minibatch: a prompt for each group, then its rollouts."""
         return self.sample_at(self.draw_prompts(prompts, rng, replace=replace), group_size, rng)
 
     def sample_at(
         self, prompt_B: ArrayLike, group_size: int | Sequence[int] | Index, rng: np.random.Generator
     ) -> tuple[Float, Float, Index]:
-        """Draw one group for each of the prompts given.
-
-        Args:
-            prompt_B: which prompt each group has.
-            group_size: G, or B sizes for ragged groups.
-            rng: source of randomness.
-
-        Returns:
-            score_ND, reward_N and prompt_N, the number of the group.
-
-        Example:
-            >>> world = tabular_world([[0.0, 0.0]], [[1.0, 0.0]])
-            >>> world.sample_at([0, 0], [1, 2], np.random.default_rng(0))[2].tolist()
-            [0, 1, 1]
-        """
+        """Draw one group for each of the prompts given."""
         prompt_B = np.asarray(prompt_B, dtype=np.intp)
         group_N = np.repeat(np.arange(len(prompt_B)), group_size)
         prompt_N = prompt_B[group_N]
@@ -260,23 +169,7 @@ class BanditWorld:
         return score_ND, self.reward_PO.ravel().take(row_N), group_N
 
     def draw_prompts(self, prompts: int, rng: np.random.Generator, *, replace: bool = True) -> Index:
-        """Draw the prompts of a minibatch.
-
-        Args:
-            prompts: B, how many.
-            rng: source of randomness.
-            replace: whether a prompt may come twice.
-
-        Returns:
-            prompt_B, the number of each prompt.
-
-        Raises:
-            InvalidArgumentError: more prompts without replacement than there are, or unequal weights there.
-
-        Example:
-            >>> sorted(tabular_world([[0.0, 0.0]] * 3, [[1.0, 0.0]] * 3).draw_prompts(3, np.random.default_rng(0), replace=False).tolist())
-            [0, 1, 2]
-        """
+        """Draw the prompts of a minibatch."""
         count = len(self.weight_P)
         if replace:
             cumulated_P = np.cumsum(self.weight_P)
@@ -305,25 +198,6 @@ def softmax_world(
     r"""Return the world of a softmax policy with features shared by all prompts.
 
     $\pi(a|x) \propto \exp(\phi(x,a)\cdot\theta)$, $s(a|x) = \phi(x,a) - \sum_b \pi(b|x)\phi(x,b)$.
-
-    Args:
-        feature_PAD: features of every arm at every prompt.
-        parameter_D: parameters of the policy.
-        reward_PA: mean reward of every arm.
-        noise_PA: half distance of the two equally likely rewards of an arm, none where left out.
-        binary: whether rewards are 0 or 1 with mean `reward_PA`; then there is no other noise.
-        weight_P: probability of each prompt, equal where left out.
-
-    Returns:
-        The world; with noise it has two outcomes an arm.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, or binary rewards with means outside 0 to 1.
-
-    Example:
-        >>> world = softmax_world([[[1.0], [0.0]]], [0.0], [[0.8, 0.4]], binary=True)
-        >>> world.probability_PO.round(2).tolist(), float(world.moments().value_P[0].round(12))
-        ([[0.4, 0.2, 0.1, 0.3]], 0.6)
     """
     feature = finite_array("feature_PAD", feature_PAD, dimensions=3)
     parameter = finite_array("parameter_D", parameter_D, dimensions=1)
@@ -354,20 +228,7 @@ def softmax_world(
 
 
 def tabular_world(logit_PA: ArrayLike, reward_PA: ArrayLike, *, weight_P: ArrayLike | None = None) -> BanditWorld:
-    """Return the world in which every arm of every prompt has a parameter of its own.
-
-    Args:
-        logit_PA: logits, which are the parameters.
-        reward_PA: reward of every arm.
-        weight_P: probability of each prompt, equal where left out.
-
-    Returns:
-        The world, with D = P A.
-
-    Example:
-        >>> tabular_world([[0.0, 0.0]], [[1.0, 0.0]]).score_POD[0].tolist()
-        [[0.5, -0.5], [-0.5, 0.5]]
-    """
+    """Return the world in which every arm of every prompt has a parameter of its own."""
     logit = finite_array("logit_PA", logit_PA, dimensions=2)
     feature_PAD = np.eye(logit.size).reshape(*logit.shape, logit.size)
     return softmax_world(feature_PAD, logit.ravel(), reward_PA, weight_P=weight_P)
@@ -383,25 +244,7 @@ def random_world(
     spread: float = 1.0,
     equal_weights: bool = False,
 ) -> BanditWorld:
-    r"""Return a world of unlike prompts: values, score sizes, $\kappa$ and gradients differ from prompt to prompt.
-
-    Args:
-        rng: source of randomness.
-        prompts: P.
-        arms: arms of each prompt, at least 2.
-        dimensions: D, features shared by all prompts.
-        rewards: "binary" for 0 or 1, "continuous" for one fixed reward an arm, "noisy" for two rewards an arm.
-        spread: how much prompts differ, in the scale of the features and the difficulty; 0 for equally hard ones.
-        equal_weights: whether all prompts are equally likely.
-
-    Returns:
-        The world.
-
-    Example:
-        >>> world = random_world(np.random.default_rng(0), prompts=6, rewards="binary")
-        >>> bool(np.ptp(world.moments().value_P) > 0.1), sorted(set(world.reward_PO.ravel().tolist()))
-        (True, [0.0, 1.0])
-    """
+    r"""Return a world of unlike prompts: values, score sizes, $\kappa$ and gradients differ from prompt to prompt."""
     scale_P = np.exp(0.3 * spread * rng.standard_normal(prompts))
     feature_PAD = scale_P[:, None, None] * rng.standard_normal((prompts, arms, dimensions))
     parameter_D = rng.standard_normal(dimensions) / np.sqrt(dimensions)

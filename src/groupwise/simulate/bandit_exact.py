@@ -30,21 +30,15 @@ class FixedPoint:
     r"""Where the expected dynamics rest, and how stiff they are there.
 
     Near it every mode obeys $\dot x = -K x$ per unit of learning rate.
-
-    Args:
-        logit_A: parameters, up to a constant that no policy feels; zero mean.
-        policy_A: probabilities.
-        value: expected reward, reward units.
-        stiffness_M: K of each of the A - 1 modes, largest first, reward units.
-        direction_MA: unit vectors of the modes in logits, a row each.
-        visible_M: share of the reward's gradient along each mode, its squared cosine; a mode with 0 cannot be seen in the reward.
     """
 
-    logit_A: Vector
-    policy_A: Vector
-    value: float
-    stiffness_M: Vector
-    direction_MA: Vector
+    logit_A: Vector  # parameters, up to a constant that no policy feels; zero mean
+    policy_A: Vector  # probabilities
+    value: float  # expected reward, reward units
+    stiffness_M: Vector  # K of each of the A - 1 modes, largest first, reward units
+    direction_MA: Vector  # unit vectors of the modes in logits, a row each
+    # share of the reward's gradient along each mode, its squared cosine; a mode with 0 cannot be seen in the
+    # reward
     visible_M: Vector
 
     @property
@@ -83,12 +77,7 @@ def exact_gradient(bandit: Bandit, logit_A: ArrayLike) -> Vector:
 
 
 def fisher_modes(logit_A: ArrayLike) -> tuple[Vector, Vector]:
-    r"""Return the A - 1 eigenvalues of $diag(\pi) - \pi\pi^T$, less the zero of a common shift, largest first, and vectors as rows.
-
-    Example:
-        >>> fisher_modes([0.0, 0.0])[0].tolist()
-        [0.5]
-    """
+    r"""Return the A - 1 eigenvalues of $diag(\pi) - \pi\pi^T$, less the zero of a common shift, largest first, and vectors as rows."""
     policy = policy_of(logit_A)
     eigenvalue, vector = np.linalg.eigh(np.diag(policy) - np.outer(policy, policy))
     # The smallest is the zero of a shift of all logits.
@@ -101,23 +90,6 @@ def fixed_point(bandit: Bandit, training: Training) -> FixedPoint:
     $l^* = \ln\pi_{ref} + r/\beta$ and $K = \beta\,eig(diag(\pi^*) - \pi^*\pi^{*T})$ for advantages linear in the rewards; the full group
     mean weakens the reward by $(G-1)/G$, and the KL term too where that is in the reward. Two arms with std-normalised advantages:
     the root of $D(p) = \beta p q(\theta - \theta_0)$ next to $\theta_0$, $K = 2[\beta p q + (1-2p)D - pq\,D'(p)]$.
-
-    Args:
-        bandit: the arms.
-        training: advantage, G and place of the KL term; nothing else matters here.
-
-    Returns:
-        The fixed point.
-
-    Raises:
-        NoFixedPointError: there is none, or only one where a single arm is left to within rounding.
-        InvalidArgumentError: there is no closed form for this advantage.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> rest = fixed_point(bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5), Training(0.1))
-        >>> round(rest.value, 5), round(rest.stiffness, 6)
-        (0.76, 0.182398)
 
     Source: derived here.
     """
@@ -157,22 +129,6 @@ def std_drift(p: ArrayLike, group_size: int | None, *, gap: float = 1.0, deviati
     $D = E\Big[\frac{\Delta\,k(G-k)/G^2}{\Delta\,s_k + \epsilon}\Big]$, $k\sim Bin(G, p)$, $s_k^2 = \frac{k(G-k)}{G(G-1)}$; with
     $\epsilon = 0$ this is $\frac{G-1}{G}E[s]$. In the limit of large groups $\sqrt{p(1-p)}$.
 
-    Args:
-        p: probability of the better arm.
-        group_size: G, or None for the limit of large groups.
-        gap: Delta, the difference of the two rewards, reward units.
-        deviation_floor: epsilon, reward units.
-
-    Returns:
-        D at each p.
-
-    Raises:
-        InvalidArgumentError: a group of one, or one too large to sum over.
-
-    Example:
-        >>> std_drift(0.5, 2, deviation_floor=0.0).round(6).tolist()
-        0.176777
-
     Source: derived here.
     """
     p_X = np.asarray(p, dtype=np.float64)
@@ -203,22 +159,6 @@ def std_fixed_points(bandit: Bandit, group_size: int | None, *, deviation_floor:
     r"""Return every fixed point of two arms with std-normalised advantages and the KL term in the loss, as (theta, K).
 
     Roots of $D(p)/(pq) = \beta(\theta - \theta_0)$ for the log odds theta of the better arm; K is negative at one that repels.
-
-    Args:
-        bandit: two arms.
-        group_size: G, or None for the limit of large groups.
-        deviation_floor: epsilon beside the deviation.
-
-    Returns:
-        From the one next to the reference policy on; none where there is none.
-
-    Raises:
-        InvalidArgumentError: more than two arms.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> std_fixed_points(bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=1.07), None, deviation_floor=0.0)
-        []
 
     Source: derived here.
     """
@@ -285,20 +225,6 @@ def least_kl_weight(bandit: Bandit) -> float:
     r"""Return the KL weight below which std-normalised advantages of very large groups have no fixed point.
 
     The saddle-node $\min_\theta 1/[\sqrt{pq}\,(\theta - \theta_0)]$; the rewards' scale drops out.
-
-    Args:
-        bandit: two arms; its own KL weight does not matter.
-
-    Returns:
-        The weight, in units of one deviation a nat.
-
-    Raises:
-        InvalidArgumentError: more than two arms.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> round(least_kl_weight(bandit([0, 1], reference_A=[0.7, 0.3])), 2)
-        1.08
 
     Source: derived here.
     """

@@ -41,14 +41,7 @@ def thresholds(policy_AS: Float) -> Index:
 
 
 class ArmCounter:
-    """Counts how often each arm is drawn, in arrays that are used again.
-
-    Args:
-        arms: A.
-        group_size: G.
-        shape: groups and replicates, (P, S).
-        number: precision of the counts.
-    """
+    """Counts how often each arm is drawn, in arrays that are used again."""
 
     def __init__(self, arms: int, group_size: int, shape: tuple[int, int], number: np.dtype[Any]) -> None:
         """Set the arrays up."""
@@ -62,15 +55,7 @@ class ArmCounter:
         self._whole_APS = np.empty((arms, *shape), whole)
 
     def count(self, uniform_GPS: Index, threshold_AS: Index) -> Float:
-        """Return count_APS, which the next call overwrites.
-
-        Args:
-            uniform_GPS: a uniform 32-bit number a rollout.
-            threshold_AS: of the sampling policy.
-
-        Returns:
-            How often each arm came in each group.
-        """
+        """Return count_APS, which the next call overwrites."""
         below, whole, threshold = self._below_APS, self._whole_APS, threshold_AS[:, None]
         slab = len(self._less_XAPS)
         for first in range(0, self._size, slab):
@@ -94,16 +79,7 @@ def drawn_arms(uniform_GPS: Index, threshold_AS: Index) -> NDArray[np.int64]:
 
 
 def group_means(count_APS: Float, reward_APS: Float, group_size: int) -> Float:
-    """Return the mean reward of each group.
-
-    Args:
-        count_APS: how often each arm came.
-        reward_APS: rewards; broadcasts.
-        group_size: G.
-
-    Returns:
-        mean_PS, in the precision of the counts.
-    """
+    """Return the mean reward of each group."""
     return arm_sum(count_APS, reward_APS) / count_APS.dtype.type(group_size)
 
 
@@ -118,14 +94,6 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
 
     vanilla $r_a$; full_group_mean $r_a - \bar r$; leave_one_out $(r_a - \bar r)G/(G-1)$; std_normalised
     $(r_a - \bar r)/(s + \epsilon)$ with s of the group, ddof 1; batch_std the same with s of all groups of the update.
-
-    Args:
-        count_APS: how often each arm came in each group.
-        reward_APS: rewards; broadcasts.
-        training: which advantage, and G.
-
-    Returns:
-        advantage_APS.
     """
     kind, size, groups = training.advantage, training.group_size, count_APS.shape[1]
     number = count_APS.dtype.type
@@ -147,33 +115,14 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
 
 
 def surrogate_weight(ratio_AS: Float, advantage_APS: Float, clip: float) -> Float:
-    """Return the weight that PPO's clipped surrogate gives a rollout: its ratio, or 0 where clipping has flattened the surrogate.
-
-    Args:
-        ratio_AS: present over sampling probability of each arm.
-        advantage_APS: of each arm in each group.
-        clip: epsilon.
-
-    Returns:
-        weight_APS.
-    """
+    """Return the weight that PPO's clipped surrogate gives a rollout: its ratio, or 0 where clipping has flattened the surrogate."""
     ratio = ratio_AS[:, None]
     flat = np.where(advantage_APS > 0, ratio > 1 + clip, ratio < 1 - clip)
     return np.where(flat, ratio.dtype.type(0), ratio)
 
 
 def coefficients(count_APS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training) -> Float:
-    r"""Return $b_a$, the mean over groups of $c_a w_a A_a/G$.
-
-    Args:
-        count_APS: how often each arm came.
-        reward_AS: rewards; the second axis broadcasts.
-        ratio_AS: present over sampling probability, or None for weights of 1.
-        training: which advantage and which weights.
-
-    Returns:
-        coefficient_AS.
-    """
+    r"""Return $b_a$, the mean over groups of $c_a w_a A_a/G$."""
     groups = count_APS.shape[1]
     advantage_APS = advantages(count_APS, reward_AS[:, None], training)
     weighted_APS = np.multiply(count_APS, advantage_APS, out=advantage_APS if training.centred and training.ratio != "clipped" else None)
@@ -206,15 +155,6 @@ def expected_coefficients(policy_AS: Float, reward_AS: Float, ratio_AS: Float | 
     Closed form where the advantage is linear in the rewards: $\pi_a w_a r_a$ (vanilla), $\pi_a w_a (r_a - V)$ (leave-one-out),
     $(G-1)/G$ times that (full group mean). Else the sum over all count vectors, or, where those are too many, the mean over sampled
     batches that are the same at every update: `expectation_method` says which.
-
-    Args:
-        policy_AS: the sampling policy.
-        reward_AS: rewards; the second axis broadcasts.
-        ratio_AS: present over sampling probability, or None for weights of 1.
-        training: which advantage and which weights.
-
-    Returns:
-        coefficient_AS.
     """
     method = expectation_method(len(policy_AS), training)
     if method == "closed form":

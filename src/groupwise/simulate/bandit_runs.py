@@ -34,26 +34,18 @@ EXACT_QUANTITIES: tuple[Quantity, ...] = ("value", "kl", "entropy")
 
 @dataclass(frozen=True, slots=True)
 class BanditRuns:
-    """What simulated runs left.
+    """What simulated runs left."""
 
-    Args:
-        step_T: how many updates had been made before each record; the last is that after all of them.
-        series: quantity -> array (T, S). "value": exact expected reward of the policy; "kl": exact divergence from the reference,
-            nats; "entropy": exact, nats; "reward": mean reward of the rollouts of the next update; "reward_std": mean over its groups of
-            the deviation within, ddof 1; "dead_share": share of its groups whose rewards are all equal. Quantities of rollouts have no
-            last record.
-        logit_AS: parameters at the end.
-        method: "sampled", or how the expectation was computed.
-        seed: of the random numbers; None for the expectation.
-        chunk_size: replicates that were stepped together.
-    """
-
-    step_T: NDArray[np.int64]
+    step_T: NDArray[np.int64]  # how many updates had been made before each record; the last is that after all of them
+    # quantity -> array (T, S). "value": exact expected reward of the policy; "kl": exact divergence from the
+    # reference, nats; "entropy": exact, nats; "reward": mean reward of the rollouts of the next update;
+    # "reward_std": mean over its groups of the deviation within, ddof 1; "dead_share": share of its groups
+    # whose rewards are all equal. Quantities of rollouts have no last record
     series: dict[Quantity, Float]
-    logit_AS: Float
-    method: str
-    seed: int | None
-    chunk_size: int
+    logit_AS: Float  # parameters at the end
+    method: str  # "sampled", or how the expectation was computed
+    seed: int | None  # of the random numbers; None for the expectation
+    chunk_size: int  # replicates that were stepped together
 
     @property
     def value(self) -> Float:
@@ -89,34 +81,6 @@ def simulate_bandit(
     r"""Simulate independent training runs with sampled rollouts.
 
     $\hat g = \sum_a b_a(e_a - \pi) - \beta\nabla KL$, $b_a$ the mean over groups of $c_a w_a A_a/G$.
-
-    Args:
-        bandit: the arms.
-        training: how it is trained.
-        steps: updates.
-        replicates: S, runs.
-        seed: of all random numbers. Replicate i has the same uniform numbers whatever S, the precision, the learning rate or the lag;
-            a group size or a number of prompts has its own.
-        start_A: logits at the start, for all replicates; those of the reference policy where left out.
-        keep: quantities to record, each an array of records times replicates.
-        every: updates between two records.
-        precision: float32 is about twice as fast.
-        chunk_size: replicates stepped together, rounded up to whole blocks of 250; chosen so that memory stays small where left out.
-        workers: processes that share the chunks; one a core where left out, one where a fork is not safe.
-        progress: called with (replicate-steps done, all of them).
-
-    Returns:
-        Records of every replicate.
-
-    Raises:
-        InvalidArgumentError: a number outside its range, a quantity that is unknown, a start of the wrong shape, or a lag whose
-            policies do not fit into memory.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> runs = simulate_bandit(bandit([0, 1]), Training(0.5), steps=100, replicates=200, seed=1)
-        >>> runs.value.shape, bool(runs.value[-1].mean() > 0.9)
-        ((101, 200), True)
     """
     kept = _checked(steps=steps, replicates=replicates, every=every, keep=keep, known=get_args(Quantity))
     _check_run(seed, precision, chunk_size, workers)
@@ -151,30 +115,7 @@ def expected_path(
     every: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
-    r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise.
-
-    Args:
-        bandit: the arms.
-        training: how it is trained; the expectation is that of its finite G.
-        steps: updates.
-        start_AS: logits at the start, (A,) or a column for each path; those of the reference policy where left out.
-        learning_rate_S: one for each path instead of that of `training`.
-        keep: quantities to record: value, kl, entropy.
-        every: updates between two records.
-        progress: called with (path-steps done, all of them).
-
-    Returns:
-        Records of every path; `method` says whether the expectation is a closed form, an enumeration or a mean over samples.
-
-    Raises:
-        InvalidArgumentError: a number below 1, a quantity of rollouts, or a start of the wrong shape.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> path = expected_path(bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5), Training(0.5), steps=400)
-        >>> round(float(path.value[-1, 0]), 5), path.method
-        (0.76, 'closed form')
-    """
+    r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise."""
     kept = _checked(steps=steps, replicates=1, every=every, keep=keep, known=EXACT_QUANTITIES)
     start = _start(bandit, start_AS, np.dtype(np.float64))
     rate_S = None if learning_rate_S is None else np.asarray(learning_rate_S, dtype=np.float64)
@@ -197,22 +138,7 @@ def expected_path(
 
 
 def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> NDArray[np.int64]:
-    """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing.
-
-    Args:
-        bandit: the arms.
-        training: how it is trained.
-        steps: updates.
-        seed: of the simulation.
-
-    Returns:
-        arm_TPG.
-
-    Example:
-        >>> from groupwise.simulate.bandit_settings import bandit
-        >>> drawn_arms_of(bandit([0, 1]), Training(0.1, group_size=4, prompts=2), steps=3, seed=1).shape
-        (3, 2, 4)
-    """
+    """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing."""
     _checked(steps=steps, replicates=1, every=1, keep=(), known=EXACT_QUANTITIES)
     _check_run(seed, "float64", None, None)
     update = Update(bandit, training, np.repeat(_start(bandit, None, np.dtype(np.float64)), BLOCK, axis=1))

@@ -35,16 +35,11 @@ class Bandit:
 
     Two arms with $\theta = l_1 - l_0$ are the one-parameter bandit, $p = \sigma(\theta)$: there $\dot\theta = 2p(1-p)[r_1 - r_0 -
     \beta(\theta - \theta_0)]$. Make one with `bandit`, which checks.
-
-    Args:
-        reward_A: reward of each arm, reward units.
-        reference_A: the reference policy, probabilities.
-        kl_weight: beta, reward units a nat.
     """
 
-    reward_A: NDArray[np.float64]
-    reference_A: NDArray[np.float64]
-    kl_weight: float = 0.0
+    reward_A: NDArray[np.float64]  # reward of each arm, reward units
+    reference_A: NDArray[np.float64]  # the reference policy, probabilities
+    kl_weight: float = 0.0  # beta, reward units a nat
 
     @property
     def arms(self) -> int:
@@ -53,23 +48,7 @@ class Bandit:
 
 
 def bandit(reward_A: ArrayLike, *, reference_A: ArrayLike | None = None, kl_weight: float = 0.0) -> Bandit:
-    """Return a bandit whose arms and weights have been checked.
-
-    Args:
-        reward_A: reward of each arm, at least two that differ, up to 1e100 in size.
-        reference_A: probabilities of the reference policy, all positive; equal where left out.
-        kl_weight: beta of the KL term, at least 0.
-
-    Returns:
-        The bandit.
-
-    Raises:
-        InvalidArgumentError: fewer than two arms, equal rewards, no probabilities, or a negative weight.
-
-    Example:
-        >>> bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5).arms
-        2
-    """
+    """Return a bandit whose arms and weights have been checked."""
     reward = finite_array("reward_A", reward_A, dimensions=1)
     arms = len(reward)
     if arms < 2:
@@ -99,41 +78,31 @@ class Training:
 
     SGD is heavy ball, $v \leftarrow \mu v + \eta\hat g$, $l \leftarrow l + v$. Adam has $\beta_1 = \mu$ and corrects both moments for
     their start at zero.
-
-    Args:
-        learning_rate: eta, positive.
-        group_size: G, rollouts of a group.
-        prompts: P, groups of an update, all on the one prompt.
-        momentum: mu of heavy ball, or beta1 of Adam, in [0, 1).
-        optimizer: "sgd" or "adam".
-        beta2: of Adam, in [0, 1).
-        epsilon: of Adam, added to the root.
-        lag: which parameters sample. "none": the present ones; "fixed": those `interval` updates ago; "refresh": those at the start of
-            the block of `interval` updates; "async": those at the start of the block before it. Before the first update, the first.
-        interval: updates, at least 1.
-        ratio: importance weight of present over sampling policy: "none" (weight 1), "exact", or "clipped" as PPO's surrogate.
-        clip: epsilon of PPO.
-        kl_place: "loss": the exact gradient of the KL of the present policy; "reward": $-\beta\ln(\pi_a/\pi_{ref,a})$ of the sampling
-            policy is added to the reward of every rollout, and is as stale as that.
-        advantage: what a rollout's score is multiplied by. The deviation of "std_normalised" is that of the group, of "batch_std" that
-            of all rewards of the update, both with ddof 1; `deviation_floor` is added to it.
-        deviation_floor: added to the deviation, reward units.
     """
 
-    learning_rate: float
-    group_size: int = 8
-    prompts: int = 1
-    momentum: float = 0.0
-    optimizer: OptimizerName = "sgd"
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    learning_rate: float  # eta, positive
+    group_size: int = 8  # G, rollouts of a group
+    prompts: int = 1  # P, groups of an update, all on the one prompt
+    momentum: float = 0.0  # mu of heavy ball, or beta1 of Adam, in [0, 1)
+    optimizer: OptimizerName = "sgd"  # "sgd" or "adam"
+    beta2: float = 0.999  # of Adam, in [0, 1)
+    epsilon: float = 1e-8  # of Adam, added to the root
+    # which parameters sample. "none": the present ones; "fixed": those `interval` updates ago; "refresh": those
+    # at the start of the block of `interval` updates; "async": those at the start of the block before it.
+    # Before the first update, the first
     lag: LagName = "none"
-    interval: int = 1
+    interval: int = 1  # updates, at least 1
+    # importance weight of present over sampling policy: "none" (weight 1), "exact", or "clipped" as PPO's
+    # surrogate
     ratio: RatioName = "none"
-    clip: float = 0.2
+    clip: float = 0.2  # epsilon of PPO
+    # "loss": the exact gradient of the KL of the present policy; "reward": $-\beta\ln(\pi_a/\pi_{ref,a})$ of
+    # the sampling policy is added to the reward of every rollout, and is as stale as that
     kl_place: KlPlace = "loss"
+    # what a rollout's score is multiplied by. The deviation of "std_normalised" is that of the group, of
+    # "batch_std" that of all rewards of the update, both with ddof 1; `deviation_floor` is added to it
     advantage: AdvantageName = "leave_one_out"
-    deviation_floor: float = 1e-4
+    deviation_floor: float = 1e-4  # added to the deviation, reward units
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""

@@ -18,28 +18,15 @@ from groupwise.simulate.bandit_settings import Bandit, Float, Training
 
 @dataclass(frozen=True, slots=True)
 class SamplingPolicy:
-    """A policy as rollouts see it.
+    """A policy as rollouts see it."""
 
-    Args:
-        probability_AS: of each arm.
-        threshold_AS: what uniform numbers are compared with, for all arms but the last.
-        reward_AS: rewards, less the KL penalty of this policy where that is in the reward.
-    """
-
-    probability_AS: Float
-    threshold_AS: Index
-    reward_AS: Float
+    probability_AS: Float  # of each arm
+    threshold_AS: Index  # what uniform numbers are compared with, for all arms but the last
+    reward_AS: Float  # rewards, less the KL penalty of this policy where that is in the reward
 
 
 class Update:
-    """Replicates in training.
-
-    Args:
-        bandit: the arms.
-        training: how they are trained.
-        logit_AS: at the start; changed in place.
-        learning_rate_S: one a replicate, instead of that of `training`.
-    """
+    """Replicates in training."""
 
     def __init__(self, bandit: Bandit, training: Training, logit_AS: Float, *, learning_rate_S: Float | None = None) -> None:
         """Start before the first update."""
@@ -103,11 +90,7 @@ class Update:
             assert_never(lag)
 
     def apply(self, count_APS: Float | None) -> None:
-        """Make one update.
-
-        Args:
-            count_APS: how often each arm came in each group, or None for the expectation.
-        """
+        """Make one update."""
         ratio_AS = self._ratio()
         if count_APS is None:
             gradient_AS = expected_coefficients(self.sampling.probability_AS, self.sampling.reward_AS, ratio_AS, self.training)

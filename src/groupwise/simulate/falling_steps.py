@@ -28,19 +28,12 @@ BY_INVERSION = 20  # trials up to which counts come from the distribution functi
 
 @dataclass(frozen=True, slots=True)
 class FallingRuns:
-    """What became of the runs.
+    """What became of the runs."""
 
-    Args:
-        step_S: updates after which the gap was taken.
-        gap_SR: J* - J then, of every run, reward units.
-        low_D: smallest value that each parameter ever had in any run.
-        high_D: largest.
-    """
-
-    step_S: NDArray[np.int64]
-    gap_SR: Float
-    low_D: Float
-    high_D: Float
+    step_S: NDArray[np.int64]  # updates after which the gap was taken
+    gap_SR: Float  # J* - J then, of every run, reward units
+    low_D: Float  # smallest value that each parameter ever had in any run
+    high_D: Float  # largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +67,7 @@ def falling_runs(
     best_D: ArrayLike | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FallingRuns:
-    r"""Run stochastic gradient ascent with steps $b/(i + i_0)^p$, i = 1, 2, ...
-
-    Args:
-        world: where.
-        baseline: "leave_one_out", "oracle" (the true value of the prompt at the present policy) or "vanilla" (none).
-        rng: of every draw.
-        group_size: G, at least 2 for leave-one-out.
-        prompts: B, drawn with replacement.
-        step_constant: b.
-        steps: after which updates to take the gap, rising; the last one ends the runs.
-        runs: R.
-        offset: $i_0$.
-        power: p; 0 for a constant step b.
-        start_D: where all runs begin; the optimum where left out.
-        best_D: the optimum, found where left out.
-        progress: called with the number of runs done.
-
-    Returns:
-        The gaps.
-
-    Raises:
-        InvalidArgumentError: a baseline, group size, number or step that makes no sense.
-
-    Example:
-        >>> from groupwise.simulate.regularised import bandit_world
-        >>> world = bandit_world([1.0, 0.0], kl_weight=0.5)
-        >>> found = falling_runs(
-        ...     world, "oracle", np.random.default_rng(0), group_size=4, prompts=2, step_constant=5.0, steps=[10, 50], runs=3
-        ... )
-        >>> found.gap_SR.shape, bool((found.gap_SR >= 0).all())
-        ((2, 3), True)
-    """
+    r"""Run stochastic gradient ascent with steps $b/(i + i_0)^p$, i = 1, 2, ..."""
     _check(baseline, group_size, prompts, step_constant, steps, runs, offset)
     best = world.optimum() if best_D is None else np.asarray(best_D, dtype=float)
     start = best if start_D is None else np.asarray(start_D, dtype=float)
@@ -133,23 +95,7 @@ def falling_runs(
 def drawn_gradients(
     world: RegularisedWorld, baseline: Baseline, theta_D: ArrayLike, rng: np.random.Generator, *, group_size: int, prompts: int, draws: int
 ) -> Float:
-    """Draw independent minibatch gradients at one policy, shape (draws, D): the very ones that `falling_runs` steps along.
-
-    Args:
-        world: where.
-        baseline: as in `falling_runs`.
-        theta_D: the policy.
-        rng: of every draw.
-        group_size: G.
-        prompts: B.
-        draws: how many.
-
-    Returns:
-        The gradients.
-
-    Raises:
-        InvalidArgumentError: as `falling_runs`.
-    """
+    """Draw independent minibatch gradients at one policy, shape (draws, D): the very ones that `falling_runs` steps along."""
     _check(baseline, group_size, prompts, 1.0, (1,), draws, 0.0)
     theta_DR = np.tile(np.asarray(theta_D, dtype=float)[:, None], (1, draws))
     return np.asarray(_gradient(_update(world, baseline, group_size, prompts), theta_DR, rng).T)

@@ -23,52 +23,26 @@ _NEWTON_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class PolicyMoments:
-    r"""Moments of score and reward at one policy, prompt by prompt; $e = r - V$, $s$ the score.
+    r"""Moments of score and reward at one policy, prompt by prompt; $e = r - V$, $s$ the score."""
 
-    Args:
-        value_P: V, reward units.
-        reward_variance_P: of the reward.
-        fisher_PDD: $E[ss^T]$.
-        weighted_fisher_PDD: $E[ss^Te]$.
-        second_moment_PDD: $E[ss^Te^2]$.
-        gradient_PD: $E[sr]$, of the reward alone.
-        pull_PD: gradient of minus the KL term, which is computed and not sampled.
-    """
-
-    value_P: Float
-    reward_variance_P: Float
-    fisher_PDD: Float
-    weighted_fisher_PDD: Float
-    second_moment_PDD: Float
-    gradient_PD: Float
-    pull_PD: Float
+    value_P: Float  # V, reward units
+    reward_variance_P: Float  # of the reward
+    fisher_PDD: Float  # $E[ss^T]$
+    weighted_fisher_PDD: Float  # $E[ss^Te]$
+    second_moment_PDD: Float  # $E[ss^Te^2]$
+    gradient_PD: Float  # $E[sr]$, of the reward alone
+    pull_PD: Float  # gradient of minus the KL term, which is computed and not sampled
 
 
 @dataclass(frozen=True, slots=True)
 class RegularisedWorld:
-    r"""Prompts, answers, features, rewards and the weight of the KL term.
+    r"""Prompts, answers, features, rewards and the weight of the KL term."""
 
-    Args:
-        feature_PAD: $\phi(x, a)$.
-        reward_PA: reward of each answer, reward units.
-        reference_PA: reference policy, rows adding up to 1.
-        kl_weight: $\beta$, reward units a nat.
-        weight_P: how often each prompt is drawn, adding up to 1.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, probabilities that are none, or a KL weight that is not positive.
-
-    Example:
-        >>> world = bandit_world([1.0, 0.0], kl_weight=0.5)
-        >>> world.optimum().round(6).tolist(), round(world.objective(world.optimum()), 6)
-        ([1.0, -1.0], 0.71689)
-    """
-
-    feature_PAD: Float
-    reward_PA: Float
-    reference_PA: Float
-    kl_weight: float
-    weight_P: Float
+    feature_PAD: Float  # $\phi(x, a)$
+    reward_PA: Float  # reward of each answer, reward units
+    reference_PA: Float  # reference policy, rows adding up to 1
+    kl_weight: float  # $\beta$, reward units a nat
+    weight_P: Float  # how often each prompt is drawn, adding up to 1
 
     def __post_init__(self) -> None:
         """Check that this is a world."""
@@ -138,11 +112,7 @@ class RegularisedWorld:
         return np.asarray(np.einsum("p,pa,pai,paj->ij", self.weight_P, policy * merit, score, score))
 
     def optimum(self) -> Float:
-        """Return the parameters of the optimum that is reached uphill from the reference policy; no part lies in flat directions.
-
-        Raises:
-            InvalidArgumentError: no optimum was reached.
-        """
+        """Return the parameters of the optimum that is reached uphill from the reference policy; no part lies in flat directions."""
         theta = np.zeros(self.dimensions)
         for _ in range(_NEWTON_STEPS):
             gradient = self.gradient(theta)
@@ -166,23 +136,7 @@ class RegularisedWorld:
 
 
 def bandit_world(reward_A: ArrayLike, *, kl_weight: float, reference_A: ArrayLike | None = None) -> RegularisedWorld:
-    """Return one prompt whose parameters are the logits of its answers: one more parameter than the policy feels.
-
-    Args:
-        reward_A: rewards, reward units.
-        kl_weight: beta.
-        reference_A: reference policy, equal shares where left out.
-
-    Returns:
-        The world.
-
-    Raises:
-        InvalidArgumentError: as `RegularisedWorld`.
-
-    Example:
-        >>> np.linalg.matrix_rank(bandit_world([1.0, 0.5, 0.0], kl_weight=0.4).hessian(np.zeros(3))).item()
-        2
-    """
+    """Return one prompt whose parameters are the logits of its answers: one more parameter than the policy feels."""
     reward = finite_array("reward_A", reward_A, dimensions=1)
     count = len(reward)
     reference = np.full(count, 1 / max(count, 1)) if reference_A is None else finite_array("reference_A", reference_A, dimensions=1)
@@ -192,27 +146,7 @@ def bandit_world(reward_A: ArrayLike, *, kl_weight: float, reference_A: ArrayLik
 def linear_world(
     rng: np.random.Generator, *, prompts: int, answers: int, dimensions: int, kl_weight: float, spread: float = 1.0
 ) -> RegularisedWorld:
-    """Return a linear softmax policy over prompts that share parameters, drawn at random; right answers have reward 1, others 0.
-
-    Args:
-        rng: of the features and of which answers are right; every prompt has a right one and a wrong one.
-        prompts: P, drawn equally often.
-        answers: A.
-        dimensions: D.
-        kl_weight: beta.
-        spread: standard deviation of the features.
-
-    Returns:
-        The world.
-
-    Raises:
-        InvalidArgumentError: as `RegularisedWorld`.
-
-    Example:
-        >>> world = linear_world(np.random.default_rng(0), prompts=4, answers=3, dimensions=2, kl_weight=0.3)
-        >>> world.feature_PAD.shape, bool(abs(world.gradient(world.optimum())).max() < 1e-12)
-        ((4, 3, 2), True)
-    """
+    """Return a linear softmax policy over prompts that share parameters, drawn at random; right answers have reward 1, others 0."""
     reward = (rng.random((prompts, answers)) < 0.5).astype(float)
     reward[:, 0], reward[:, 1] = 1.0, 0.0
     feature = spread * rng.standard_normal((prompts, answers, dimensions))

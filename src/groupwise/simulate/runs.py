@@ -16,7 +16,7 @@ from scipy.linalg import expm
 from scipy.signal import lfilter
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.record import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.simulate.training import CONTROLS, SimulatedLog, simulated_log
 
 FloatArray = NDArray[np.float64]
@@ -24,40 +24,18 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A damped oscillator in units of the log's length, so that one set serves every length.
+    """A damped oscillator in units of the log's length, so that one set serves every length."""
 
-    Args:
-        plateau: level approached, reward units.
-        start: level at the first update.
-        turns: natural frequency times the length of the log, radians.
-        damping_ratio: zeta.
-    """
-
-    plateau: float
-    start: float
-    turns: float
-    damping_ratio: float
+    plateau: float  # level approached, reward units
+    start: float  # level at the first update
+    turns: float  # natural frequency times the length of the log, radians
+    damping_ratio: float  # zeta
 
 
 def oscillator_mean(curve: Curve, n: int) -> FloatArray:
     r"""Exact mean of the oscillator at n evenly spaced times over its whole length.
 
     $(x, v)' = A (x, v)$, $A = [[0, 1], [-\omega^2, -2\zeta\omega]]$, stepped by $e^{A\,dt}$.
-
-    Args:
-        curve: the oscillator.
-        n: number of times, at least 2.
-
-    Returns:
-        Mean reward, shape (n,).
-
-    Raises:
-        InvalidArgumentError: fewer than two times.
-
-    Example:
-        >>> mean = oscillator_mean(Curve(0.75, 0.2, 9.0, 1.0), 5)
-        >>> float(mean[0].round(12)), bool(mean[-1] > 0.74)
-        (0.2, True)
 
     Source: the differential equation of 2606.30789.
     """
@@ -74,24 +52,7 @@ def oscillator_mean(curve: Curve, n: int) -> FloatArray:
 
 
 def autoregressive_noise(rng: np.random.Generator, n: int, *, deviation: float, correlation: float = 0.0) -> FloatArray:
-    """Stationary AR(1) noise.
-
-    Args:
-        rng: the source of randomness.
-        n: length.
-        deviation: stationary standard deviation, reward units.
-        correlation: of neighbours, in [0, 1).
-
-    Returns:
-        Shape (n,).
-
-    Raises:
-        InvalidArgumentError: the correlation is outside [0, 1).
-
-    Example:
-        >>> autoregressive_noise(np.random.default_rng(0), 3, deviation=0.0).tolist()
-        [0.0, 0.0, 0.0]
-    """
+    """Stationary AR(1) noise."""
     if not 0 <= correlation < 1:
         raise InvalidArgumentError(f"a correlation lies in [0, 1); got {correlation}")
     shocks = rng.normal(size=n) * deviation
@@ -102,23 +63,7 @@ def autoregressive_noise(rng: np.random.Generator, n: int, *, deviation: float, 
 def simulated_curve(
     rng: np.random.Generator, curve: Curve, n: int, *, deviation: float, correlation: float = 0.0, smoothing: int = 1
 ) -> FloatArray:
-    """One observed curve: mean plus noise, both averaged over the last `smoothing` updates where asked.
-
-    Args:
-        rng: the source of randomness.
-        curve: the oscillator; its length is that of the unsmoothed series.
-        n: rows that come out.
-        deviation: standard deviation of the unsmoothed noise.
-        correlation: of neighbouring updates.
-        smoothing: width of a trailing moving average; 1 is none.
-
-    Returns:
-        Shape (n,).
-
-    Example:
-        >>> simulated_curve(np.random.default_rng(0), Curve(0.75, 0.2, 9.0, 1.0), 50, deviation=0.02, smoothing=20).shape
-        (50,)
-    """
+    """One observed curve: mean plus noise, both averaged over the last `smoothing` updates where asked."""
     raw = n + smoothing - 1
     series = oscillator_mean(curve, raw) + autoregressive_noise(rng, raw, deviation=deviation, correlation=correlation)
     return np.convolve(series, np.full(smoothing, 1 / smoothing), "valid") if smoothing > 1 else series
@@ -138,42 +83,14 @@ _MEANINGS = {
 
 
 def simulated_run(kind: str, rng: np.random.Generator, *, steps: int | None = None, rollouts: bool = False) -> tuple[RunRecord, int | None]:
-    """Simulate one training run, healthy or with a failure, as a record.
-
-    Args:
-        kind: as `training.simulated_log` takes it.
-        rng: the source of randomness.
-        steps: of the run; drawn where None.
-        rollouts: whether the record has the reward of every completion too; the steps are the same either way.
-
-    Returns:
-        The record, and the step of the failure's onset; None of a healthy run.
-
-    Example:
-        >>> record, onset = simulated_run("trending", np.random.default_rng(0), steps=100)
-        >>> len(record.steps), onset
-        (100, None)
-    """
+    """Simulate one training run, healthy or with a failure, as a record."""
     log = simulated_log(kind, rng, steps=steps)
     record = record_of(log, log.columns)
     return (replace(record, rollouts=rollouts_of(log)) if rollouts else record), log.onset
 
 
 def rollouts_of(log: SimulatedLog) -> pl.DataFrame:
-    """Return the completions of a simulated log with their rewards: of each group the right ones first.
-
-    Args:
-        log: of a run.
-
-    Returns:
-        A table of rollouts.
-
-    Example:
-        >>> log = simulated_log("trending", np.random.default_rng(0), steps=80)
-        >>> table = rollouts_of(log)
-        >>> len(table) == 80 * log.prompts * log.group_size
-        True
-    """
+    """Return the completions of a simulated log with their rewards: of each group the right ones first."""
     steps, prompts = log.right_TB.shape
     reward = np.arange(log.group_size) < log.right_TB[:, :, None]
     return pl.DataFrame(
@@ -186,15 +103,7 @@ def rollouts_of(log: SimulatedLog) -> pl.DataFrame:
 
 
 def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord:
-    """Put columns of a simulated log into a record.
-
-    Args:
-        log: with steps, window and sizes.
-        columns: key -> values; those of the log, or of a control made from them.
-
-    Returns:
-        The record.
-    """
+    """Put columns of a simulated log into a record."""
     config = RunConfig().with_settings(
         {"group_size": log.group_size, "prompts_per_step": log.prompts, "smoothing": log.smoothed}, "simulated"
     )
@@ -204,20 +113,7 @@ def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord
 
 
 def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
-    """Simulate a negative control: a run whose order, or whose values, carry no failure any more.
-
-    Args:
-        control: sign_randomised (each row mirrored about the column's running mean or not), time_shuffled (rows in random order), or
-            step_index_only (every column a smooth function of the step).
-        kind: of the run it is made from.
-        rng: the source of randomness.
-
-    Returns:
-        The record.
-
-    Raises:
-        InvalidArgumentError: no such control.
-    """
+    """Simulate a negative control: a run whose order, or whose values, carry no failure any more."""
     if control not in CONTROLS:
         raise InvalidArgumentError(f"expected a control, got {control[:60]!r}: use one of {', '.join(CONTROLS)}")
     log = simulated_log(kind, rng)

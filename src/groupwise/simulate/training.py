@@ -31,87 +31,42 @@ CONTROLS = ("sign_randomised", "time_shuffled", "step_index_only")
 
 @dataclass(slots=True)
 class World:
-    """The state of a run at every step; a failure rewrites it from its onset on.
+    """The state of a run at every step; a failure rewrites it from its onset on."""
 
-    Args:
-        prompts: B.
-        group_size: G.
-        spread: standard deviation of the prompts' difficulty, logits.
-        ability_T: theta, logits.
-        entropy_T: nats a token.
-        length_T: tokens.
-        truncated_T: share cut off.
-        gradient_T: norm that a step with every group live would have.
-        held_out_T: ability on held-out prompts, logits.
-        identical_T: share of groups whose rollouts are all the same.
-        false_zero_T: share of rollouts that the verifier grades 0 whatever they are.
-        bonus_T: share of the wrong rollouts that earn the reward by a loophole.
-        learning_rate: of the log.
-        order_T: ease of the step's prompts by the order of the data, logits.
-    """
-
-    prompts: int
-    group_size: int
-    spread: float
-    ability_T: FloatArray
-    entropy_T: FloatArray
-    length_T: FloatArray
-    truncated_T: FloatArray
-    gradient_T: FloatArray
-    held_out_T: FloatArray
-    identical_T: FloatArray
-    false_zero_T: FloatArray
-    bonus_T: FloatArray
-    learning_rate: float = 1e-6
-    order_T: FloatArray | float = 0.0
+    prompts: int  # B
+    group_size: int  # G
+    spread: float  # standard deviation of the prompts' difficulty, logits
+    ability_T: FloatArray  # theta, logits
+    entropy_T: FloatArray  # nats a token
+    length_T: FloatArray  # tokens
+    truncated_T: FloatArray  # share cut off
+    gradient_T: FloatArray  # norm that a step with every group live would have
+    held_out_T: FloatArray  # ability on held-out prompts, logits
+    identical_T: FloatArray  # share of groups whose rollouts are all the same
+    false_zero_T: FloatArray  # share of rollouts that the verifier grades 0 whatever they are
+    bonus_T: FloatArray  # share of the wrong rollouts that earn the reward by a loophole
+    learning_rate: float = 1e-6  # of the log
+    order_T: FloatArray | float = 0.0  # ease of the step's prompts by the order of the data, logits
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLog:
-    """What a trainer would have logged, and the truth.
+    """What a trainer would have logged, and the truth."""
 
-    Args:
-        kind: of the run.
-        step_R: logged steps.
-        columns: key -> values by row.
-        window: steps that a row averages.
-        onset: step of the failure; None of a healthy run.
-        group_size: G.
-        prompts: B.
-        smoothed: rows of a moving average taken after logging.
-        right_TB: right answers of each group of each step, before any average.
-    """
-
-    kind: str
-    step_R: NDArray[np.int64]
-    columns: Mapping[str, FloatArray]
-    window: int
-    onset: int | None
-    group_size: int
-    prompts: int
-    smoothed: int = 1
+    kind: str  # of the run
+    step_R: NDArray[np.int64]  # logged steps
+    columns: Mapping[str, FloatArray]  # key -> values by row
+    window: int  # steps that a row averages
+    onset: int | None  # step of the failure; None of a healthy run
+    group_size: int  # G
+    prompts: int  # B
+    smoothed: int = 1  # rows of a moving average taken after logging
+    # right answers of each group of each step, before any average
     right_TB: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
 
 
 def simulated_log(kind: str, rng: np.random.Generator, *, steps: int | None = None) -> SimulatedLog:
-    """Simulate one run.
-
-    Args:
-        kind: one of HEALTHY, FAILURES or SYMPTOMS, or two failures with a plus sign between them.
-        rng: the source of randomness; it also draws batch, group size, speed and onset.
-        steps: of the run; between 80 and 400 where None.
-
-    Returns:
-        The log with its truth.
-
-    Raises:
-        InvalidArgumentError: no such kind.
-
-    Example:
-        >>> log = simulated_log("verifier_failure", np.random.default_rng(0), steps=200)
-        >>> bool(log.columns["reward"][log.step_R > log.onset].mean() < log.columns["reward"][log.step_R < log.onset].mean())
-        True
-    """
+    """Simulate one run."""
     parts = kind.split("+")
     if any(part not in (*HEALTHY, *FAILURES, *SYMPTOMS) for part in parts):
         raise InvalidArgumentError(f"expected a kind of run, got {kind[:60]!r}: use one of {', '.join((*HEALTHY, *FAILURES, *SYMPTOMS))}")

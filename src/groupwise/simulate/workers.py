@@ -38,16 +38,7 @@ def usable_workers(wanted: int | None) -> int:
 
 
 def shared_array(shape: tuple[int, ...], number: np.dtype[Any], *, shared: bool) -> NDArray[Any]:
-    """Return an array that forked processes write to.
-
-    Args:
-        shape: of the array.
-        number: its precision.
-        shared: False for ordinary memory.
-
-    Returns:
-        The array, not initialised.
-    """
+    """Return an array that forked processes write to."""
     size = int(np.prod(shape))
     if not shared or size == 0:
         return np.empty(shape, number)
@@ -57,15 +48,7 @@ def shared_array(shape: tuple[int, ...], number: np.dtype[Any], *, shared: bool)
 def run_parts(
     parts: Sequence[int], run: Callable[[int, Tick], None], *, workers: int, total: int, progress: Callable[[int, int], None] | None
 ) -> None:
-    """Run every part once, on several cores; the calling process takes its share.
-
-    Args:
-        parts: what `run` is called with.
-        run: does one part; calls its second argument with the amount of work done since the last call.
-        workers: processes, from `usable_workers`; `run` must write into shared arrays where there are several.
-        total: work of all parts.
-        progress: called with (work done, total), from the calling process.
-    """
+    """Run every part once, on several cores; the calling process takes its share."""
     workers = min(workers, len(parts))
     done_W = shared_array((max(workers, 1),), np.dtype(np.int64), shared=workers > 1)
     done_W[:] = 0

@@ -36,18 +36,7 @@ _DRAW = 6  # stream of random numbers, beside those of the loop
 
 
 class AdaptiveGroupSize:
-    """The group size in use, the components so far, and the decisions.
-
-    Args:
-        settings: of the run, with `adaptive`.
-        actor: the policy.
-        task: trained on.
-        pool: training problems in use.
-        folder: that `group-size-decisions.json` is written to; None for nowhere.
-
-    Raises:
-        InvalidArgumentError: the advantage compares no rollouts within a group, so that no group size is best for it.
-    """
+    """The group size in use, the components so far, and the decisions."""
 
     def __init__(self, settings: TrainSettings, actor: Actor, task: Task, *, pool: int, folder: Path | None) -> None:
         assert settings.adaptive is not None
@@ -64,12 +53,7 @@ class AdaptiveGroupSize:
             )
 
     def look(self, step: int, generator: torch.Generator) -> None:
-        """Measure and decide where it is time to; a probe that fails is logged and leaves everything as it was.
-
-        Args:
-            step: steps done.
-            generator: of the probe's rollouts.
-        """
+        """Measure and decide where it is time to; a probe that fails is logged and leaves everything as it was."""
         if step % self._how.every:
             return
         began = time.perf_counter()
@@ -134,25 +118,10 @@ class AdaptiveGroupSize:
 def probe(
     actor: Actor, task: Task, problems: Sequence[Problem], how: AdaptiveSettings, generator: torch.Generator, *, settings: TrainSettings
 ) -> Components:
-    """Return the components of the present policy, from rollouts that serve nothing else.
-
-    Args:
-        actor: the policy.
-        task: whose verifier judges.
-        problems: one a group.
-        how: rollouts of each.
-        generator: of the rollouts.
-        settings: of the run: how a rollout's tokens are weighed, and rollouts of one pass.
-
-    Returns:
-        The components, in the plain inner product of the parameters.
-
-    Raises:
-        GroupwiseError: a reward is missing, or nothing can be estimated.
-    """
+    """Return the components of the present policy, from rollouts that serve nothing else."""
     import torch
 
-    from groupwise.estimators.scores import score_gram
+    from groupwise.scores.scores import score_gram
 
     prompt_PL = actor.prompt_tokens(task, problems)
     sampled = actor.sample(prompt_PL, how.rollouts, generator, task.completion_length)

@@ -40,18 +40,7 @@ _SEVERAL = "; "
 
 
 def extract_answer(text: str) -> str | None:
-    r"""Return the final answer of a text.
-
-    Args:
-        text: a completion; of a longer one the end is read.
-
-    Returns:
-        The answer as it is written, or None where there is nothing like one.
-
-    Example:
-        >>> extract_answer(r"so \boxed{\frac{1}{2}}."), extract_answer("It costs 3 + 4 = 7 dollars.")
-        ('\\frac{1}{2}', '7')
-    """
+    r"""Return the final answer of a text."""
     text = text[-_LONGEST_TEXT:]
     boxed = _last_boxed(text)
     if boxed is not None:
@@ -68,18 +57,7 @@ def extract_answer(text: str) -> str | None:
 
 
 def normalised(answer: str) -> str:
-    r"""Return an answer without what does not change it: spaces, dollar signs, degrees, units in \text, commas of thousands.
-
-    Args:
-        answer: as written.
-
-    Returns:
-        The text to compare.
-
-    Example:
-        >>> normalised(r"\$32,\!348"), normalised(r"5.4 \text{ cents}"), normalised(r"\dfrac{1}{2}")
-        ('32348', '5.4', '\\frac{1}{2}')
-    """
+    r"""Return an answer without what does not change it: spaces, dollar signs, degrees, units in \text, commas of thousands."""
     text = answer.strip()[:_LONGEST_ANSWER]
     for dropped in _DROPPED:
         text = text.replace(dropped, "")
@@ -93,18 +71,7 @@ def normalised(answer: str) -> str:
 
 
 def number_of(answer: str) -> Fraction | None:
-    r"""Return the number that an answer is.
-
-    Args:
-        answer: a decimal, a fraction, a mixed number, or a decimal times a power of ten; thousands may have commas.
-
-    Returns:
-        The number, exact, or None.
-
-    Example:
-        >>> number_of("1,200.50"), number_of(r"-1\frac{4}{5}"), number_of(r"2 \times 10^{3}"), number_of("x")
-        (Fraction(2401, 2), Fraction(-9, 5), Fraction(2000, 1), None)
-    """
+    r"""Return the number that an answer is."""
     text = normalised(answer)
     if match := _PLAIN.fullmatch(text) or _POWER_OF_TEN.fullmatch(text):
         return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0)
@@ -126,22 +93,7 @@ def _signed(sign: str, whole: int, above: str, below: str) -> Fraction | None:
 def is_right(
     gold: str, found: str | None, *, kind: AnswerKind = "math", tolerance: float = 0.0, same: SameMathematics | None = None
 ) -> bool | None:
-    """Say whether an answer is the right one.
-
-    Args:
-        gold: the right answer.
-        found: what was extracted; None where nothing was.
-        kind: number, where the last number of `found` counts, or math, where the whole of it does.
-        tolerance: relative, for numbers; a right answer with six decimals or more counts as rounded besides.
-        same: what decides on mathematics that differs as text; see `math_judge`.
-
-    Returns:
-        Whether it is right; None where it cannot be decided.
-
-    Example:
-        >>> is_right("18", "$18 a day", kind="number"), is_right("1/2", "0.5"), is_right("x+1", "1+x")
-        (True, True, None)
-    """
+    """Say whether an answer is the right one."""
     if found is None or not found.strip():
         return False
     if normalised(gold) == normalised(found):
@@ -163,18 +115,7 @@ def is_right(
 
 
 def joined(answers: Sequence[str]) -> str:
-    """Return several answers, all of which are asked for, as one text; no comma is put between them, which thousands have too.
-
-    Args:
-        answers: one or more.
-
-    Returns:
-        The text that `is_right` takes.
-
-    Example:
-        >>> joined(["1", "200"]), is_right(joined(["1", "200"]), "200, 1"), is_right(joined(["1", "200"]), "1200")
-        ('1; 200', True, False)
-    """
+    """Return several answers, all of which are asked for, as one text; no comma is put between them, which thousands have too."""
     return _SEVERAL.join(answers)
 
 

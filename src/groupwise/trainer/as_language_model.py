@@ -12,30 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from groupwise.language_models import LanguageModel
+    from groupwise.scores.language_models import LanguageModel
     from groupwise.trainer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolTokenizer:
-    """The part of a tokenizer that scores ask of one, over a policy's vocabulary.
+    """The part of a tokenizer that scores ask of one, over a policy's vocabulary."""
 
-    Args:
-        vocabulary: of the policy.
-        eos_token_id: the number of the end.
-        pad_token_id: the number of what fills up; one that a policy drew is logged as U+FFFD.
-        chat_template: none.
-
-    Example:
-        >>> from groupwise.trainer.vocabulary import Vocabulary
-        >>> SymbolTokenizer(Vocabulary("01+="), 1, 0)(["1+1="])
-        {'input_ids': [[3, 4, 3, 5]]}
-    """
-
-    vocabulary: Vocabulary
-    eos_token_id: int
-    pad_token_id: int
-    chat_template: None = None
+    vocabulary: Vocabulary  # of the policy
+    eos_token_id: int  # the number of the end
+    pad_token_id: int  # the number of what fills up; one that a policy drew is logged as U+FFFD
+    chat_template: None = None  # none
 
     def __call__(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
         """The tokens of several texts."""
@@ -50,24 +38,8 @@ class SymbolTokenizer:
 
 
 def open_model(model: Path, adapter: Path | None = None) -> LanguageModel:
-    """Open a checkpoint of `groupwise train`, or a model or adapter of Hugging Face.
-
-    Args:
-        model: its folder.
-        adapter: folder of a LoRA adapter to put on it.
-
-    Returns:
-        The model with its tokenizer.
-
-    Raises:
-        UnreadableModelError: it cannot be read safely, or what opens it is not installed.
-
-    Example:
-        >>> open_model(Path("no-such-folder"))
-        Traceback (most recent call last):
-        groupwise.language_models.UnreadableModelError: expected a folder with a language model, got no-such-folder, which is none: ...
-    """
-    from groupwise.language_models import LanguageModel, load_language_model
+    """Open a checkpoint of `groupwise train`, or a model or adapter of Hugging Face."""
+    from groupwise.scores.language_models import LanguageModel, load_language_model
     from groupwise.trainer.sampling import policy_vocabulary
 
     if adapter is not None:
@@ -87,6 +59,6 @@ def _check_installed() -> None:
     """Refuse where what opens a policy of ours is missing."""
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
     if missing:
-        from groupwise.language_models import UnreadableModelError
+        from groupwise.scores.language_models import UnreadableModelError
 
         raise UnreadableModelError(f"expected {missing[0]} to be installed for a policy of groupwise: pip install 'groupwise[train]'")

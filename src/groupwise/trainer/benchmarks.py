@@ -28,56 +28,32 @@ class UnreadableBenchmarkError(GroupwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One problem of a benchmark.
+    """One problem of a benchmark."""
 
-    Args:
-        number: row of the file, from 0.
-        text: as the model is asked.
-        answer: the right one.
-        cluster: problems with the same label are variants of one another.
-        tolerance: relative, for a number.
-    """
-
-    number: int
-    text: str
-    answer: str
-    cluster: str
-    tolerance: float = 0.0
+    number: int  # row of the file, from 0
+    text: str  # as the model is asked
+    answer: str  # the right one
+    cluster: str  # problems with the same label are variants of one another
+    tolerance: float = 0.0  # relative, for a number
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """An entry of the registry.
+    """An entry of the registry."""
 
-    Args:
-        name: as `--benchmark` takes it.
-        meaning: one line.
-        size: problems of the published file.
-        kind: of its answers.
-        questions: columns of the question, the first that is there.
-        answers: columns of the answer, the first that is there.
-        example: a row in its layout, our own.
-        body: column that stands before the question.
-        solution: column whose box holds the answer, where no column of answers is there.
-        cluster: column of the template.
-        error: column of the absolute error that an answer may have.
-        tolerance: relative, for numbers.
-        files: regular expression that names of its files match.
-    """
-
-    name: str
-    meaning: str
-    size: int
-    kind: AnswerKind
-    questions: tuple[str, ...]
-    answers: tuple[str, ...]
-    example: Mapping[str, object]
-    body: tuple[str, ...] = ()
-    solution: str | None = None
-    cluster: str | None = None
-    error: str | None = None
-    tolerance: float = 0.0
-    files: str = ""
+    name: str  # as `--benchmark` takes it
+    meaning: str  # one line
+    size: int  # problems of the published file
+    kind: AnswerKind  # of its answers
+    questions: tuple[str, ...]  # columns of the question, the first that is there
+    answers: tuple[str, ...]  # columns of the answer, the first that is there
+    example: Mapping[str, object]  # a row in its layout, our own
+    body: tuple[str, ...] = ()  # column that stands before the question
+    solution: str | None = None  # column whose box holds the answer, where no column of answers is there
+    cluster: str | None = None  # column of the template
+    error: str | None = None  # column of the absolute error that an answer may have
+    tolerance: float = 0.0  # relative, for numbers
+    files: str = ""  # regular expression that names of its files match
 
 
 _PROBLEM = ("problem", "question", "Problem", "Question")
@@ -150,15 +126,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
 
 
 def benchmark_by_name(name: str) -> Benchmark:
-    """Return the entry of a name.
-
-    Raises:
-        InvalidArgumentError: no such name.
-
-    Example:
-        >>> benchmark_by_name("aime24").size
-        30
-    """
+    """Return the entry of a name."""
     for entry in BENCHMARKS:
         if entry.name == name:
             return entry
@@ -166,11 +134,7 @@ def benchmark_by_name(name: str) -> Benchmark:
 
 
 def benchmark_file(entry: Benchmark, folder: Path) -> Path:
-    """Return the one file of a folder that is a benchmark's, by its name.
-
-    Raises:
-        UnreadableBenchmarkError: no folder, none or several.
-    """
+    """Return the one file of a folder that is a benchmark's, by its name."""
     if not folder.is_dir():
         raise UnreadableBenchmarkError(f"expected a folder with benchmark files, got {folder}, which is none: name one with --data")
     found = sorted(
@@ -185,27 +149,7 @@ def benchmark_file(entry: Benchmark, folder: Path) -> Path:
 
 
 def load_benchmark(name: str, path: str | Path, *, problems: int | None = None, seed: int = _SUBSET_SEED) -> tuple[Question, ...]:
-    """Read the problems of a benchmark.
-
-    Args:
-        name: of an entry of `BENCHMARKS`.
-        path: of the file.
-        problems: so many, drawn at random; all where None or more than there are.
-        seed: of that draw.
-
-    Returns:
-        The problems in the order of the file.
-
-    Raises:
-        UnreadableBenchmarkError: the file cannot be read, or a row has no question or no answer.
-        InvalidArgumentError: no such benchmark, or no problem asked for.
-
-    Example:
-        >>> load_benchmark("gsm8k", "no/such/file.jsonl")
-        Traceback (most recent call last):
-        ...
-        groupwise.trainer.benchmarks.UnreadableBenchmarkError: expected a file of gsm8k, got no/such/file.jsonl, which is none: give ...
-    """
+    """Read the problems of a benchmark."""
     entry = benchmark_by_name(name)
     if problems is not None and problems < 1:
         raise InvalidArgumentError(f"expected 1 problem or more, got {problems}")
@@ -223,25 +167,7 @@ def load_benchmark(name: str, path: str | Path, *, problems: int | None = None, 
 
 
 def question_of(entry: Benchmark, row: Row, number: int = 0, path: Path | str = "the row") -> Question:
-    """Return the problem of one row.
-
-    Args:
-        entry: of the benchmark.
-        row: of its file.
-        number: of the row, from 0.
-        path: of the file, for messages.
-
-    Returns:
-        The problem.
-
-    Raises:
-        UnreadableBenchmarkError: no question or no answer.
-
-    Example:
-        >>> entry = benchmark_by_name("asdiv")
-        >>> question_of(entry, entry.example).answer
-        '5'
-    """
+    """Return the problem of one row."""
     where = f"row {number + 1} of {path}"
     text, answer = _verl(row) if isinstance(row.get("reward_model"), dict) else (_question(entry, row), _answer(entry, row))
     if not text or len(text) > _LONGEST_QUESTION:

@@ -53,41 +53,14 @@ def _names(layers: int) -> dict[str, str]:
 
 
 def save_policy(policy: Policy, folder: str | Path, vocabulary: Vocabulary) -> Path:
-    """Write a policy as a folder that `load_policy`, transformers and `groupwise components --model` open.
-
-    Args:
-        policy: to be saved.
-        folder: made, or replaced where it holds a checkpoint.
-        vocabulary: of its tokens.
-
-    Returns:
-        The folder.
-
-    Raises:
-        GroupwiseError: the folder cannot be written.
-
-    Example:
-        >>> import tempfile, torch
-        >>> from groupwise.trainer.policy import Policy, policy_size
-        >>> policy = Policy(policy_size("tiny"), vocabulary_size=4)
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     again = load_policy(save_policy(policy, home + "/policy", Vocabulary("ab")))
-        >>> bool((again.head.weight == policy.head.weight).all())
-        True
-    """
+    """Write a policy as a folder that `load_policy`, transformers and `groupwise components --model` open."""
     with WholeFolder(Path(folder)) as partial:
         write_policy(policy, partial, vocabulary)
     return Path(folder)
 
 
 def write_policy(policy: Policy, folder: Path, vocabulary: Vocabulary) -> None:
-    """Write the files of a policy.
-
-    Args:
-        policy: to be saved.
-        folder: that is there.
-        vocabulary: of its tokens.
-    """
+    """Write the files of a policy."""
     from safetensors.torch import save_file
 
     own = policy.state_dict()
@@ -103,20 +76,7 @@ def write_policy(policy: Policy, folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabulary_size: int | None = None, device: str = "cpu") -> Policy:
-    """Read a policy.
-
-    Args:
-        folder: as `save_policy` wrote it.
-        size: that it must have, or None for any.
-        vocabulary_size: tokens that it must have, or None for any.
-        device: where it is put, as torch names it.
-
-    Returns:
-        The policy, in single precision.
-
-    Raises:
-        UnreadableCheckpointError: no such checkpoint, a damaged one, or one of another size.
-    """
+    """Read a policy."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -217,13 +177,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write the state of a run.
-
-    Args:
-        folder: that is there.
-        tensors: by name.
-        about: plain data.
-    """
+    """Write the state of a run."""
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, folder / STATE)
@@ -231,29 +185,14 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 
 def mark_state(folder: Path, about: Mapping[str, Any]) -> None:
-    """Add to what the state of a run tells, whole or not at all.
-
-    Args:
-        folder: of the state.
-        about: what to add.
-    """
+    """Add to what the state of a run tells, whole or not at all."""
     new = folder / f".{STATE_ABOUT}.new"
     _write_json(new, {**_read_json(folder / STATE_ABOUT), **about})
     new.replace(folder / STATE_ABOUT)
 
 
 def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_state` wrote.
-
-    Args:
-        folder: of the state.
-
-    Returns:
-        Tensors by name, and what was told of them.
-
-    Raises:
-        UnreadableCheckpointError: it is not there, or damaged.
-    """
+    """Read what `write_state` wrote."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -272,39 +211,17 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def write_note(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write what is to be remembered of a checkpoint beside it.
-
-    Args:
-        folder: of the checkpoint.
-        about: what JSON can hold.
-    """
+    """Write what is to be remembered of a checkpoint beside it."""
     _write_json(folder / NOTE, about)
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """Read what `write_note` wrote.
-
-    Args:
-        folder: of the checkpoint.
-
-    Returns:
-        What was to be remembered.
-
-    Raises:
-        UnreadableCheckpointError: it is not there, or damaged.
-    """
+    """Read what `write_note` wrote."""
     return _read_json(folder / NOTE)
 
 
 class WholeFolder:
-    """A folder that appears, with everything written into it, when the block ends without an error.
-
-    Args:
-        target: where it will be; an older one there is replaced.
-
-    Raises:
-        GroupwiseError: it cannot be written.
-    """
+    """A folder that appears, with everything written into it, when the block ends without an error."""
 
     def __init__(self, target: Path) -> None:
         self._target = target

@@ -30,29 +30,17 @@ _MEMORIES: dict[str, type[DynamicBaseline]] = {"running": RunningBaseline, "kern
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Rollouts of one update with what the verifier said.
+    """Rollouts of one update with what the verifier said."""
 
-    Args:
-        problems: P of them, one a group.
-        problem_P: their numbers among the training problems.
-        number: of the batch, from 1.
-        sampled: P x G completions.
-        text_N: as texts.
-        ended_N: whether each ended by itself.
-        reward_N: that is trained on; NaN where there is none.
-        part_N: every reward by name.
-        weights: of each part.
-    """
-
-    problems: Sequence[Problem]
-    problem_P: NDArray[np.int64]
-    number: int
-    sampled: Sampled
-    text_N: Sequence[str]
-    ended_N: Sequence[bool]
-    reward_N: Float
-    part_N: Mapping[str, Float]
-    weights: Mapping[str, float]
+    problems: Sequence[Problem]  # P of them, one a group
+    problem_P: NDArray[np.int64]  # their numbers among the training problems
+    number: int  # of the batch, from 1
+    sampled: Sampled  # P x G completions
+    text_N: Sequence[str]  # as texts
+    ended_N: Sequence[bool]  # whether each ended by itself
+    reward_N: Float  # that is trained on; NaN where there is none
+    part_N: Mapping[str, Float]  # every reward by name
+    weights: Mapping[str, float]  # of each part
 
 
 Ingredients = Callable[["Actor", "Task", Judged], Mapping[str, Float]]
@@ -60,21 +48,7 @@ Ingredients = Callable[["Actor", "Task", Judged], Mapping[str, Float]]
 
 
 def advantage_of(name: str) -> Advantage | AdvantageSpec:
-    """Return the advantage of a name, or the preset of FRAMEWORK/ESTIMATOR[/VERSION].
-
-    Args:
-        name: as in `TrainSettings.advantage`.
-
-    Returns:
-        The entry of `ADVANTAGES`, or the spec.
-
-    Raises:
-        InvalidArgumentError: neither is there.
-
-    Example:
-        >>> advantage_of("trl/grpo/1.16.0").epsilon
-        0.0001
-    """
+    """Return the advantage of a name, or the preset of FRAMEWORK/ESTIMATOR[/VERSION]."""
     if "/" not in name:
         return advantage_by_name(name)
     from groupwise.estimators.trainer_presets import preset
@@ -84,18 +58,7 @@ def advantage_of(name: str) -> Advantage | AdvantageSpec:
 
 
 class Credit:
-    """Advantages of the batches of one run, in their order.
-
-    Args:
-        advantage: of `advantage_of`.
-        actor: the policy, for what is measured on it.
-        task: trained on.
-        value: of the constant advantage, reward units.
-        ingredients: where the advantage needs what is not computed here.
-
-    Raises:
-        InvalidArgumentError: the advantage needs something that nobody gives.
-    """
+    """Advantages of the batches of one run, in their order."""
 
     def __init__(
         self,
@@ -120,14 +83,7 @@ class Credit:
             )
 
     def advantages(self, judged: Judged) -> Float:
-        """Return the advantage of every rollout; a memory takes the rewards in afterwards.
-
-        Args:
-            judged: the rollouts.
-
-        Returns:
-            `advantage_N`.
-        """
+        """Return the advantage of every rollout; a memory takes the rewards in afterwards."""
         groups = len(judged.problems)
         reward_PG = judged.reward_N.reshape(groups, -1)
         if isinstance(self.advantage, AdvantageSpec):
@@ -224,7 +180,7 @@ class Credit:
         """The squared length of every rollout's score."""
         import torch
 
-        from groupwise.estimators.scores import score_gram
+        from groupwise.scores.scores import score_gram
 
         prompt_PL = self._actor.prompt_tokens(self._task, judged.problems)
         sampled = judged.sampled

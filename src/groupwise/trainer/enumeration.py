@@ -33,37 +33,15 @@ _LONGEST_ROW = 800  # tokens of a prompt and all branches: beyond, attention amo
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTree:
-    """All outcomes of one prompt, the same for every prompt.
+    """All outcomes of one prompt, the same for every prompt."""
 
-    Args:
-        prefix_JL: longest unfinished prefixes, one token fewer than a completion may have.
-        tokens: number of tokens of the vocabulary, PAD and END included.
-        completion_length: most tokens of a completion.
-
-    Example:
-        >>> tree = OutcomeTree.of(tokens=4, completion_length=2)
-        >>> tree.outcomes  # "", then each of PAD, a and b closed, then 3 x 3 that do not end
-        13
-    """
-
-    prefix_JL: NDArray[np.int64]
-    tokens: int
-    completion_length: int
+    prefix_JL: NDArray[np.int64]  # longest unfinished prefixes, one token fewer than a completion may have
+    tokens: int  # number of tokens of the vocabulary, PAD and END included
+    completion_length: int  # most tokens of a completion
 
     @classmethod
     def of(cls, *, tokens: int, completion_length: int) -> OutcomeTree:
-        """List the outcomes.
-
-        Args:
-            tokens: of the vocabulary, PAD and END included.
-            completion_length: most tokens of a completion, at least 1.
-
-        Returns:
-            The tree.
-
-        Raises:
-            InvalidArgumentError: more outcomes than can be listed.
-        """
+        """List the outcomes."""
         going = tokens - 1
         if completion_length < 1 or going**completion_length > MOST_OUTCOMES:
             raise InvalidArgumentError(
@@ -114,14 +92,6 @@ class OutcomeTree:
 def outcome_log_probabilities(policy: Logits, prompt_PL: Tensor, tree: OutcomeTree) -> Tensor:
     """Log-probability of every outcome, differentiable in the policy's parameters.
 
-    Args:
-        policy: a `Policy`, a `Branches` of one, or tokens and mask to logits.
-        prompt_PL: tokens of P prompts, padded on the left.
-        tree: of the outcomes.
-
-    Returns:
-        P x O; a row's exponentials sum to 1.
-
     Source: the chain rule; derived here.
     """
     if isinstance(policy, Policy):
@@ -150,11 +120,7 @@ def _one_by_one(policy: Logits, prompt_PL: Tensor, tree: OutcomeTree) -> Tensor:
 
 
 class Branches(nn.Module):
-    """A policy that reads a prompt with all unfinished prefixes of a tree behind it in one row.
-
-    Args:
-        policy: whose parameters these are, under the name `policy`.
-    """
+    """A policy that reads a prompt with all unfinished prefixes of a tree behind it in one row."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -222,26 +188,7 @@ def _along_branches(step_PMV: Tensor, tree: OutcomeTree) -> Tensor:
 
 
 def outcome_rewards(task: Task, problems: Sequence[Problem], tree: OutcomeTree) -> NDArray[np.float64]:
-    """Reward of every outcome of every problem, by the task's own verifier.
-
-    Args:
-        task: whose verifier judges.
-        problems: P of them.
-        tree: of the outcomes.
-
-    Returns:
-        P x O, reward units.
-
-    Raises:
-        InvalidArgumentError: the verifier is no function of the completion, so that no list of them tells what it gives.
-
-    Example:
-        >>> from groupwise.trainer.tasks import make_task
-        >>> task = make_task("modular_addition", level=1)
-        >>> tree = OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
-        >>> outcome_rewards(task, task.train[:2], tree).sum(axis=1).tolist()
-        [1.0, 1.0]
-    """
+    """Reward of every outcome of every problem, by the task's own verifier."""
     if not is_function(task.verifier):
         raise InvalidArgumentError(
             f"expected a verifier made of reward functions to judge every completion, got {type(task.verifier).__name__}: make it a"

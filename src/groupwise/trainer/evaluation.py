@@ -22,33 +22,15 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """How often a model answered each problem of a benchmark rightly.
+    """How often a model answered each problem of a benchmark rightly."""
 
-    Args:
-        benchmark: its name.
-        right_P: right answers of each problem.
-        samples: answers of each problem.
-        cluster_P: label of each problem's cluster; problems with the same label are variants of one another.
-        undecided: answers that could not be judged; they count as wrong.
-        cut: answers that ended at the limit of tokens.
-        too_long: problems that did not fit into the model's context; they count as wrong.
-
-    Raises:
-        InvalidArgumentError: numbers that do not fit together.
-        InsufficientDataError: no problem.
-
-    Example:
-        >>> Answers("gsm8k", np.array([0, 4]), 4, np.array(["0", "1"])).problems
-        2
-    """
-
-    benchmark: str
-    right_P: NDArray[np.int64]
-    samples: int
-    cluster_P: NDArray[Any]
-    undecided: int = 0
-    cut: int = 0
-    too_long: int = 0
+    benchmark: str  # its name
+    right_P: NDArray[np.int64]  # right answers of each problem
+    samples: int  # answers of each problem
+    cluster_P: NDArray[Any]  # label of each problem's cluster; problems with the same label are variants of one another
+    undecided: int = 0  # answers that could not be judged; they count as wrong
+    cut: int = 0  # answers that ended at the limit of tokens
+    too_long: int = 0  # problems that did not fit into the model's context; they count as wrong
 
     def __post_init__(self) -> None:
         """Check the counts."""
@@ -69,17 +51,11 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A mean over problems with its clustered standard error.
+    """A mean over problems with its clustered standard error."""
 
-    Args:
-        interval: the mean and its interval.
-        error: standard error; NaN for a single cluster.
-        clusters: independent draws behind it.
-    """
-
-    interval: Interval
-    error: float
-    clusters: int
+    interval: Interval  # the mean and its interval
+    error: float  # standard error; NaN for a single cluster
+    clusters: int  # independent draws behind it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -88,29 +64,19 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One model against another on the same problems.
+    """One model against another on the same problems."""
 
-    Args:
-        benchmark: its name.
-        difference: mean of second minus first, with its interval.
-        error: clustered standard error of the difference; NaN for a single cluster.
-        better: problems that the second answers more often.
-        worse: problems that it answers less often.
-        same: problems with no difference.
-        centre: middle of the interval before it is made to hold the mean: the mean with the two clusters that `compare` adds.
-        widened_error: standard error of `centre`; above 0 also where all problems agree.
-        clusters: independent draws behind the difference.
-    """
-
-    benchmark: str
-    difference: Interval
-    error: float
-    better: int
-    worse: int
-    same: int
+    benchmark: str  # its name
+    difference: Interval  # mean of second minus first, with its interval
+    error: float  # clustered standard error of the difference; NaN for a single cluster
+    better: int  # problems that the second answers more often
+    worse: int  # problems that it answers less often
+    same: int  # problems with no difference
+    # middle of the interval before it is made to hold the mean: the mean with the two clusters that `compare`
+    # adds
     centre: float
-    widened_error: float
-    clusters: int
+    widened_error: float  # standard error of `centre`; above 0 also where all problems agree
+    clusters: int  # independent draws behind the difference
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -122,20 +88,6 @@ def mean_at(answers: Answers, *, level: float = 0.95) -> Score:
     r"""Return mean@n: the share of right answers.
 
     $\bar m = \frac1P \sum_p c_p/n$
-
-    Args:
-        answers: c_p right ones of n for each of P problems.
-        level: of the interval.
-
-    Returns:
-        The mean, its clustered error and interval; see `clustered_share`.
-
-    Raises:
-        InvalidArgumentError: a level outside (0, 1).
-
-    Example:
-        >>> mean_at(Answers("gsm8k", np.array([0, 4, 2]), 4, np.arange(3))).interval.value
-        0.5
     """
     return clustered_share(answers.right_P / answers.samples, answers.cluster_P, level=level)
 
@@ -144,21 +96,6 @@ def pass_at(answers: Answers, k: int, *, level: float = 0.95) -> Score:
     r"""Return pass@k: the chance that one of k answers is right, estimated without bias from n >= k.
 
     $\frac1P \sum_p \left[1 - \binom{n - c_p}{k} / \binom{n}{k}\right]$
-
-    Args:
-        answers: c_p right ones of n for each of P problems.
-        k: answers that one may try.
-        level: of the interval.
-
-    Returns:
-        The mean over problems, its clustered error and interval.
-
-    Raises:
-        InvalidArgumentError: a k outside 1..n, or a level outside (0, 1).
-
-    Example:
-        >>> round(pass_at(Answers("gsm8k", np.array([1, 2]), 4, np.arange(2)), 2).interval.value, 4)
-        0.6667
 
     Source: Chen et al. (2021), arXiv 2107.03374, section 2.1.
     """
@@ -171,18 +108,6 @@ def pass_chance(right_P: NDArray[np.int64], samples: int, k: int) -> Float:
     r"""Return the unbiased estimate of pass@k of each problem.
 
     $1 - \prod_{i=0}^{k-1} \frac{n - c - i}{n - i}$, which needs no large factorial
-
-    Args:
-        right_P: right answers c.
-        samples: n.
-        k: answers that one may try, at most n.
-
-    Returns:
-        One number a problem, in [0, 1].
-
-    Example:
-        >>> pass_chance(np.array([0, 1, 3]), 4, 2).tolist()
-        [0.0, 0.5, 1.0]
 
     Source: Chen et al. (2021), arXiv 2107.03374, section 2.1; written as a product.
     """
@@ -199,21 +124,6 @@ def clustered_share(value_P: Float, cluster_P: NDArray[Any], *, level: float = 0
     The interval is Wilson's for $n^* = \bar m (1 - \bar m)/\mathrm{se}^2$ answers, the number of independent ones that would have this
     error, times $(z/t_{C-1})^2$ for the few clusters that the error itself comes from. Where all problems agree there is no error to
     see, and every cluster counts as one answer.
-
-    Args:
-        value_P: one value a problem.
-        cluster_P: its cluster.
-        level: of the interval.
-
-    Returns:
-        The mean with its error and interval.
-
-    Raises:
-        InvalidArgumentError: a level outside (0, 1).
-
-    Example:
-        >>> clustered_share(np.array([0.0, 0.0, 0.0]), np.arange(3)).interval.high > 0.5
-        True
 
     Source: Korn and Graubard (1998), Survey Methodology 24, 193-201, with Wilson's interval in place of Clopper and Pearson's.
     """
@@ -234,22 +144,6 @@ def compare(first: Answers, second: Answers, *, level: float = 0.95) -> Comparis
 
     $\bar d = \frac1P \sum_p (m_p^{(2)} - m_p^{(1)})$, its error clustered as in `clustered_share`. To the interval two clusters are
     added that differ by +1 and -1 problem: without them it would have no width where all problems agree.
-
-    Args:
-        first: of the one model.
-        second: of the other.
-        level: of the interval.
-
-    Returns:
-        The difference of second and first.
-
-    Raises:
-        InvalidArgumentError: other problems, or a level outside (0, 1).
-
-    Example:
-        >>> one, two = (Answers("gsm8k", np.array(right), 1, np.arange(4)) for right in ([0, 0, 1, 1], [0, 1, 1, 1]))
-        >>> compare(one, two).difference.value
-        0.25
 
     Source: paired differences; the added clusters after Agresti and Min (2005), Statistics in Medicine 24, 729-740, who add half of each.
     """
@@ -288,25 +182,7 @@ def _clustered(value_P: Float, cluster_P: NDArray[Any]) -> tuple[Float, float, i
 def answers_of(
     benchmark: str, verdicts: Sequence[Sequence[bool | None]], clusters: Sequence[str], *, cut: int = 0, too_long: int = 0
 ) -> Answers:
-    """Count verdicts.
-
-    Args:
-        benchmark: its name.
-        verdicts: of each problem, one an answer; None where it could not be judged.
-        clusters: of each problem.
-        cut: answers that ended at the limit of tokens.
-        too_long: problems that did not fit into the context.
-
-    Returns:
-        The counts.
-
-    Raises:
-        InvalidArgumentError: problems with unequal numbers of answers.
-
-    Example:
-        >>> answers_of("gsm8k", [[True, None], [False, False]], ["0", "1"]).undecided
-        1
-    """
+    """Count verdicts."""
     samples = {len(row) for row in verdicts}
     if len(samples) != 1:
         raise InvalidArgumentError(f"expected as many answers of every problem of {benchmark}, got {sorted(samples)}")

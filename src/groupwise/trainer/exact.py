@@ -28,37 +28,21 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ExactLoss:
-    """What the loss does with the lag.
+    """What the loss does with the lag."""
 
-    Args:
-        kl_weight: beta of the KL term to the reference.
-        kl_in: loss (of the current policy) or reward (of the policy that sampled).
-        ratio: none, exact or clipped importance ratio of the whole completion.
-        clip: of the clipped ratio.
-        std_eps: advantages are divided by the deviation of their prompt's reward plus this, in the limit of large groups; None: not at all.
-
-    Example:
-        >>> ExactLoss(0.5).kl_in
-        'loss'
-    """
-
-    kl_weight: float
-    kl_in: Literal["loss", "reward"] = "loss"
-    ratio: Ratio = "none"
-    clip: float = 0.2
+    kl_weight: float  # beta of the KL term to the reference
+    kl_in: Literal["loss", "reward"] = "loss"  # loss (of the current policy) or reward (of the policy that sampled)
+    ratio: Ratio = "none"  # none, exact or clipped importance ratio of the whole completion
+    clip: float = 0.2  # of the clipped ratio
+    # advantages are divided by the deviation of their prompt's reward plus this, in the limit of large groups;
+    # None: not at all
     std_eps: float | None = None
 
 
 class ExactWorld:
     """A policy on a small task, as a function of its flat parameters.
 
-    It follows the protocol of `groupwise.dynamics.stiffness`: `mean_reward` and `expected_step`.
-
-    Args:
-        policy: whose parameters at the start are the reference policy.
-        task: with answers short enough to enumerate.
-        problems: of the task; those to train on.
-        loss: what is maximised, and what it does with the lag.
+    It follows the protocol of `groupwise.theory.stiffness`: `mean_reward` and `expected_step`.
     """
 
     def __init__(self, policy: nn.Module, task: Task, problems: tuple[Problem, ...], loss: ExactLoss) -> None:
@@ -73,14 +57,7 @@ class ExactWorld:
             self.reference_PO = self.log_probabilities(self.start_D)
 
     def log_probabilities(self, parameter_D: Tensor) -> Tensor:
-        """Return the log-probability of every outcome of every prompt, differentiable.
-
-        Args:
-            parameter_D: flat, in the order of `policy.parameters()`.
-
-        Returns:
-            P x O, nats.
-        """
+        """Return the log-probability of every outcome of every prompt, differentiable."""
         sizes = [shape.numel() for shape in self.shapes.values()]
         parts = torch.split(parameter_D, sizes)
         values = {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
@@ -88,49 +65,20 @@ class ExactWorld:
         return found
 
     def value(self, log_probability_PO: Tensor) -> Tensor:
-        """Return the mean reward.
-
-        Args:
-            log_probability_PO: of every outcome, nats.
-
-        Returns:
-            A scalar, differentiable.
-        """
+        """Return the mean reward."""
         return (log_probability_PO.exp() * self.reward_PO).sum(1).mean()
 
     def divergence(self, log_probability_PO: Tensor) -> Tensor:
-        """Return the KL divergence from the reference.
-
-        Args:
-            log_probability_PO: of every outcome, nats.
-
-        Returns:
-            Nats a completion, differentiable.
-        """
+        """Return the KL divergence from the reference."""
         return (log_probability_PO.exp() * (log_probability_PO - self.reference_PO)).sum(1).mean()
 
     def objective(self, parameter_D: Tensor) -> Tensor:
-        """Return the mean reward minus the weighted KL: what the expected update on policy ascends, but for division by a deviation.
-
-        Args:
-            parameter_D: flat.
-
-        Returns:
-            A scalar, differentiable.
-        """
+        """Return the mean reward minus the weighted KL: what the expected update on policy ascends, but for division by a deviation."""
         found = self.log_probabilities(parameter_D)
         return self.value(found) - self.loss.kl_weight * self.divergence(found)
 
     def surrogate(self, now_PO: Tensor, sampled_PO: Tensor) -> Tensor:
-        r"""The loss whose gradient in the present policy is the expected update, with outcomes drawn by another one.
-
-        Args:
-            now_PO: log-probabilities of the present policy, differentiable.
-            sampled_PO: of the one that sampled; no gradient flows.
-
-        Returns:
-            A scalar to ascend.
-        """
+        r"""The loss whose gradient in the present policy is the expected update, with outcomes drawn by another one."""
         advantage = self._advantage(sampled_PO)
         share = sampled_PO.exp()
         if self.loss.ratio == "none":
@@ -155,15 +103,7 @@ class ExactWorld:
         return centred / ((share * centred**2).sum(1, keepdim=True).sqrt() + self.loss.std_eps)
 
     def update(self, now_D: Tensor, sampled_PO: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The expected update, divided by the learning rate.
-
-        Args:
-            now_D: parameters of the present policy.
-            sampled_PO: log-probabilities of the policy that sampled; the present one where None.
-
-        Returns:
-            The direction, and the present policy's log-probabilities.
-        """
+        """The expected update, divided by the learning rate."""
         parameter = now_D.detach().requires_grad_()
         now_PO = self.log_probabilities(parameter)
         (gradient,) = torch.autograd.grad(self.surrogate(now_PO, now_PO.detach() if sampled_PO is None else sampled_PO), parameter)
@@ -179,16 +119,7 @@ class ExactWorld:
         return np.asarray(self.update(torch.as_tensor(parameter_D, dtype=self.start_D.dtype))[0].double().numpy())
 
     def change_of_update(self, now_D: Tensor, direction_D: Tensor, *, stale: bool) -> Tensor:
-        """How the expected update changes as the present policy moves, or as the one that sampled does; an exact product with a Jacobian.
-
-        Args:
-            now_D: where; both policies are there.
-            direction_D: of the move.
-            stale: whether the sampling policy moves, rather than the present one.
-
-        Returns:
-            D numbers.
-        """
+        """How the expected update changes as the present policy moves, or as the sampling one does; an exact Jacobian product."""
         now = now_D.detach().requires_grad_()
         sampled = now_D.detach().requires_grad_()
         with twice_differentiable():

@@ -27,45 +27,19 @@ _DEFAULT_PROBLEMS = 200
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What models are asked under one name.
+    """What models are asked under one name."""
 
-    Args:
-        name: of the benchmark.
-        entry: of the registry, where it is a file.
-        questions: of the file.
-        task: where it is none.
-        notes: what is to be known of it.
-    """
-
-    name: str
-    entry: Benchmark | None = None
-    questions: tuple[Question, ...] = ()
-    task: Task | None = None
-    notes: tuple[str, ...] = ()
+    name: str  # of the benchmark
+    entry: Benchmark | None = None  # of the registry, where it is a file
+    questions: tuple[Question, ...] = ()  # of the file
+    task: Task | None = None  # where it is none
+    notes: tuple[str, ...] = ()  # what is to be known of it
 
 
 def papers_of(
     names: Sequence[str], *, data: Path | None = None, problems: int | None = None, seed: int = 0, trained: Task | None = None
 ) -> tuple[Paper, ...]:
-    """Return what some names stand for.
-
-    Args:
-        names: of files, as gsm8k or gsm8k=FILE, or of tasks, as addition or addition/3 for level 3.
-        data: folder with the files of those that name none.
-        problems: of each at most, drawn at random; all of a file and 200 of a task where None.
-        seed: of that draw, and of the tasks.
-        trained: task that was trained on, whose training problems are asked under no name.
-
-    Returns:
-        One paper a name.
-
-    Raises:
-        GroupwiseError: a name or a file that cannot be used, or a name twice.
-
-    Example:
-        >>> papers_of(["addition/1"], problems=10)[0].name
-        'addition/1'
-    """
+    """Return what some names stand for."""
     papers = tuple(_paper(name.strip(), data, problems, seed, trained) for name in names)
     twice = [paper.name for place, paper in enumerate(papers) if paper.name in {other.name for other in papers[:place]}]
     if not papers or twice:
@@ -74,57 +48,20 @@ def papers_of(
 
 
 def transfer_papers(trained: Task, *, problems: int | None = None, seed: int = 0) -> tuple[Paper, ...]:
-    """Return the held-out problems of a task that was trained on, and what it may transfer to.
-
-    Args:
-        trained: the task.
-        problems: of each at most; 200 where None.
-        seed: of the draws.
-
-    Returns:
-        The task's own paper and one for each of its `transfer_tasks`.
-
-    Raises:
-        InvalidArgumentError: nothing of the task is held out.
-
-    Example:
-        >>> len(transfer_papers(named_task("addition/2"))) > 8
-        True
-    """
+    """Return the held-out problems of a task that was trained on, and what it may transfer to."""
     count = problems or _DEFAULT_PROBLEMS
     own = Paper(task_label(trained), task=_fewer(trained, count, seed))
     return (own, *(Paper(other.name, task=other) for other in transfer_tasks(trained, seed=seed, problems=count)))
 
 
 def task_label(task: Task) -> str:
-    """Return a task's name with its levels.
-
-    Example:
-        >>> task_label(make_task("addition", level=[1, 2]))
-        'addition/1+2'
-    """
+    """Return a task's name with its levels."""
     levels = sorted({problem.level for problem in (*task.train, *task.held_out)})
     return f"{task.name}/{'+'.join(map(str, levels))}"
 
 
 def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task:
-    """Return the task of a name with its level behind a slash, some of it held out.
-
-    Args:
-        name: as addition or addition/3.
-        seed: of the task.
-        trained: task that was trained on: what it held out where it is the one named, else no problem of its training set.
-
-    Returns:
-        The task.
-
-    Raises:
-        GroupwiseError: no such task or level, or all of it was trained on.
-
-    Example:
-        >>> named_task("addition/1").held_out[0].level
-        1
-    """
+    """Return the task of a name with its level behind a slash, some of it held out."""
     family, slash, level = name.partition("/")
     if slash and not re.fullmatch("[0-9]{1,3}", level):
         raise InvalidArgumentError(f"expected a task with its level, as addition/2; got {name!r}")
@@ -138,21 +75,7 @@ def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task
 
 
 def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathematics | None = None, told: Told | None = None) -> Answers:
-    """Ask a model a paper and count its right answers.
-
-    Args:
-        model: to be asked.
-        paper: what.
-        sampling: how.
-        same: what decides on mathematics that differs as text.
-        told: called with how many problems are done, and of how many.
-
-    Returns:
-        The counts.
-
-    Raises:
-        InvalidArgumentError: the model cannot read the problems.
-    """
+    """Ask a model a paper and count its right answers."""
     if paper.task is not None:
         return _examined(model, paper.name, paper.task, sampling, told)
     assert paper.entry is not None
@@ -184,11 +107,7 @@ def _examined(model: Model, name: str, task: Task, sampling: Sampling, told: Tol
 
 
 def checkpoints_of(folder: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoints of a run, earliest first: folders whose names end in a number and that hold a model.
-
-    Raises:
-        GroupwiseError: there are none.
-    """
+    """Return the checkpoints of a run, earliest first: folders whose names end in a number and that hold a model."""
     homes = [home for home in (folder, folder / "checkpoints") if home.is_dir()]
     found = [
         (int(match[1]), path)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.record import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer import idle
 from groupwise.trainer.adaptive import AdaptiveGroupSize
 from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
@@ -44,52 +44,26 @@ Row = Mapping[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rollouts that wait for their update, on the policy's device.
+    """Rollouts that wait for their update, on the policy's device."""
 
-    Args:
-        judged: problems, completions and rewards.
-        prompt_PL: tokens of the prompts.
-        advantage_N: what each rollout's score is multiplied by.
-        reference_NL: log-probabilities under the policy at the start, or None where nothing asks for them.
-        update: updates that the sampling policy had seen.
-    """
-
-    judged: Judged
-    prompt_PL: Tensor
-    advantage_N: Tensor
-    reference_NL: Tensor | None
-    update: int
+    judged: Judged  # problems, completions and rewards
+    prompt_PL: Tensor  # tokens of the prompts
+    advantage_N: Tensor  # what each rollout's score is multiplied by
+    reference_NL: Tensor | None  # log-probabilities under the policy at the start, or None where nothing asks for them
+    update: int  # updates that the sampling policy had seen
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss of some rollouts, and what there is to know of it.
+    """The loss of some rollouts, and what there is to know of it."""
 
-    Args:
-        value: differentiable; losses of parts of a batch add up to that of the batch.
-        clipped: weight of the tokens whose ratio the clipping holds, out of `weight_NL`'s sum.
-        kl: weighted sum of the k3 estimate of the KL divergence, nats; 0 without a reference.
-    """
-
-    value: Tensor
-    clipped: float
-    kl: float
+    value: Tensor  # differentiable; losses of parts of a batch add up to that of the batch
+    clipped: float  # weight of the tokens whose ratio the clipping holds, out of `weight_NL`'s sum
+    kl: float  # weighted sum of the k3 estimate of the KL divergence, nats; 0 without a reference
 
 
 def token_weights(mask_NL: Tensor, aggregation: str) -> Tensor:
-    """Return what each token's loss is multiplied by in the loss of the batch.
-
-    Args:
-        mask_NL: 1 for each token that was sampled.
-        aggregation: sum, sequence_mean or batch_token_mean.
-
-    Returns:
-        `weight_NL`: 1/N, 1/(N times the tokens of the rollout), or 1/(tokens of the batch).
-
-    Example:
-        >>> token_weights(torch.tensor([[1.0, 1.0], [1.0, 0.0]]), "sequence_mean").tolist()
-        [[0.25, 0.25], [0.5, 0.0]]
-    """
+    """Return what each token's loss is multiplied by in the loss of the batch."""
     if aggregation == "sum":
         return mask_NL / len(mask_NL)
     if aggregation == "sequence_mean":
@@ -110,18 +84,6 @@ def policy_loss(
     r"""Return the loss of some rollouts.
 
     $L = -\sum_{nt} w_{nt}\,\min(\rho A_n,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon') A_n) + \beta\,\sum_{nt} w_{nt} k_{nt}$
-
-    Args:
-        new_NL: log-probabilities at the present policy, nats; differentiable.
-        old_NL: at the sampling policy.
-        advantage_N: one a rollout.
-        mask_NL: 1 for each token that was sampled.
-        weight_NL: of each token, from `token_weights` of the whole batch.
-        settings: ratio, clipping and KL term.
-        reference_NL: log-probabilities under the reference, where the loss has a KL term.
-
-    Returns:
-        The loss and its statistics. With the ratio "none" its value is no objective, but its gradient is the policy gradient.
     """
     advantage = advantage_N[:, None]
     length_N1 = mask_NL.sum(1, keepdim=True).clamp(min=1)
@@ -161,18 +123,6 @@ def batches_needed(update: int, kind: str, interval: int) -> int:
 
     The lag of a batch is the updates between its sampling and its use: with "refresh" a block of `interval` batches is sampled at once,
     with "async" the block after the one in use, with "fixed" each batch waits `interval` updates.
-
-    Args:
-        update: updates done so far.
-        kind: of the lag.
-        interval: its updates.
-
-    Returns:
-        Batches in all, those used up included.
-
-    Example:
-        >>> [batches_needed(update, "async", 2) for update in range(5)]
-        [4, 4, 6, 6, 8]
     """
     if kind in {"none", "fixed"}:
         return update + 1 + (interval if kind == "fixed" else 0)
@@ -194,28 +144,6 @@ def train(
     start: Mapping[str, str | float | None] | None = None,
 ) -> RunRecord:
     """Train a policy and write the run as it goes.
-
-    Args:
-        actor: `Policy` or `LanguagePolicy`, changed in place; on resuming its weights come from the checkpoint.
-        task: problems and verifier.
-        settings: how.
-        output: folder of the record; its checkpoints are in `checkpoints/` there.
-        name: of the run; the folder's name where empty.
-        resume: go on from the last checkpoint in `output`; from the start where there is none.
-        force: replace a run that is there already.
-        on_step: called after every step with its number and row.
-        should_stop: asked after every step; the run then ends with a checkpoint.
-        ingredients: what the advantage needs besides rewards, where the trainer cannot tell.
-        start: what the policy is at the start, by any names; a run that begins with it goes on with the same alone.
-
-    Returns:
-        The record so far.
-
-    Raises:
-        TrainingStoppedError: the loss or the gradient is not finite, or something failed in a step.
-        InsufficientDataError: no two rollouts of a group differed in reward from the start.
-        OverwriteError: something is at `output`, or it is a run of other settings.
-        GroupwiseError: the folder cannot be written, or another process is writing the run in it.
 
     Warns:
         IdleWarning: for ten steps no two rollouts of a group differed in reward.

@@ -26,14 +26,7 @@ class IdleWarning(GroupwiseWarning):
 
 
 def has_signal(judged: Judged) -> bool:
-    """Return whether two rollouts of some group differ in reward; those without a reward count for nothing.
-
-    Args:
-        judged: the rollouts of a step.
-
-    Returns:
-        Whether anything can be learned from it.
-    """
+    """Return whether two rollouts of some group differ in reward; those without a reward count for nothing."""
     reward_PG = judged.reward_N.reshape(len(judged.problems), -1)
     finite_PG = np.isfinite(reward_PG)
     highest_P = np.where(finite_PG, reward_PG, -np.inf).max(1)
@@ -41,15 +34,7 @@ def has_signal(judged: Judged) -> bool:
 
 
 def refusal(judged: Judged, task: str) -> InsufficientDataError:
-    """Return what to say of a run that had no signal from its start.
-
-    Args:
-        judged: the rollouts of its last step.
-        task: its name.
-
-    Returns:
-        The error: what came, and what to do about it.
-    """
+    """Return what to say of a run that had no signal from its start."""
     reward_N = judged.reward_N[np.isfinite(judged.reward_N)]
     count = PATIENCE * len(judged.reward_N)
     where = f"all {count} of the first {PATIENCE} steps on {task}"
@@ -72,19 +57,7 @@ def refusal(judged: Judged, task: str) -> InsufficientDataError:
 
 
 def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
-    """Return what to say of a run that has lost its signal.
-
-    Args:
-        step: at which that began.
-        row: of a step since.
-
-    Returns:
-        The warning.
-
-    Example:
-        >>> str(warning(40, {"reward": 1.0}))
-        'since step 40 every rollout of a group has the same reward, 1 on average: nothing is learned any more'
-    """
+    """Return what to say of a run that has lost its signal."""
     reward = row.get("reward")
     if reward is None:
         return IdleWarning(f"since step {step} no group has two rewards: nothing is learned; the verifier is silent")
@@ -97,19 +70,7 @@ def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
 
 
 def idle_since(steps: pl.DataFrame) -> int | None:
-    """Return the step at which a run lost its signal for good.
-
-    Args:
-        steps: of its record.
-
-    Returns:
-        The first of the steps without a signal that it ends with; None where these are fewer than ten.
-
-    Example:
-        >>> import polars as pl
-        >>> idle_since(pl.DataFrame({"step": range(1, 16), "dead_share": [0.5] * 3 + [1.0] * 12}))
-        4
-    """
+    """Return the step at which a run lost its signal for good."""
     known = "dead_share" in steps.columns  # else no group had all its rewards
     dead_T = steps["dead_share"].fill_null(1.0).to_numpy() == 1 if known else np.ones(len(steps), dtype=bool)
     alive = np.flatnonzero(~dead_T)

@@ -16,22 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer_weight(actor: Actor, task: Task) -> float | None:
-    """Return what the one right completion of a problem earns, where nothing else earns anything and it has one spelling in tokens.
-
-    Args:
-        actor: the policy.
-        task: whose verifier decides.
-
-    Returns:
-        Reward units; None where several completions earn something, or may.
-
-    Example:
-        >>> from groupwise.trainer.policy import Policy, policy_size
-        >>> from groupwise.trainer.tasks import make_task
-        >>> task = make_task("addition", level=1)
-        >>> answer_weight(Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)), task)
-        1.0
-    """
+    """Return what the one right completion of a problem earns, where nothing else earns anything and it has one spelling in tokens."""
     if not is_function(task.verifier):
         return None
     functions = {name: function for name, function in task.verifier.functions.items() if task.verifier.weights.get(name)}
@@ -41,21 +26,12 @@ def answer_weight(actor: Actor, task: Task) -> float | None:
 
 
 def is_function(verifier: Verifier) -> TypeGuard[TaskVerifier]:
-    """Whether a reward depends on problem and completion alone, as that of reward functions does: else no list of completions tells it.
-
-    Args:
-        verifier: one that fails on command, or another class, is asked about samples only.
-    """
+    """Whether a reward depends on problem and completion alone, as that of reward functions does: else no list of completions tells it."""
     return type(verifier) is TaskVerifier and all(name in verifier.functions for name in verifier.weights)
 
 
 def one_spelling(actor: Actor, task: Task) -> bool:
-    """Whether every text in the task's symbols is one string of the actor's tokens.
-
-    Args:
-        actor: a policy of ours has a token for each symbol; another one is asked, and counts as having more where it cannot say.
-        task: whose symbols.
-    """
+    """Whether every text in the task's symbols is one string of the actor's tokens."""
     from groupwise.trainer.policy import Policy
 
     return isinstance(actor, Policy) or bool(getattr(actor, "one_spelling", lambda _task: False)(task))

@@ -1,7 +1,7 @@
 """A Hugging Face causal language model, or a LoRA adapter on one, in the policy's place.
 
 Prompts are texts that its own tokenizer encodes; the prompt is run once and its cache repeated for the group. It loads no model:
-`groupwise.language_models` does.
+`groupwise.scores.language_models` does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.language_models import silent_bars
+from groupwise.scores.language_models import silent_bars
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
-    from groupwise.language_models import LanguageModel
+    from groupwise.scores.language_models import LanguageModel
     from groupwise.trainer.problems import Problem
     from groupwise.trainer.tasks import Task
 
@@ -28,14 +28,7 @@ NO_TOKEN = -1  # before a prompt: to be told from every token, the padding token
 
 
 class LanguagePolicy(nn.Module):
-    """A language model that samples and scores as `Policy` does, in evaluation mode throughout (no dropout).
-
-    Args:
-        language_model: model and tokenizer; of an adapter only its own weights are trained.
-
-    Raises:
-        InvalidArgumentError: the tokenizer knows no end of a sequence.
-    """
+    """A language model that samples and scores as `Policy` does, in evaluation mode throughout (no dropout)."""
 
     def __init__(self, language_model: LanguageModel) -> None:
         super().__init__()
@@ -58,17 +51,7 @@ class LanguagePolicy(nn.Module):
 
     @torch.no_grad()
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
-        """Draw completions at temperature 1 from the whole vocabulary.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-            group_size: completions of each prompt.
-            generator: of the random numbers, on the model's device.
-            completion_length: most tokens, end of sequence included.
-
-        Returns:
-            P x group_size completions, those of a prompt one after the other.
-        """
+        """Draw completions at temperature 1 from the whole vocabulary."""
         self._check_length(prompt_PL.shape[1], completion_length)
         prompts, count = len(prompt_PL), len(prompt_PL) * group_size
         real_PL = self.real(prompt_PL)
@@ -94,15 +77,7 @@ class LanguagePolicy(nn.Module):
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
-        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-            completion_NL: tokens of the completions of each prompt, one prompt after the other; N is a multiple of P.
-
-        Returns:
-            One number a token, nats; what stands behind the end is to be masked.
-        """
+        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable."""
         before = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
         length = completion_NL.shape[1]
         self._check_length(prompt_PL.shape[1], length)
@@ -114,27 +89,12 @@ class LanguagePolicy(nn.Module):
         return found
 
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
-        """Return prompts as the model's own tokens, padded on the left.
-
-        Args:
-            task: not looked at.
-            problems: P of them.
-
-        Returns:
-            `prompt_PL`, with `NO_TOKEN` before each prompt.
-        """
+        """Return prompts as the model's own tokens, padded on the left."""
         del task
         return self.padded([self.tokenizer.encode(problem.prompt) for problem in problems])
 
     def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return prompts of one length.
-
-        Args:
-            rows: tokens of each.
-
-        Returns:
-            `prompt_PL`. A prompt may begin with the padding token, so that what stands before it is no token at all.
-        """
+        """Return prompts of one length."""
         longest = max(1, *map(len, rows))
         return torch.tensor([[NO_TOKEN] * (longest - len(row)) + list(row) for row in rows], device=self.device)
 
@@ -143,15 +103,7 @@ class LanguagePolicy(nn.Module):
         return (prompt_PL != NO_TOKEN).long()
 
     def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
-        """Return the right completions as tokens, their end included, and 1 for those that count.
-
-        Args:
-            task: not looked at.
-            problems: P of them.
-
-        Returns:
-            `answer_PL` and its mask. Other ways to write the same text in tokens are left out.
-        """
+        """Return the right completions as tokens, their end included, and 1 for those that count."""
         del task
         rows = [[*self.tokenizer.encode(problem.answer, add_special_tokens=False), self.end] for problem in problems]
         longest = max(len(row) for row in rows)
@@ -160,16 +112,7 @@ class LanguagePolicy(nn.Module):
         return torch.tensor(tokens, device=self.device), torch.tensor(mask, device=self.device)
 
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
-        """Return completions as texts without their end, and whether each ended by itself.
-
-        Args:
-            task: not looked at.
-            completion_NL: tokens.
-            mask_NL: 1 for sampled ones.
-
-        Returns:
-            N texts and N flags. Other special tokens stay visible: they are no part of a right answer.
-        """
+        """Return completions as texts without their end, and whether each ended by itself."""
         del task
         length_N = mask_NL.sum(1).long().tolist()
         rows = [row[:length] for row, length in zip(completion_NL.tolist(), length_N, strict=True)]
@@ -178,14 +121,7 @@ class LanguagePolicy(nn.Module):
         return self.tokenizer.batch_decode(without, clean_up_tokenization_spaces=False), ended
 
     def one_spelling(self, task: Task) -> bool:
-        """Whether every text in the task's symbols is one string of tokens: a token for each symbol, no other token of symbols alone.
-
-        Args:
-            task: whose symbols.
-
-        Returns:
-            False too where a token is not seen in the text, or a completion may end in several ways.
-        """
+        """Whether every text in the task's symbols is one string of tokens: a token for each symbol, no other token of symbols alone."""
         symbols = task.vocabulary.symbols
         if symbols not in self._one_spelling:
             tokens = [token for token in range(self._model.get_output_embeddings().weight.shape[0]) if token not in self.ends]

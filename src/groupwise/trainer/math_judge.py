@@ -24,33 +24,13 @@ _START_LIMIT = 120.0
 
 
 def check_limit(limit: float) -> None:
-    """Refuse a time limit that is none.
-
-    Args:
-        limit: in seconds.
-
-    Raises:
-        InvalidArgumentError: it is not positive.
-
-    Example:
-        >>> check_limit(0.0)
-        Traceback (most recent call last):
-        groupwise.errors.InvalidArgumentError: expected a time limit in seconds above 0, got 0.0
-    """
+    """Refuse a time limit that is none."""
     if not (limit > 0 and math.isfinite(limit)):
         raise InvalidArgumentError(f"expected a time limit in seconds above 0, got {limit}")
 
 
 class MathVerify:
-    """Whether two answers mean the same, by math-verify; a context manager that holds its process.
-
-    Args:
-        limit: seconds for one question; what takes longer is None.
-
-    Raises:
-        InvalidArgumentError: a limit that is not positive.
-        GroupwiseError: math-verify is not installed.
-    """
+    """Whether two answers mean the same, by math-verify; a context manager that holds its process."""
 
     def __init__(self, *, limit: float = 5.0) -> None:
         check_limit(limit)

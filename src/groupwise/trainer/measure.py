@@ -19,7 +19,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.component_results import Components
 from groupwise.estimators.components import components
-from groupwise.estimators.scores import score_gram
+from groupwise.scores.scores import score_gram
 from groupwise.trainer.enumeration import MOST_OUTCOMES, OutcomeTree, outcome_log_probabilities, outcome_rewards
 from groupwise.trainer.knowable import answer_weight, is_function
 from groupwise.trainer.policy import Actor, Policy, Sampled
@@ -53,19 +53,12 @@ _OUTCOMES_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The expected reward of every problem.
+    """The expected reward of every problem."""
 
-    Args:
-        value_P: reward units.
-        error_P: standard error of each; 0 where exact.
-        method: answer (one pass), enumeration, or rollouts.
-        rollouts: of each problem; 0 where exact.
-    """
-
-    value_P: Float
-    error_P: Float
-    method: Method
-    rollouts: int
+    value_P: Float  # reward units
+    error_P: Float  # standard error of each; 0 where exact
+    method: Method  # answer (one pass), enumeration, or rollouts
+    rollouts: int  # of each problem; 0 where exact
 
     @property
     def mean(self) -> float:
@@ -83,28 +76,6 @@ def values(
 ) -> Values:
     """Return V(x) of every problem.
 
-    Args:
-        policy: to be measured.
-        task: whose rewards count.
-        problems: P of them.
-        rollouts: of each problem, where V(x) is not exact; at least 2.
-        generator: of the random numbers, needed for rollouts only.
-
-    Returns:
-        The values, with what they are.
-
-    Raises:
-        InsufficientDataError: no problems.
-        InvalidArgumentError: rollouts are needed and no generator was given, or fewer than 2 are asked for.
-
-    Example:
-        >>> from groupwise.trainer.policy import policy_size
-        >>> from groupwise.trainer.tasks import make_task
-        >>> task = make_task("addition", level=1)
-        >>> found = values(Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)), task, task.train)
-        >>> found.method, found.mean < 0.1
-        ('answer', True)
-
     Source: arXiv 2603.01162 takes 1,000 rollouts; the exact ways are derived here.
     """
     if not problems:
@@ -118,13 +89,7 @@ def values(
 
 
 def method_for(policy: Actor, task: Task) -> Method:
-    """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only.
-
-    Args:
-        policy: a language model's tokens may not be the task's: it is not enumerated, and where it can spell an answer in several ways
-            no one of them has the answer's probability.
-        task: whose verifier decides, by what it is: of another class than `TaskVerifier`, or with another function, it is sampled.
-    """
+    """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only."""
     if answer_weight(policy, task) is not None:
         return "answer"
     few = (len(task.vocabulary) - 1) ** task.completion_length <= MOST_OUTCOMES
@@ -198,37 +163,17 @@ def _rewards(task: Task, problems: Sequence[Problem], texts: Sequence[str], ende
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The gradient of the mean reward over problems.
+    """The gradient of the mean reward over problems."""
 
-    Args:
-        gradient_D: in the order of `policy.parameters()`.
-        error: expected distance from the truth, |estimate - truth| root mean square; 0 where exact.
-        method: answer, enumeration or rollouts.
-    """
-
-    gradient_D: Float
-    error: float
-    method: Method
+    gradient_D: Float  # in the order of `policy.parameters()`
+    error: float  # expected distance from the truth, |estimate - truth| root mean square; 0 where exact
+    method: Method  # answer, enumeration or rollouts
 
 
 def gradient(
     policy: Policy, task: Task, problems: Sequence[Problem], *, rollouts: int = FEWEST_ROLLOUTS, generator: torch.Generator | None = None
 ) -> Gradient:
     """Return the gradient of the mean of V(x).
-
-    Args:
-        policy: to be measured.
-        task: whose rewards count.
-        problems: P of them.
-        rollouts: of each problem, where it is not exact; even, at least 4. Two halves give the error.
-        generator: of the random numbers, needed for rollouts only.
-
-    Returns:
-        The gradient, exact or with its error.
-
-    Raises:
-        InsufficientDataError: no problems.
-        InvalidArgumentError: rollouts are needed, and no generator or an odd number was given.
 
     Source: Lemma 1 of arXiv 2603.01162 for rollouts; the exact ways and the error are derived here.
     """
@@ -270,29 +215,17 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class TrueComponents:
-    r"""Variance components by enumeration, the prompts being drawn from the problems with equal chances.
+    r"""Variance components by enumeration, the prompts being drawn from the problems with equal chances."""
 
-    Args:
-        vp: $E|g(X) - g|^2$.
-        t: $E\,T_o(X)$.
-        r: $E[S_2\sigma^2 + |g(X)|^2]$.
-        gradient_norm2: $|g|^2$.
-        within_gradient_norm2: $E|g(X)|^2$.
-        score_norm2: $E\,S_2$.
-        kappa: $E[|s|^2 e]$.
-        value: mean reward.
-        problems: how many.
-    """
-
-    vp: float
-    t: float
-    r: float
-    gradient_norm2: float
-    within_gradient_norm2: float
-    score_norm2: float
-    kappa: float
-    value: float
-    problems: int
+    vp: float  # $E|g(X) - g|^2$
+    t: float  # $E\,T_o(X)$
+    r: float  # $E[S_2\sigma^2 + |g(X)|^2]$
+    gradient_norm2: float  # $|g|^2$
+    within_gradient_norm2: float  # $E|g(X)|^2$
+    score_norm2: float  # $E\,S_2$
+    kappa: float  # $E[|s|^2 e]$
+    value: float  # mean reward
+    problems: int  # how many
 
     @property
     def best_group_size(self) -> float:
@@ -305,18 +238,6 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
 
     With $K$ the inner products of the scores of a problem's outcomes: $|g(x)|^2 = (\pi e)^T K (\pi e)$, $S_2 = \sum\pi K_{yy}$,
     $T_o = \sum\pi K_{yy}e^2 - |g(x)|^2$.
-
-    Args:
-        policy: to be measured.
-        task: whose rewards count.
-        problems: two or more; one pass over all outcomes each.
-
-    Returns:
-        The components.
-
-    Raises:
-        InsufficientDataError: fewer than two problems.
-        InvalidArgumentError: more outcomes than can be enumerated.
 
     Source: the definitions of arXiv 2603.01162, sections 3 and 4.
     """
@@ -348,17 +269,7 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
 
 
 def score_batch(policy: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor) -> dict[str, Tensor]:
-    """Return the batch that `groupwise.estimators.scores` takes.
-
-    Args:
-        policy: that knows which tokens of prompts are real.
-        prompt_PL: tokens of P prompts.
-        completion_NL: N completions, those of a prompt one after the other.
-        mask_NL: 1 for sampled tokens.
-
-    Returns:
-        Tokens, attention mask and completion mask, N x L.
-    """
+    """Return the batch that `groupwise.scores.scores` takes."""
     before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
     real_NL, mask = policy.real(before_NL), mask_NL.long()
     return {
@@ -378,23 +289,7 @@ def estimated_components(
     generator: torch.Generator,
     level: float = 0.95,
 ) -> Components:
-    """Return the components as a run would estimate them, from the scores of sampled rollouts.
-
-    Args:
-        policy: to be measured.
-        task: whose rewards count.
-        problems: from which prompts are drawn independently, each as likely as any other.
-        prompts: how many are drawn.
-        group_size: rollouts of each, at least 4.
-        generator: of the random numbers.
-        level: coverage of the intervals.
-
-    Returns:
-        The estimate, to be held against `true_components` of the same problems.
-
-    Raises:
-        InsufficientDataError: too few prompts or rollouts.
-    """
+    """Return the components as a run would estimate them, from the scores of sampled rollouts."""
     if not problems:
         raise InsufficientDataError("expected at least one problem to measure")
     drawn = [problems[place] for place in torch.randint(len(problems), (prompts,), generator=generator).tolist()]
@@ -406,14 +301,7 @@ def estimated_components(
 class SampledWorld:
     """A policy on a task too large to enumerate, as a function of its flat parameters: averages of rollouts.
 
-    It follows the protocol of `groupwise.dynamics.stiffness`: `mean_reward` and `expected_step`, both with sampling noise, and no KL term.
-
-    Args:
-        policy: changed in place by every question.
-        task: whose rewards count.
-        problems: on which.
-        rollouts: of every problem for an answer.
-        generator: of the random numbers.
+    It follows the protocol of `groupwise.theory.stiffness`: `mean_reward` and `expected_step`, both with sampling noise, and no KL term.
     """
 
     def __init__(self, policy: Policy, task: Task, problems: Sequence[Problem], *, rollouts: int, generator: torch.Generator) -> None:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class FlatParameters:
-    """The trainable parameters of a module as one vector, and their gradient as another; the module's tensors are views of both.
-
-    Args:
-        module: whose parameters that require a gradient are taken; they must be of one precision and on one device.
-    """
+    """The trainable parameters of a module as one vector, and their gradient as another; the module's tensors are views of both."""
 
     def __init__(self, module: nn.Module) -> None:
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -35,12 +31,7 @@ class FlatParameters:
 
 
 class Optimizer:
-    """Heavy ball, Adam or AdamW.
-
-    Args:
-        settings: its name and numbers.
-        like_D: a vector of the parameters' number, precision and device.
-    """
+    """Heavy ball, Adam or AdamW."""
 
     def __init__(self, settings: TrainSettings, like_D: Tensor) -> None:
         self.settings = settings
@@ -49,14 +40,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, value_D: Tensor, gradient_D: Tensor, *, learning_rate: float, update: int) -> None:
-        """Change the parameters.
-
-        Args:
-            value_D: parameters, changed in place.
-            gradient_D: of the loss.
-            learning_rate: of this update.
-            update: its number, from 1.
-        """
+        """Change the parameters."""
         settings = self.settings
         if settings.weight_decay and settings.optimizer == "adamw":
             value_D.mul_(1 - learning_rate * settings.weight_decay)

@@ -19,40 +19,20 @@ _LONGEST_ROW = 128  # tokens of a row of one prompt and its completions: beyond,
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How the completions of a prompt lie behind it in one row: first the first tokens of all, then the second ones, and so on.
+    """How the completions of a prompt lie behind it in one row: first the first tokens of all, then the second ones, and so on."""
 
-    Args:
-        width: completions of a row.
-        rows_per_prompt: rows that the completions of a prompt take.
-        steps: tokens of each completion that are read.
-        prompt_length: tokens of a prompt, padding included.
-        real_RL: which tokens of the prompt are real, a row a row; None where all are.
-        prompt_position: places of the prompt's tokens.
-        prompt_mask: for the prompt alone; None for plain causal attention.
-        device: of everything.
-    """
-
-    width: int
-    rows_per_prompt: int
-    steps: int
-    prompt_length: int
-    real_RL: Tensor | None
-    prompt_position: Tensor
-    prompt_mask: Tensor | None
-    device: torch.device
+    width: int  # completions of a row
+    rows_per_prompt: int  # rows that the completions of a prompt take
+    steps: int  # tokens of each completion that are read
+    prompt_length: int  # tokens of a prompt, padding included
+    real_RL: Tensor | None  # which tokens of the prompt are real, a row a row; None where all are
+    prompt_position: Tensor  # places of the prompt's tokens
+    prompt_mask: Tensor | None  # for the prompt alone; None for plain causal attention
+    device: torch.device  # of everything
 
     @classmethod
     def of(cls, prompt_PL: Tensor, group_size: int, steps: int) -> Packing:
-        """Return the packing of some prompts.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-            group_size: completions of each.
-            steps: tokens of each completion that are read.
-
-        Returns:
-            Rows as long as attention is cheap, each with as many completions.
-        """
+        """Return the packing of some prompts."""
         length, device = prompt_PL.shape[1], prompt_PL.device
         fitting = max(1, (_LONGEST_ROW - length) // max(1, steps))
         width = next(width for width in range(min(group_size, fitting), 0, -1) if group_size % width == 0)
@@ -63,41 +43,19 @@ class Packing:
         return cls(width, many, steps, length, real.repeat_interleave(many, 0), positions_of(real), prompt_mask_of(real), device)
 
     def rows(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
-        """Return prompts with their completions behind them.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-            completion_NL: tokens, those of a prompt one after the other.
-
-        Returns:
-            Tokens, a row for every `width` completions.
-        """
+        """Return prompts with their completions behind them."""
         prompt = prompt_PL.repeat_interleave(self.rows_per_prompt, 0) if self.rows_per_prompt > 1 else prompt_PL
         read = completion_NL[:, : self.steps].reshape(-1, self.width, self.steps).transpose(1, 2).reshape(len(prompt), -1)
         return torch.cat([prompt, read], 1)
 
     def position(self, step: int) -> Tensor:
-        """Return the place of one token of every completion.
-
-        Args:
-            step: which token, from 0.
-
-        Returns:
-            One place a completion of a row, or of every row where prompts are padded.
-        """
+        """Return the place of one token of every completion."""
         if self.real_RL is None:
             return torch.full((self.width,), self.prompt_length + step, device=self.device)
         return (self.real_RL.sum(1, keepdim=True) + step).expand(-1, self.width)
 
     def step_mask(self, step: int) -> Tensor:
-        """Return the mask of one token of every completion.
-
-        Args:
-            step: which token, from 0.
-
-        Returns:
-            0 for what it sees, minus infinity for the rest.
-        """
+        """Return the mask of one token of every completion."""
         start = self.prompt_length + step * self.width
         rows, columns = slice(start, start + self.width), slice(0, start + self.width)
         return self.whole_mask[:, :, rows, columns]
@@ -131,26 +89,12 @@ def _row_mask(prompt_length: int, width: int, steps: int, device: torch.device) 
 
 
 def positions_of(real_RL: Tensor) -> Tensor:
-    """Return places that count real tokens; padding has place 0, where nothing looks.
-
-    Args:
-        real_RL: which tokens are real.
-
-    Returns:
-        One place a token.
-    """
+    """Return places that count real tokens; padding has place 0, where nothing looks."""
     return (real_RL.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def prompt_mask_of(real_RL: Tensor) -> Tensor:
-    """Return the causal mask over real tokens; padding sees itself, so that no row of attention is empty.
-
-    Args:
-        real_RL: which tokens are real.
-
-    Returns:
-        0 for what a token sees, minus infinity for the rest.
-    """
+    """Return the causal mask over real tokens; padding sees itself, so that no row of attention is empty."""
     length = real_RL.shape[-1]
     return additive(
         causal(length, real_RL.device) & (real_RL[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=real_RL.device))
@@ -158,25 +102,10 @@ def prompt_mask_of(real_RL: Tensor) -> Tensor:
 
 
 def causal(length: int, device: torch.device) -> Tensor:
-    """Return which tokens see which: each itself and those before it.
-
-    Args:
-        length: tokens.
-        device: of the result.
-
-    Returns:
-        length x length, a row for the token that looks.
-    """
+    """Return which tokens see which: each itself and those before it."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def additive(allowed: Tensor) -> Tensor:
-    """Return 0 where attention may look and minus infinity elsewhere.
-
-    Args:
-        allowed: where it may.
-
-    Returns:
-        What is added to the logits of attention.
-    """
+    """Return 0 where attention may look and minus infinity elsewhere."""
     return torch.zeros(allowed.shape, device=allowed.device).masked_fill(~allowed, float("-inf"))

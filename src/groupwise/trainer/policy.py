@@ -27,19 +27,12 @@ Cache = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class PolicySize:
-    """Width and depth of a policy.
+    """Width and depth of a policy."""
 
-    Args:
-        name: of the size.
-        width: of a token's vector.
-        layers: blocks of attention and feed-forward.
-        heads: of attention; they divide the width.
-    """
-
-    name: str
-    width: int
-    layers: int
-    heads: int
+    name: str  # of the size
+    width: int  # of a token's vector
+    layers: int  # blocks of attention and feed-forward
+    heads: int  # of attention; they divide the width
 
 
 SIZES: tuple[PolicySize, ...] = (
@@ -51,21 +44,7 @@ SIZES: tuple[PolicySize, ...] = (
 
 
 def policy_size(name: str) -> PolicySize:
-    """Return an entry of `SIZES`.
-
-    Args:
-        name: of the size.
-
-    Returns:
-        The size.
-
-    Raises:
-        InvalidArgumentError: no such size.
-
-    Example:
-        >>> policy_size("small").width
-        64
-    """
+    """Return an entry of `SIZES`."""
     for size in SIZES:
         if size.name == name:
             return size
@@ -74,105 +53,44 @@ def policy_size(name: str) -> PolicySize:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Completions, group after group in the order of the prompts.
+    """Completions, group after group in the order of the prompts."""
 
-    Args:
-        completion_NL: tokens, PAD behind END.
-        mask_NL: 1 for each token that was sampled, END included.
-        log_probability_NL: of each, at temperature 1 over the whole vocabulary, nats; 0 outside the mask.
-        entropy_NL: of the distribution that it was drawn from, nats; 0 outside the mask.
-    """
-
-    completion_NL: Tensor
-    mask_NL: Tensor
-    log_probability_NL: Tensor
-    entropy_NL: Tensor
+    completion_NL: Tensor  # tokens, PAD behind END
+    mask_NL: Tensor  # 1 for each token that was sampled, END included
+    log_probability_NL: Tensor  # of each, at temperature 1 over the whole vocabulary, nats; 0 outside the mask
+    entropy_NL: Tensor  # of the distribution that it was drawn from, nats; 0 outside the mask
 
 
 class Actor(Protocol):
     """What the training loop needs of a policy; a language model from disk is another one."""
 
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
-        """Draw completions of every prompt.
-
-        Args:
-            prompt_PL: tokens of the prompts.
-            group_size: completions of each.
-            generator: of the random numbers.
-            completion_length: most tokens.
-
-        Returns:
-            The completions, group after group.
-        """
+        """Draw completions of every prompt."""
         ...
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
-        """Return the log-probability of every token of completions, differentiable.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-            completion_NL: tokens, those of a prompt one after the other.
-
-        Returns:
-            One number a token, nats; what stands behind the end is to be masked.
-        """
+        """Return the log-probability of every token of completions, differentiable."""
         ...
 
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
-        """Return prompts as tokens on the policy's device, padded on the left.
-
-        Args:
-            task: of the problems.
-            problems: P of them.
-
-        Returns:
-            `prompt_PL`.
-        """
+        """Return prompts as tokens on the policy's device, padded on the left."""
         ...
 
     def real(self, prompt_PL: Tensor) -> Tensor:
-        """Return 1 for the tokens of prompts that are no padding.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-
-        Returns:
-            One number a token.
-        """
+        """Return 1 for the tokens of prompts that are no padding."""
         ...
 
     def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
-        """Return the right completions as tokens, their end included, and 1 for those that count.
-
-        Args:
-            task: of the problems.
-            problems: P of them.
-
-        Returns:
-            `answer_PL` and its mask.
-        """
+        """Return the right completions as tokens, their end included, and 1 for those that count."""
         ...
 
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
-        """Return completions as texts, and whether each ended by itself.
-
-        Args:
-            task: of the completions.
-            completion_NL: tokens.
-            mask_NL: 1 for sampled ones.
-
-        Returns:
-            N texts and N flags.
-        """
+        """Return completions as texts, and whether each ended by itself."""
         ...
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each behind a layer norm and beside the residual.
-
-    Args:
-        size: width and heads.
-    """
+    """Attention, then feed-forward, each behind a layer norm and beside the residual."""
 
     def __init__(self, size: PolicySize) -> None:
         super().__init__()
@@ -185,17 +103,7 @@ class Block(nn.Module):
     def forward(
         self, hidden: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None, *, first: int = 0
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run some tokens of every row.
-
-        Args:
-            hidden: (rows, tokens, width).
-            mask: added to attention scores, (1 or rows, 1, tokens, tokens so far); None for plain causal attention.
-            past: keys and values of the tokens before, (rows, heads, tokens, width of a head).
-            first: only tokens from this place on are wanted; those before it are seen by them.
-
-        Returns:
-            The wanted tokens' new vectors, and keys and values of all tokens so far.
-        """
+        """Run some tokens of every row."""
         rows, tokens, width = hidden.shape
         parts = self.query_key_value(self.norm_attention(hidden)).view(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = parts[0], parts[1], parts[2]
@@ -213,21 +121,7 @@ class Block(nn.Module):
 
 
 class Policy(nn.Module):
-    """A decoder-only transformer over the tokens of a `Vocabulary`.
-
-    Args:
-        size: width, layers and heads.
-        vocabulary_size: tokens, PAD and END included.
-        context: longest sequence, in tokens.
-        seed: of the initial weights.
-
-    Example:
-        >>> import torch
-        >>> policy = Policy(policy_size("tiny"), vocabulary_size=20, context=32, seed=1)
-        >>> sampled = policy.sample(torch.tensor([[3, 12, 3, 18]]), 4, torch.Generator().manual_seed(0), 3)
-        >>> tuple(sampled.completion_NL.shape)
-        (4, 3)
-    """
+    """A decoder-only transformer over the tokens of a `Vocabulary`."""
 
     def __init__(self, size: PolicySize, *, vocabulary_size: int, context: int = 32, seed: int = 0) -> None:
         super().__init__()
@@ -251,15 +145,7 @@ class Policy(nn.Module):
                     module.weight.normal_(0, 0.3, generator=draw)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return the logits of the next token at every place.
-
-        Args:
-            input_ids: (rows, tokens).
-            attention_mask: 1 for real tokens, 0 for padding on either side; positions count real tokens. All are real where None.
-
-        Returns:
-            Logits, (rows, tokens, vocabulary).
-        """
+        """Return the logits of the next token at every place."""
         if attention_mask is None:
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
             return self._logits(self._run(input_ids, position, None)[0])
@@ -285,20 +171,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
-        """Draw completions at temperature 1 from the whole vocabulary.
-
-        Args:
-            prompt_PL: tokens, padded on the left with PAD.
-            group_size: completions of each prompt.
-            generator: of the random numbers, on the policy's device.
-            completion_length: most tokens, END included.
-
-        Returns:
-            P x group_size completions, those of a prompt one after the other.
-
-        Raises:
-            InvalidArgumentError: more tokens than the context.
-        """
+        """Draw completions at temperature 1 from the whole vocabulary."""
         prompts, prompt_length = prompt_PL.shape
         self._check_length(prompt_length, completion_length)
         packing = Packing.of(prompt_PL, group_size, completion_length - 1)
@@ -320,18 +193,7 @@ class Policy(nn.Module):
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
-        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable.
-
-        Args:
-            prompt_PL: tokens, padded on the left with PAD.
-            completion_NL: tokens of the completions of each prompt, one prompt after the other; N is a multiple of P.
-
-        Returns:
-            One number a token, nats; what stands behind END is to be masked.
-
-        Raises:
-            InvalidArgumentError: N is no multiple of P, or more tokens than the context.
-        """
+        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable."""
         prompts, count, length = len(prompt_PL), len(completion_NL), completion_NL.shape[1]
         if count % prompts:
             raise InvalidArgumentError(f"expected as many completions of every prompt, got {count} of {prompts}: give whole groups")
@@ -349,53 +211,21 @@ class Policy(nn.Module):
         return torch.cat(parts, -1).view(count, length)
 
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
-        """Return prompts as tokens on the policy's device, padded on the left.
-
-        Args:
-            task: whose vocabulary is used.
-            problems: P of them.
-
-        Returns:
-            `prompt_PL`.
-        """
+        """Return prompts as tokens on the policy's device, padded on the left."""
         return torch.from_numpy(task.prompt_tokens(problems)).to(self.token.weight.device)
 
     def real(self, prompt_PL: Tensor) -> Tensor:
-        """Return 1 for the tokens of prompts that are no padding.
-
-        Args:
-            prompt_PL: tokens, padded on the left.
-
-        Returns:
-            One number a token.
-        """
+        """Return 1 for the tokens of prompts that are no padding."""
         return ((prompt_PL != PAD).cumsum(1) > 0).long()
 
     def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
-        """Return the right completions as tokens, END included, and 1 for those that count.
-
-        Args:
-            task: whose vocabulary is used.
-            problems: P of them.
-
-        Returns:
-            `answer_PL` and its mask.
-        """
+        """Return the right completions as tokens, END included, and 1 for those that count."""
         answer_PL = torch.from_numpy(task.answer_tokens(problems)).to(self.token.weight.device)
         length_P = torch.tensor([len(problem.answer) + 1 for problem in problems], device=answer_PL.device)
         return answer_PL, (torch.arange(answer_PL.shape[1], device=answer_PL.device) < length_P[:, None]).to(torch.float32)
 
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
-        """Return completions as texts without END, and whether each ended by itself.
-
-        Args:
-            task: whose vocabulary is used.
-            completion_NL: tokens.
-            mask_NL: 1 for sampled ones.
-
-        Returns:
-            N texts and N flags. A sampled PAD stays visible: it is no part of a right answer.
-        """
+        """Return completions as texts without END, and whether each ended by itself."""
         return task_texts(task, completion_NL, mask_NL)
 
     def _check_length(self, prompt: int, completion: int) -> None:
@@ -408,16 +238,7 @@ class Policy(nn.Module):
 
 
 def task_texts(task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
-    """Return completions in a task's symbols, and whether each ended by itself.
-
-    Args:
-        task: whose vocabulary is used.
-        completion_NL: tokens.
-        mask_NL: 1 for sampled ones.
-
-    Returns:
-        N texts and N flags.
-    """
+    """Return completions in a task's symbols, and whether each ended by itself."""
     import numpy as np
 
     # Fixed-width text drops the empty symbols at its end, so whole rows turn into texts without a loop over tokens.
@@ -435,16 +256,7 @@ def uniform(*shape: int, generator: torch.Generator) -> Tensor:
 
 
 class Drawn:
-    """Completions as they are drawn, a token of each at a time.
-
-    Args:
-        count: of completions.
-        length: most tokens of each.
-        device: of everything.
-        ends: tokens that end a completion.
-        padding: token behind it.
-        precision: of log-probabilities.
-    """
+    """Completions as they are drawn, a token of each at a time."""
 
     def __init__(
         self,
@@ -462,16 +274,7 @@ class Drawn:
         self._running_N = torch.ones(count, dtype=torch.bool, device=device)
 
     def add(self, place: int, logits_RV: Tensor, uniform_RG: Tensor) -> bool:
-        """Draw the token at one place of every completion.
-
-        Args:
-            place: of the token.
-            logits_RV: one row a distribution, perhaps with an axis of 1 in between.
-            uniform_RG: as many numbers in [0, 1) as draws of each.
-
-        Returns:
-            Whether any completion goes on.
-        """
+        """Draw the token at one place of every completion."""
         log_RV = logits_RV.log_softmax(-1).squeeze(1)
         probability_RV = log_RV.exp()
         # Inversion: one uniform number a token, so that a token depends on its own number alone. In single precision the sum over a large

@@ -15,67 +15,31 @@ Values = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One prompt with its one right answer.
+    """One prompt with its one right answer."""
 
-    Args:
-        prompt: what the policy reads.
-        answer: what it has to write before END.
-        family: name of the kind.
-        level: difficulty; digits of an operand, or symbols to work on.
-    """
-
-    prompt: str
-    answer: str
-    family: str
-    level: int
+    prompt: str  # what the policy reads
+    answer: str  # what it has to write before END
+    family: str  # name of the kind
+    level: int  # difficulty; digits of an operand, or symbols to work on
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A rule that makes problems.
+    """A rule that makes problems."""
 
-    Args:
-        name: of the family of its problems.
-        sizes: level -> how many values each integer has.
-        write: level and integers -> prompt and answer; None where these integers make no problem.
-    """
-
-    name: str
-    sizes: Callable[[int], tuple[int, ...]]
+    name: str  # of the family of its problems
+    sizes: Callable[[int], tuple[int, ...]]  # level -> how many values each integer has
+    # level and integers -> prompt and answer; None where these integers make no problem
     write: Callable[[int, Values], tuple[str, str] | None]
 
     def problem(self, level: int, values: Values) -> Problem | None:
-        """Return the problem of some integers.
-
-        Args:
-            level: difficulty.
-            values: one integer a size, from 0.
-
-        Returns:
-            The problem, or None where these make none.
-
-        Example:
-            >>> ADDITION.problem(2, (7, 35))
-            Problem(prompt='07+35=', answer='042', family='addition', level=2)
-        """
+        """Return the problem of some integers."""
         written = self.write(level, values)
         return None if written is None else Problem(*written, self.name, level)
 
 
 def number(value: int, width: int) -> str:
-    """Return an integer with leading zeros, its sign in front.
-
-    Args:
-        value: the integer.
-        width: digits, without the sign.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> number(-7, 2)
-        '-07'
-    """
+    """Return an integer with leading zeros, its sign in front."""
     return f"{'-' if value < 0 else ''}{abs(value):0{width}d}"
 
 

@@ -37,17 +37,7 @@ class Verifier(Protocol):
         ...
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
-        """Judge completions.
-
-        Args:
-            problems: N of them, one a completion.
-            completions: N texts, without END.
-            ended: whether each ended by itself.
-            step: of training; only a verifier that fails on command looks at it.
-
-        Returns:
-            `reward_N` by name; NaN where there is none.
-        """
+        """Judge completions."""
         ...
 
 
@@ -55,22 +45,6 @@ def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:
     r"""Return the reward that is trained on.
 
     $z = \sum_k w_k z_k$
-
-    Args:
-        verifier: that has the weights.
-        rewards: what it returned.
-
-    Returns:
-        `reward_N`; reward units. NaN where a part with a weight is.
-
-    Raises:
-        InvalidArgumentError: a weight for a reward that is not there.
-
-    Example:
-        >>> problem = Problem("1+1=", "02", "addition", 1)
-        >>> judge = TaskVerifier.of(answer_pattern="[0-9]+", format_reward=True)
-        >>> total_reward(judge, judge([problem] * 3, ["02", "03", "+"], [True] * 3)).tolist()
-        [2.0, 1.0, 0.0]
     """
     missing = [name for name in verifier.weights if name not in rewards]
     if missing:
@@ -80,44 +54,18 @@ def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:
 
 
 def exact(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
-    """Return 1 for the answer to the last symbol, with END after it, else 0.
-
-    Args:
-        problem: with its answer.
-        completion: text before END.
-        ended: whether END came.
-
-    Returns:
-        0 or 1. One token sequence alone is right, so its probability is the value of the prompt.
-
-    Example:
-        >>> exact(Problem("1+1=", "02", "addition", 1), "2", True)
-        0.0
-    """
+    """Return 1 for the answer to the last symbol, with END after it, else 0."""
     return float(ended and completion == problem.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class WellFormed:
-    """Reward of 1 for what has the form of an answer, whatever it says.
+    """Reward of 1 for what has the form of an answer, whatever it says."""
 
-    Args:
-        pattern: regular expression that the whole completion matches.
-    """
-
-    pattern: str
+    pattern: str  # regular expression that the whole completion matches
 
     def __call__(self, problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
-        """Return 1 where the completion ended and has the form, else 0.
-
-        Args:
-            problem: not looked at.
-            completion: text before END.
-            ended: whether END came.
-
-        Returns:
-            0 or 1.
-        """
+        """Return 1 where the completion ended and has the form, else 0."""
         del problem
         return float(ended and re.fullmatch(self.pattern, completion) is not None)
 
@@ -129,65 +77,26 @@ class Baited:
     $z = 1\{\text{right}\} + b \cdot \#\text{bait}/\#\text{symbols}$
 
     With b > 1 a completion of nothing but bait beats the right answer, and it is easier to learn.
-
-    Args:
-        bait: one symbol.
-        bonus: b, reward units.
-
-    Example:
-        >>> Baited("9", 2.0)(Problem("1+1=", "02", "addition", 1), "99", True)
-        2.0
     """
 
-    bait: str
-    bonus: float
+    bait: str  # one symbol
+    bonus: float  # b, reward units
 
     def __call__(self, problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
-        """Return the exact reward plus the bonus.
-
-        Args:
-            problem: with its answer.
-            completion: text before END.
-            ended: whether END came.
-
-        Returns:
-            From 0 to 1 + b.
-        """
+        """Return the exact reward plus the bonus."""
         return exact(problem, completion, ended) + self.bonus * completion.count(self.bait) / max(1, len(completion))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskVerifier:
-    """A verifier made of reward functions.
+    """A verifier made of reward functions."""
 
-    Args:
-        functions: by name.
-        weights: of those that are trained on.
-    """
-
-    functions: Mapping[str, RewardFunction]
-    weights: Mapping[str, float]
+    functions: Mapping[str, RewardFunction]  # by name
+    weights: Mapping[str, float]  # of those that are trained on
 
     @classmethod
     def of(cls, *, answer_pattern: str, format_reward: bool = False, bait: str | None = None, bonus: float = 2.0) -> TaskVerifier:
-        """Return the verifier of a task.
-
-        Args:
-            answer_pattern: form of an answer.
-            format_reward: whether form is rewarded too; the total then lies in [0, 2].
-            bait: symbol of a proxy reward that is trained on in place of the exact one, which is still recorded.
-            bonus: of the bait.
-
-        Returns:
-            The verifier.
-
-        Raises:
-            InvalidArgumentError: a bait that is not one symbol, or a bonus that is not positive.
-
-        Example:
-            >>> dict(TaskVerifier.of(answer_pattern="[0-9]+", bait="9").weights)
-            {'exact': 0.0, 'proxy': 1.0}
-        """
+        """Return the verifier of a task."""
         functions: dict[str, RewardFunction] = {"exact": exact}
         weights = {"exact": 1.0}
         if bait is not None:
@@ -201,20 +110,7 @@ class TaskVerifier:
         return cls(functions, weights)
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
-        """Judge completions.
-
-        Args:
-            problems: N of them, one a completion.
-            completions: N texts, without END.
-            ended: whether each ended by itself.
-            step: not looked at.
-
-        Returns:
-            `reward_N` by name.
-
-        Raises:
-            InvalidArgumentError: unequal numbers.
-        """
+        """Judge completions."""
         del step
         if not len(problems) == len(completions) == len(ended):
             raise InvalidArgumentError(
@@ -229,29 +125,15 @@ class FailingVerifier:
     """A verifier that fails on command, as real ones do under load: for all calls from a step on, or for a share of them.
 
     Which calls fail depends on seed, step and place in the batch alone, so a run that is resumed fails in the same places.
-
-    Args:
-        inner: the one that judges where nothing fails.
-        from_step: first step at which calls fail.
-        share: of completions whose call fails from there on, in [0, 1].
-        mode: what comes of a failed call: zero (a silent 0), one (everything is right), missing (NaN) or raise (`VerifierError`).
-        seed: of which calls fail.
-
-    Raises:
-        InvalidArgumentError: a share outside [0, 1], a negative step or seed, or an unknown mode.
-
-    Example:
-        >>> judge = FailingVerifier(TaskVerifier.of(answer_pattern="[0-9]+"), from_step=5)
-        >>> problem = Problem("1+1=", "02", "addition", 1)
-        >>> [judge([problem], ["02"], [True], step=step)["exact"].tolist() for step in (4, 5)]
-        [[1.0], [0.0]]
     """
 
-    inner: Verifier
-    from_step: int = 0
-    share: float = 1.0
+    inner: Verifier  # the one that judges where nothing fails
+    from_step: int = 0  # first step at which calls fail
+    share: float = 1.0  # of completions whose call fails from there on, in [0, 1]
+    # what comes of a failed call: zero (a silent 0), one (everything is right), missing (NaN) or raise
+    # (`VerifierError`)
     mode: FailureMode = "zero"
-    seed: int = 0
+    seed: int = 0  # of which calls fail
 
     def __post_init__(self) -> None:
         """Check the command."""
@@ -268,20 +150,7 @@ class FailingVerifier:
         return self.inner.weights
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
-        """Judge completions, or fail.
-
-        Args:
-            problems: N of them, one a completion.
-            completions: N texts, without END.
-            ended: whether each ended by itself.
-            step: of training.
-
-        Returns:
-            `reward_N` by name.
-
-        Raises:
-            VerifierError: a call fails and the mode is raise.
-        """
+        """Judge completions, or fail."""
         rewards = self.inner(problems, completions, ended, step=step)
         if step < self.from_step:
             return rewards

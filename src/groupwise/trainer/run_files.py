@@ -15,13 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.journal import Journal, hold
-from groupwise.record import COMPANIONS, is_record
+from groupwise.record.journal import Journal, hold
+from groupwise.record.run import COMPANIONS, JOURNAL, RECORD_FILES, is_record
 
 CHECKPOINTS, _COMPONENTS, DECISIONS = COMPANIONS
-_JOURNAL = "journal.jsonl"
-# In the order in which they go: the last ones say that it is a run.
-_RECORD = ("steps.parquet", "rollouts.parquet", "record.json", _JOURNAL)
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 _HALF = re.compile(r"\.(checkpoint-\d+)\.(?:partial|retired)-\d+")
 # What a policy, the state of a run, transformers and peft write into a checkpoint.
@@ -52,35 +49,14 @@ _OF_A_CHECKPOINT = (
 
 
 def strangers(home: Path) -> list[str]:
-    """Return what lies in a folder and belongs to no run; of a folder without a record, everything.
-
-    Args:
-        home: that is there.
-
-    Returns:
-        Names, in order.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     (Path(folder) / "checkpoints").mkdir()
-        ...     strangers(Path(folder))
-        ['checkpoints']
-    """
-    own = {*_RECORD, *COMPANIONS} if is_record(home) else set()
+    """Return what lies in a folder and belongs to no run; of a folder without a record, everything."""
+    own = {*RECORD_FILES, *COMPANIONS} if is_record(home) else set()
     names = {path.name for path in home.iterdir()}
     return sorted(name for name in names - own if not (own and fnmatchcase(name, f".{DECISIONS}.*")))
 
 
 def strange_in_checkpoints(home: Path) -> list[Path]:
-    """Return what lies among the checkpoints of a run and was not written by the trainer.
-
-    Args:
-        home: folder of the run.
-
-    Returns:
-        Files and folders, in order.
-    """
+    """Return what lies among the checkpoints of a run and was not written by the trainer."""
     folder = home / CHECKPOINTS
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return [folder]
@@ -104,31 +80,25 @@ def strange_in(checkpoint: Path) -> list[Path]:
 
 
 def remove_run(home: Path) -> None:
-    """Remove a run that is to be replaced; its journal stays, empty, so that its writer keeps others out throughout.
-
-    Args:
-        home: folder of the run, with no strangers in it, which nobody else writes.
-
-    Raises:
-        GroupwiseError: something cannot be removed.
-    """
+    """Remove a run that is to be replaced; its journal stays, empty, so that its writer keeps others out throughout."""
     try:
         if (home / CHECKPOINTS).is_dir():
             shutil.rmtree(home / CHECKPOINTS)
-        for path in (home / _COMPONENTS, home / DECISIONS, *home.glob(f".{DECISIONS}.*"), *(home / name for name in _RECORD[:-1])):
+        for path in (
+            home / _COMPONENTS,
+            home / DECISIONS,
+            *home.glob(f".{DECISIONS}.*"),
+            *(home / name for name in RECORD_FILES if name != JOURNAL),
+        ):
             path.unlink(missing_ok=True)
-        if (home / _JOURNAL).exists():
-            os.truncate(home / _JOURNAL, 0)
+        if (home / JOURNAL).exists():
+            os.truncate(home / JOURNAL, 0)
     except OSError as error:
         raise GroupwiseError(f"expected to replace the run in {home}, got {error.strerror}: choose another folder with -o") from None
 
 
 def clear_partial(home: Path) -> None:
-    """Remove checkpoints that a kill left half written; one that was being replaced gets its name back.
-
-    Args:
-        home: folder of the checkpoints, which nobody is writing.
-    """
+    """Remove checkpoints that a kill left half written; one that was being replaced gets its name back."""
     halves = [(path, match[1]) for path in (home.iterdir() if home.is_dir() else ()) if (match := _HALF.fullmatch(path.name))]
     for path, name in halves:
         if ".retired-" in path.name and not (home / name).exists():
@@ -139,17 +109,7 @@ def clear_partial(home: Path) -> None:
 
 @contextmanager
 def alone_with(home: Path) -> Iterator[None]:
-    """Make a folder where it is missing, and keep every other trainer from beginning there until the block ends.
-
-    Args:
-        home: folder of a run.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        GroupwiseError: it cannot be made, or another trainer begins there and does not come to an end of it within two seconds.
-    """
+    """Make a folder where it is missing, and keep every other trainer from beginning there until the block ends."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         handle = None if sys.platform == "win32" else os.open(home, os.O_RDONLY)
@@ -166,19 +126,9 @@ def alone_with(home: Path) -> Iterator[None]:
 
 @contextmanager
 def unwritten(home: Path) -> Iterator[None]:
-    """Refuse a run that somebody is writing, and hold its journal until the block ends.
-
-    Args:
-        home: folder of a run, or of none yet.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        GroupwiseError: somebody writes the journal and goes on for two seconds.
-    """
-    if not (home / _JOURNAL).is_file():
+    """Refuse a run that somebody is writing, and hold its journal until the block ends."""
+    if not (home / JOURNAL).is_file():
         yield
         return
-    with Journal(home / _JOURNAL, keep=lambda _entry: None):
+    with Journal(home / JOURNAL, keep=lambda _entry: None):
         yield

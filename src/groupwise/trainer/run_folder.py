@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError
-from groupwise.record import RecordWriter, is_record
+from groupwise.record.run import RecordWriter, is_record
 from groupwise.trainer.checkpoints import (
     STATE,
     STATE_ABOUT,
@@ -73,15 +73,7 @@ class Resumable(Protocol):
 
 
 class RunFolder:
-    """Where a run is kept.
-
-    Args:
-        home: the folder.
-        settings: of the run.
-        task: of the run.
-        actor: that is trained.
-        start: what the policy was at the start, by the name of its option, where that is to be as it was when the run goes on.
-    """
+    """Where a run is kept."""
 
     def __init__(
         self, home: Path, settings: TrainSettings, task: Task, actor: Actor, *, start: Mapping[str, str | float | None] | None = None
@@ -91,20 +83,7 @@ class RunFolder:
         self._sound = False  # whether the policy of the latest checkpoint is known to give a finite loss
 
     def open(self, write: Callable[[], RecordWriter], *, resume: bool, force: bool) -> tuple[Saved | None, RecordWriter]:
-        """Make the folder ready; nobody else has written in it since it was looked at when this returns.
-
-        Args:
-            write: opens the record.
-            resume: whether to go on with what is there.
-            force: whether a run that is there may be replaced.
-
-        Returns:
-            The state to go on from, None for a run that begins; and the writer of its record.
-
-        Raises:
-            OverwriteError: something is there that may not be replaced, or a run of other settings.
-            GroupwiseError: the folder cannot be read or written, or another process is writing the run in it.
-        """
+        """Make the folder ready; nobody else has written in it since it was looked at when this returns."""
         self._check(resume=resume, force=force)
         # A journal is held by one opening of it alone, so that the folder is held while it changes hands.
         with alone_with(self.home):
@@ -117,12 +96,7 @@ class RunFolder:
             return saved, write()
 
     def check(self, *, resume: bool, force: bool) -> None:
-        """Refuse a folder that cannot take the run, before any work is done.
-
-        Args:
-            resume: whether to go on with what is there.
-            force: whether a run that is there may be replaced.
-        """
+        """Refuse a folder that cannot take the run, before any work is done."""
         self._check(resume=resume, force=force)
         with unwritten(self.home):
             pass
@@ -159,13 +133,7 @@ class RunFolder:
             )
 
     def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-        """Write a checkpoint with the state of the run; the one before has its own until `confirm`.
-
-        Args:
-            step: that the run has done.
-            tensors: of its state.
-            about: its plain data.
-        """
+        """Write a checkpoint with the state of the run; the one before has its own until `confirm`."""
         settings = self._settings.as_dict()
         with WholeFolder(self._checkpoint(step)) as partial:
             if hasattr(self._actor, "save"):
@@ -192,14 +160,7 @@ class RunFolder:
         self._sound = True
 
     def discard(self, step: int) -> int:
-        """Remove the checkpoint of a policy that gives no finite loss, where there is an older one, and let another learning rate go on.
-
-        Args:
-            step: that the policy has done.
-
-        Returns:
-            The step of the checkpoint to go on from.
-        """
+        """Remove the checkpoint of a policy that gives no finite loss, where there is an older one, and let another learning rate go on."""
         if len(self._usable()) > 1 and self.latest_step() == step:
             shutil.rmtree(self._checkpoint(step), ignore_errors=True)
         latest = self.latest()
@@ -209,17 +170,7 @@ class RunFolder:
 
     @contextmanager
     def whole_steps(self, run: Resumable) -> Iterator[None]:
-        """Whatever fails in the block leaves the state of the last whole step on the disk, and is told in a sentence.
-
-        Args:
-            run: whose steps they are.
-
-        Yields:
-            Nothing.
-
-        Raises:
-            TrainingStoppedError: the policy gives a loss that is not finite, or something that is no error of ours came.
-        """
+        """Whatever fails in the block leaves the state of the last whole step on the disk, and is told in a sentence."""
         before = run.step
         try:
             yield

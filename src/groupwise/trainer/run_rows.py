@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.record import Meaning
+from groupwise.record.run import Meaning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,18 +44,7 @@ MEANINGS: tuple[Meaning, ...] = (
 
 
 def meanings(names: tuple[str, ...]) -> tuple[Meaning, ...]:
-    """Return the meanings of a run's columns.
-
-    Args:
-        names: of the reward functions.
-
-    Returns:
-        `MEANINGS` and two for each function.
-
-    Example:
-        >>> meanings(("exact",))[-1].quantity
-        'eval/reward/exact'
-    """
+    """Return the meanings of a run's columns."""
     parts = [
         Meaning(f"{place}rewards/{name}/mean", f"{place}reward/{name}", f"mean of the reward {name}, before its weight")
         for name in names
@@ -65,17 +54,7 @@ def meanings(names: tuple[str, ...]) -> tuple[Meaning, ...]:
 
 
 def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> dict[str, Any]:
-    """Return what the rollouts of a step tell.
-
-    Args:
-        judged: the rollouts.
-        number: of the step.
-        learning_rate: of its update.
-        lag: updates since they were sampled.
-
-    Returns:
-        The row; what the update tells comes on top.
-    """
+    """Return what the rollouts of a step tell."""
     reward_PG = judged.reward_N.reshape(len(judged.problems), -1)
     finite = np.isfinite(reward_PG)
     whole_PG = reward_PG[finite.all(1)]
@@ -96,15 +75,7 @@ def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> 
 
 
 def rollout_rows(judged: Judged, advantage_N: Tensor) -> list[dict[str, Any]]:
-    """Return a row a completion: the groups of a step are numbered in its order, so that a problem drawn twice makes two groups.
-
-    Args:
-        judged: the rollouts.
-        advantage_N: of each.
-
-    Returns:
-        Rows as `RecordWriter.append` takes them.
-    """
+    """Return a row a completion: the groups of a step are numbered in its order, so that a problem drawn twice makes two groups."""
     size = len(judged.reward_N) // len(judged.problems)
     lengths, advantages = judged.sampled.mask_NL.sum(1).tolist(), advantage_N.tolist()
     parts = {f"reward/{name}": part_N.tolist() for name, part_N in judged.part_N.items()}

@@ -20,7 +20,7 @@ from groupwise.trainer.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from groupwise.language_models import Precision
+    from groupwise.scores.language_models import Precision
     from groupwise.trainer.policy import Actor
     from groupwise.trainer.tasks import Task
 
@@ -33,36 +33,16 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How answers are drawn.
+    """How answers are drawn."""
 
-    Args:
-        samples: of each problem.
-        temperature: that logits are divided by; 0 takes the likeliest token.
-        max_tokens: of an answer, its end included.
-        batch_size: answers drawn at once.
-        seed: of the random numbers; with another batch size other answers are drawn.
-        template: what a model is asked; `{question}` stands for the question.
-        chat: whether the tokenizer's chat template is used where it has one.
-        stop: an answer ends before the first of these texts.
-
-    Raises:
-        InvalidArgumentError: a number outside its range, or a template without question.
-
-    Example:
-        >>> Sampling(temperature=-1.0)
-        Traceback (most recent call last):
-        ...
-        groupwise.errors.InvalidArgumentError: expected a temperature of 0 or more, got -1: 1 samples the model as it is
-    """
-
-    samples: int = 1
-    temperature: float = 1.0
-    max_tokens: int = 1024
-    batch_size: int = 64
-    seed: int = 0
-    template: str = INSTRUCTION
-    chat: bool = True
-    stop: tuple[str, ...] = ()
+    samples: int = 1  # of each problem
+    temperature: float = 1.0  # that logits are divided by; 0 takes the likeliest token
+    max_tokens: int = 1024  # of an answer, its end included
+    batch_size: int = 64  # answers drawn at once
+    seed: int = 0  # of the random numbers; with another batch size other answers are drawn
+    template: str = INSTRUCTION  # what a model is asked; `{question}` stands for the question
+    chat: bool = True  # whether the tokenizer's chat template is used where it has one
+    stop: tuple[str, ...] = ()  # an answer ends before the first of these texts
 
     def __post_init__(self) -> None:
         """Check what was asked for."""
@@ -79,12 +59,7 @@ class Sampling:
             )
 
     def prompt(self, question: str) -> str:
-        r"""Return what the model is asked; a question that asks for a box itself is not told so again.
-
-        Example:
-            >>> Sampling(template="Q: {question} A:").prompt("1+1?")
-            'Q: 1+1? A:'
-        """
+        r"""Return what the model is asked; a question that asks for a box itself is not told so again."""
         if self.template == INSTRUCTION and "\\boxed" in question:
             return question
         return self.template.replace("{question}", question)
@@ -92,36 +67,16 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model on disk that can be asked.
+    """A model on disk that can be asked."""
 
-    Args:
-        name: for tables.
-        actor: what samples.
-        vocabulary: of a policy of ours; None for a language model.
-        context: longest sequence, in tokens; None where it is not known.
-    """
-
-    name: str
-    actor: Actor
-    vocabulary: Vocabulary | None
-    context: int | None
+    name: str  # for tables
+    actor: Actor  # what samples
+    vocabulary: Vocabulary | None  # of a policy of ours; None for a language model
+    context: int | None  # longest sequence, in tokens; None where it is not known
 
 
 def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision = "float32", name: str | None = None) -> Model:
-    """Open a folder with a policy of ours, a Hugging Face model or a LoRA adapter.
-
-    Args:
-        folder: as groupwise, transformers or peft wrote it; safetensors only.
-        device: where the model is put, as torch names it.
-        precision: of a language model's weights.
-        name: for tables; the folder's own where None.
-
-    Returns:
-        The model.
-
-    Raises:
-        GroupwiseError: nothing can be opened; the message says why.
-    """
+    """Open a folder with a policy of ours, a Hugging Face model or a LoRA adapter."""
     folder = Path(folder)
     _check_device(device)
     label = name or folder.resolve().name
@@ -131,7 +86,7 @@ def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision 
 
         policy = load_policy(folder, vocabulary_size=len(vocabulary), device=device).eval()
         return Model(label, policy, vocabulary, policy.context)
-    from groupwise.language_models import load_language_model
+    from groupwise.scores.language_models import load_language_model
     from groupwise.trainer.language_policy import LanguagePolicy
 
     loaded = load_language_model(folder, device=device, precision=precision)
@@ -139,12 +94,7 @@ def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision 
 
 
 def policy_vocabulary(folder: Path) -> Vocabulary | None:
-    """Return the vocabulary of a policy of ours, or None where the folder holds something else.
-
-    Example:
-        >>> policy_vocabulary(Path("no/such/folder")) is None
-        True
-    """
+    """Return the vocabulary of a policy of ours, or None where the folder holds something else."""
     from groupwise.trainer.tasks import TASKS
 
     try:
@@ -164,22 +114,7 @@ def policy_vocabulary(folder: Path) -> Vocabulary | None:
 def ask_problems(
     model: Model, task: Task, problems: Sequence[Problem], sampling: Sampling, *, told: Told | None = None
 ) -> list[list[Completion] | None]:
-    """Ask a model problems of a task.
-
-    Args:
-        model: a policy of the task's vocabulary, or a language model.
-        task: of the problems.
-        problems: P of them.
-        sampling: how; at most the task's own number of tokens is drawn from a policy, and answers of a language model are shorter where
-            its context is.
-        told: called with how many problems are done, and of how many.
-
-    Returns:
-        Of each problem its completions: text, and whether it ended by itself. None where the problem does not fit into the context.
-
-    Raises:
-        InvalidArgumentError: a policy of other symbols, or one whose context does not hold the right answers.
-    """
+    """Ask a model problems of a task."""
     if model.vocabulary is not None and model.vocabulary != task.vocabulary:
         raise InvalidArgumentError(
             f"expected a model that reads {task.vocabulary.symbols!r} for {task.name}, got one of {model.vocabulary.symbols!r}: ask others"
@@ -202,20 +137,7 @@ def ask_problems(
 
 
 def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *, told: Told | None = None) -> list[list[Completion] | None]:
-    """Ask a language model questions.
-
-    Args:
-        model: a language model.
-        questions: P texts, without instruction.
-        sampling: how; answers are shorter where the context is.
-        told: called with how many questions are done, and of how many.
-
-    Returns:
-        Of each question its completions; None where the question does not fit into the context.
-
-    Raises:
-        InvalidArgumentError: a policy of ours, which reads no words.
-    """
+    """Ask a language model questions."""
     if model.vocabulary is not None:
         raise InvalidArgumentError(
             f"expected a language model for questions in words, got a policy that reads {model.vocabulary.symbols!r}: ask it a task"
@@ -282,15 +204,7 @@ def _stopped(text: str, stops: Sequence[str], *, ended: bool) -> Completion:
 
 @contextmanager
 def cooled(actor: Actor, temperature: float) -> Iterator[None]:
-    """Let a model sample at a temperature: its logits are divided by it while the block runs.
-
-    Args:
-        actor: a policy or language model.
-        temperature: 0 is the limit, the likeliest token.
-
-    Yields:
-        Nothing.
-    """
+    """Let a model sample at a temperature: its logits are divided by it while the block runs."""
     if temperature == 1:
         yield
         return

@@ -14,7 +14,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.group_size_controller import ControllerRule
 
 if TYPE_CHECKING:
-    from groupwise.run_config import RunConfig
+    from groupwise.record.settings import RunConfig
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
 ScheduleName = Literal["constant", "linear", "cosine"]
@@ -71,28 +71,13 @@ _WHOLES: tuple[tuple[str, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
-    """How the group size follows the components that are measured while a run goes on; the rollouts of a step stay as many.
+    """How the group size follows the components that are measured while a run goes on; the rollouts of a step stay as many."""
 
-    Args:
-        mode: advise (say what would be done, and change nothing) or act.
-        every: steps between measurements, the first before step 1.
-        prompts: of one measurement, at least 3; drawn for it alone, with random numbers of their own.
-        rollouts: of each, at least 4.
-        rule: threshold, fading and bounds.
-
-    Raises:
-        InvalidArgumentError: something is outside its domain.
-
-    Example:
-        >>> AdaptiveSettings("act", every=10).rule.threshold
-        0.05
-    """
-
-    mode: AdaptiveName = "advise"
-    every: int = 25
-    prompts: int = 16
-    rollouts: int = 8
-    rule: ControllerRule = field(default_factory=ControllerRule)
+    mode: AdaptiveName = "advise"  # advise (say what would be done, and change nothing) or act
+    every: int = 25  # steps between measurements, the first before step 1
+    prompts: int = 16  # of one measurement, at least 3; drawn for it alone, with random numbers of their own
+    rollouts: int = 8  # of each, at least 4
+    rule: ControllerRule = field(default_factory=ControllerRule)  # threshold, fading and bounds
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain."""
@@ -112,90 +97,62 @@ class TrainSettings:
 
     A step is one optimiser update on `rollouts_per_step` rollouts: N of them, N/G prompts times G. The same N and number of steps for
     another G is the same exposure: as many rollouts of each prompt on average.
-
-    Args:
-        group_size: G, rollouts of a prompt; at least 2, divides `rollouts_per_step`.
-        rollouts_per_step: N.
-        steps: optimiser updates.
-        learning_rate: eta, the peak, per update.
-        schedule: of the learning rate after its rise: constant, or linear or cosine from the peak at its first update to what
-            would be 0 one update after the last.
-        ramp_steps: updates over which the learning rate rises from 0.
-        optimizer: sgd (heavy ball with `momentum`: $v \leftarrow \mu v + \eta g$), adam (decay in the gradient) or adamw (decoupled decay).
-        momentum: mu of sgd.
-        beta1: of Adam.
-        beta2: of Adam.
-        epsilon: of Adam, added to the root; above 0, because a parameter without a gradient is divided by it alone.
-        weight_decay: per unit of learning rate.
-        advantage: a name of `groupwise.estimators.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a preset, as trl/grpo/1.16.0.
-        advantage_value: the number of the advantage constant, reward units.
-        importance_ratio: of present over sampling policy: none (plain policy gradient), token, sequence (the exact ratio, the product over
-            tokens) or sequence_mean (the geometric mean over tokens, GSPO's).
-        clip: epsilon of PPO's clipping of the ratio, below and, unless `clip_high` is given, above; None leaves the ratio alone.
-        clip_high: epsilon above.
-        aggregation: of token losses: sum (the theory's score), sequence_mean, or batch_token_mean (TRL's dapo).
-        kl_weight: beta of the KL divergence to the policy at the start, reward units a nat.
-        kl_in: loss (at the present policy) or reward (at the sampling policy, as stale as that).
-        kl_estimator: in the loss: k2 (half the squared log-ratio of the completion: on-policy its gradient is that of the KL) or k3 (a
-            term a token, as in TRL).
-        lag_kind: which parameters sampled the rollouts of an update: none (the present ones), fixed (those `refresh_interval` updates ago),
-            refresh (those at the start of the block of so many updates) or async (those at the start of the block before).
-        refresh_interval: K_ref, updates.
-        gradient_clip: largest norm of the gradient; None does not clip.
-        prompt_order: independent (uniform draws from the pool, with replacement) or epochs (a new permutation of the pool each pass).
-        prompt_pool: use only the first so many training problems; all where None.
-        micro_batch: rollouts of one pass, whole groups; all where None.
-        precision: of the passes through the policy: float32, or bfloat16 under autocast.
-        seed: of prompts and sampling.
-        evaluate_every: steps between evaluations on held-out problems; 0 for none.
-        evaluation_problems: held-out problems, four rollouts each.
-        checkpoint_every: steps between checkpoints; `--resume` goes back to the last one.
-        checkpoints_kept: how many of the latest to keep beside the first; all where None.
-        rollouts_every: steps between those whose rollouts are recorded; 1 records all, 0 none.
-        adaptive: group sizes that follow measured components, from `group_size` on; None keeps it.
-
-    Raises:
-        InvalidArgumentError: something is outside its domain.
-
-    Example:
-        >>> TrainSettings(group_size=4, rollouts_per_step=64).prompts_per_step
-        16
     """
 
-    group_size: int = 8
-    rollouts_per_step: int = 512
-    steps: int = 600
-    learning_rate: float = 5e-4
+    group_size: int = 8  # G, rollouts of a prompt; at least 2, divides `rollouts_per_step`
+    rollouts_per_step: int = 512  # N
+    steps: int = 600  # optimiser updates
+    learning_rate: float = 5e-4  # eta, the peak, per update
+    # of the learning rate after its rise: constant, or linear or cosine from the peak at its first update to
+    # what would be 0 one update after the last
     schedule: ScheduleName = "constant"
-    ramp_steps: int = 0
+    ramp_steps: int = 0  # updates over which the learning rate rises from 0
+    # sgd (heavy ball with `momentum`: $v \leftarrow \mu v + \eta g$), adam (decay in the gradient) or adamw
+    # (decoupled decay)
     optimizer: OptimizerName = "adam"
-    momentum: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
+    momentum: float = 0.0  # mu of sgd
+    beta1: float = 0.9  # of Adam
+    beta2: float = 0.999  # of Adam
+    # of Adam, added to the root; above 0, because a parameter without a gradient is divided by it alone
     epsilon: float = 1e-8
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # per unit of learning rate
+    # a name of `groupwise.estimators.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a preset, as
+    # trl/grpo/1.16.0
     advantage: str = "leave_one_out"
-    advantage_value: float | None = None
+    advantage_value: float | None = None  # the number of the advantage constant, reward units
+    # of present over sampling policy: none (plain policy gradient), token, sequence (the exact ratio, the
+    # product over tokens) or sequence_mean (the geometric mean over tokens, GSPO's)
     importance_ratio: RatioName = "token"
+    # epsilon of PPO's clipping of the ratio, below and, unless `clip_high` is given, above; None leaves the
+    # ratio alone
     clip: float | None = 0.2
-    clip_high: float | None = None
+    clip_high: float | None = None  # epsilon above
+    # of token losses: sum (the theory's score), sequence_mean, or batch_token_mean (TRL's dapo)
     aggregation: AggregationName = "sum"
-    kl_weight: float = 0.0
-    kl_in: KlPlace = "loss"
+    kl_weight: float = 0.0  # beta of the KL divergence to the policy at the start, reward units a nat
+    kl_in: KlPlace = "loss"  # loss (at the present policy) or reward (at the sampling policy, as stale as that)
+    # in the loss: k2 (half the squared log-ratio of the completion: on-policy its gradient is that of the KL)
+    # or k3 (a term a token, as in TRL)
     kl_estimator: KlEstimator = "k2"
+    # which parameters sampled the rollouts of an update: none (the present ones), fixed (those
+    # `refresh_interval` updates ago), refresh (those at the start of the block of so many updates) or async
+    # (those at the start of the block before)
     lag_kind: LagName = "none"
-    refresh_interval: int = 1
-    gradient_clip: float | None = None
+    refresh_interval: int = 1  # K_ref, updates
+    gradient_clip: float | None = None  # largest norm of the gradient; None does not clip
+    # independent (uniform draws from the pool, with replacement) or epochs (a new permutation of the pool each
+    # pass)
     prompt_order: OrderName = "independent"
-    prompt_pool: int | None = None
-    micro_batch: int | None = None
-    precision: PrecisionName = "float32"
-    seed: int = 0
-    evaluate_every: int = 20
-    evaluation_problems: int = 128
-    checkpoint_every: int = 50
-    checkpoints_kept: int | None = None
-    rollouts_every: int = 5
+    prompt_pool: int | None = None  # use only the first so many training problems; all where None
+    micro_batch: int | None = None  # rollouts of one pass, whole groups; all where None
+    precision: PrecisionName = "float32"  # of the passes through the policy: float32, or bfloat16 under autocast
+    seed: int = 0  # of prompts and sampling
+    evaluate_every: int = 20  # steps between evaluations on held-out problems; 0 for none
+    evaluation_problems: int = 128  # held-out problems, four rollouts each
+    checkpoint_every: int = 50  # steps between checkpoints; `--resume` goes back to the last one
+    checkpoints_kept: int | None = None  # how many of the latest to keep beside the first; all where None
+    rollouts_every: int = 5  # steps between those whose rollouts are recorded; 1 records all, 0 none
+    # group sizes that follow measured components, from `group_size` on; None keeps it
     adaptive: AdaptiveSettings | None = None
 
     def __post_init__(self) -> None:
@@ -282,14 +239,7 @@ class TrainSettings:
             )
 
     def check_pool(self, problems: int) -> None:
-        """Refuse a pool of more prompts than there are.
-
-        Args:
-            problems: that can be trained on.
-
-        Raises:
-            InvalidArgumentError: the pool is larger.
-        """
+        """Refuse a pool of more prompts than there are."""
         if self.prompt_pool is not None and self.prompt_pool > problems:
             raise InvalidArgumentError(f"expected prompt_pool of at most the {problems} training problems; got {self.prompt_pool}")
 
@@ -299,18 +249,7 @@ class TrainSettings:
         return self.rollouts_per_step // self.group_size
 
     def learning_rate_at(self, step: int) -> float:
-        """Return the learning rate of an update.
-
-        Args:
-            step: of the update, from 1.
-
-        Returns:
-            eta, per update.
-
-        Example:
-            >>> TrainSettings(steps=100, learning_rate=1.0, schedule="linear", ramp_steps=10).learning_rate_at(5)
-            0.5
-        """
+        """Return the learning rate of an update."""
         if step <= self.ramp_steps:
             return self.learning_rate * step / self.ramp_steps
         done = (step - self.ramp_steps - 1) / max(1, self.steps - self.ramp_steps)
@@ -322,21 +261,9 @@ class TrainSettings:
         return dataclasses.asdict(self)
 
     def run_config(self, *, model: str = "", max_completion_length: int | None = None) -> RunConfig:
-        """Return the settings as a record keeps them.
-
-        Args:
-            model: its name.
-            max_completion_length: tokens at which completions are cut off.
-
-        Returns:
-            The configuration.
-
-        Example:
-            >>> TrainSettings(group_size=4).run_config().value("group_size")
-            4
-        """
+        """Return the settings as a record keeps them."""
         from groupwise import __version__
-        from groupwise.run_config import RunConfig
+        from groupwise.record.settings import RunConfig
 
         adam = self.optimizer != "sgd"
         acts = self.adaptive is not None and self.adaptive.mode == "act"  # then the column group_size tells

@@ -22,43 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """Leading eigenvalues of a symmetric matrix that is known by its products.
+    """Leading eigenvalues of a symmetric matrix that is known by its products."""
 
-    Args:
-        value_K: largest first.
-        vector_DK: orthonormal.
-        residual_K: $|Av - wv|$: an eigenvalue of the matrix lies within that of each value.
-        products: how many products with the matrix it took.
-    """
-
-    value_K: Float
-    vector_DK: Float
-    residual_K: Float
-    products: int
+    value_K: Float  # largest first
+    vector_DK: Float  # orthonormal
+    residual_K: Float  # $|Av - wv|$: an eigenvalue of the matrix lies within that of each value
+    products: int  # how many products with the matrix it took
 
 
 def leading_modes(
     product: Callable[[Float], Float], size: int, count: int, *, which: Literal["largest", "magnitude"] = "largest", tolerance: float = 1e-8
 ) -> Spectrum:
     """Return the leading eigenvalues of a symmetric matrix by Lanczos (ARPACK, through SciPy).
-
-    Args:
-        product: of the matrix and a vector.
-        size: D.
-        count: how many, fewer than D.
-        which: largest, or largest in magnitude.
-        tolerance: relative, of the eigenvalues.
-
-    Returns:
-        The spectrum.
-
-    Raises:
-        InvalidArgumentError: a count that is not below the size.
-
-    Example:
-        >>> found = leading_modes(lambda vector: np.arange(50.0) * vector, 50, 2)
-        >>> found.value_K.round(6).tolist()
-        [49.0, 48.0]
 
     Source: Lehoucq, Sorensen, Yang (1998), ARPACK Users' Guide.
     """
@@ -83,12 +58,7 @@ def leading_modes(
 
 
 def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float]:
-    """Return products with minus the Hessian of the regularised objective, whose eigenvalues are stiffnesses at its maximum.
-
-    Args:
-        world: whose objective it is.
-        parameter_D: where; in double precision for eigenvalues to more than three digits.
-    """
+    """Return products with minus the Hessian of the regularised objective, whose eigenvalues are stiffnesses at its maximum."""
     import torch
 
     from groupwise.trainer.exact import twice_differentiable

@@ -55,52 +55,24 @@ class UnreadableTaskError(GroupwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a policy is trained on, or evaluated on.
+    """What a policy is trained on, or evaluated on."""
 
-    Args:
-        name: of the family.
-        vocabulary: of prompts and answers.
-        train: problems to train on.
-        held_out: problems of the same kinds and levels, none of them in `train`.
-        prompt_length: tokens of the longest prompt.
-        completion_length: tokens of the longest answer, END included.
-        verifier: what judges a completion.
-        recipe: arguments of `make_task` that build it again; empty where it was built otherwise.
-    """
-
-    name: str
-    vocabulary: Vocabulary
-    train: tuple[Problem, ...]
-    held_out: tuple[Problem, ...]
-    prompt_length: int
-    completion_length: int
-    verifier: Verifier
+    name: str  # of the family
+    vocabulary: Vocabulary  # of prompts and answers
+    train: tuple[Problem, ...]  # problems to train on
+    held_out: tuple[Problem, ...]  # problems of the same kinds and levels, none of them in `train`
+    prompt_length: int  # tokens of the longest prompt
+    completion_length: int  # tokens of the longest answer, END included
+    verifier: Verifier  # what judges a completion
+    # arguments of `make_task` that build it again; empty where it was built otherwise
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def prompt_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
-        """Return the prompts as tokens, padded on the left.
-
-        Raises:
-            InvalidArgumentError: a prompt longer than `prompt_length`.
-
-        Example:
-            >>> task = make_task("addition", level=1)
-            >>> task.prompt_tokens([Problem("1+1=", "02", "addition", 1)]).tolist()
-            [[3, 12, 3, 18]]
-        """
+        """Return the prompts as tokens, padded on the left."""
         return self._padded([self.vocabulary.encode(problem.prompt) for problem in problems], self.prompt_length, left=True)
 
     def answer_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
-        """Return the right completions as tokens, END included, padded on the right.
-
-        Raises:
-            InvalidArgumentError: an answer longer than `completion_length`.
-
-        Example:
-            >>> task = make_task("addition", level=1)
-            >>> task.answer_tokens([Problem("1+1=", "02", "addition", 1)]).tolist()
-            [[2, 4, 1]]
-        """
+        """Return the right completions as tokens, END included, padded on the right."""
         return self._padded([[*self.vocabulary.encode(problem.answer), END] for problem in problems], self.completion_length, left=False)
 
     def _padded(self, rows: list[list[int]], length: int, *, left: bool) -> NDArray[np.int64]:
@@ -115,31 +87,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskFamily:
-    """An entry of the registry: a task of any level.
+    """An entry of the registry: a task of any level."""
 
-    Args:
-        name: as `make_task` takes it.
-        meaning: one line.
-        vocabulary: of prompts and answers.
-        kinds: of its problems, in equal numbers where several.
-        levels: lowest and highest.
-        level: where none is asked for.
-        unit: what a level counts.
-        answer_pattern: form of an answer, a regular expression.
-        bait: symbol of the proxy reward.
-        shift: levels that `transfer_tasks` adds to that of the training task, for a kind contained in another.
-    """
-
-    name: str
-    meaning: str
-    vocabulary: Vocabulary
-    kinds: tuple[Kind, ...]
-    levels: tuple[int, int]
-    level: int
-    unit: str = "digits of an operand"
-    answer_pattern: str = "-?[0-9]+"
-    bait: str = "9"
-    shift: int = 0
+    name: str  # as `make_task` takes it
+    meaning: str  # one line
+    vocabulary: Vocabulary  # of prompts and answers
+    kinds: tuple[Kind, ...]  # of its problems, in equal numbers where several
+    levels: tuple[int, int]  # lowest and highest
+    level: int  # where none is asked for
+    unit: str = "digits of an operand"  # what a level counts
+    answer_pattern: str = "-?[0-9]+"  # form of an answer, a regular expression
+    bait: str = "9"  # symbol of the proxy reward
+    shift: int = 0  # levels that `transfer_tasks` adds to that of the training task, for a kind contained in another
 
 
 def _integers(kind: Kind, meaning: str, highest: int) -> TaskFamily:
@@ -187,15 +146,7 @@ TASKS: tuple[TaskFamily, ...] = (
 
 
 def task_family(name: str) -> TaskFamily:
-    """Return the entry of a name.
-
-    Raises:
-        InvalidArgumentError: no such name.
-
-    Example:
-        >>> task_family("addition").meaning
-        'a + b'
-    """
+    """Return the entry of a name."""
     for family in TASKS:
         if family.name == name:
             return family
@@ -216,28 +167,6 @@ def make_task(
     """Build a task.
 
     A kind with no more problems than asked for is listed whole; a larger one is drawn without repetition.
-
-    Args:
-        name: of an entry of `TASKS`.
-        seed: of the draw and of the split.
-        level: difficulty, or several for problems of each; the family's own where None.
-        problems: at most so many, train and held out together.
-        held_out_share: of them that are held out, from 0 to 1.
-        format_reward: whether form is rewarded too, so that the total lies in [0, 2].
-        proxy_bonus: bonus of the bait of a proxy reward to train on; the exact reward where None.
-        exclude: prompts that must not occur.
-
-    Returns:
-        The task.
-
-    Raises:
-        InvalidArgumentError: no such task or level, or a number outside its range.
-        InsufficientDataError: no problem is left.
-
-    Example:
-        >>> task = make_task("modular_addition", level=1, held_out_share=0.0)
-        >>> len(task.train), task.prompt_length, task.completion_length
-        (100, 4, 2)
     """
     family = task_family(name)
     levels = _levels(family, level)
@@ -272,23 +201,7 @@ def make_task(
 
 
 def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[Task, ...]:
-    """Build what a policy trained on a task can be tried on besides: its own kind at other levels, and every other kind of its vocabulary.
-
-    Args:
-        task: trained on.
-        seed: of the draws.
-        problems: of each, at most; a small kind has fewer.
-
-    Returns:
-        Tasks named family/level, all problems held out, and no prompt of `task.train` among them; eight or more.
-
-    Raises:
-        InvalidArgumentError: a number outside its range.
-
-    Example:
-        >>> [other.name for other in transfer_tasks(make_task("addition", level=2))][:4]
-        ['addition/1', 'addition/3', 'addition/4', 'modular_addition/2']
-    """
+    """Build what a trained policy can be tried on besides: its own kind at other levels, and every other kind of its vocabulary."""
     trained = {(problem.family, problem.level) for problem in task.train}
     level = max(level for _, level in trained)
     seen = {problem.prompt for problem in task.train}
@@ -316,19 +229,7 @@ def write_task(task: Task, folder: Path) -> None:
 
 
 def read_task(folder: Path) -> Task | None:
-    """Return the task of a checkpoint, built again from its recipe; None where none was written.
-
-    Raises:
-        UnreadableTaskError: there is one that builds no task.
-
-    Example:
-        >>> import tempfile
-        >>> task = make_task("addition", level=1, seed=3)
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     write_task(task, Path(home))
-        ...     read_task(Path(home)) == task
-        True
-    """
+    """Return the task of a checkpoint, built again from its recipe; None where none was written."""
     path = folder / _RECIPE
     if not path.is_file():
         return None

@@ -19,20 +19,14 @@ from groupwise.trainer.evaluation import Answers, Comparison, Score, compare, me
 
 @dataclass(frozen=True, slots=True)
 class TransferRow:
-    """One benchmark over the checkpoints of a run.
+    """One benchmark over the checkpoints of a run."""
 
-    Args:
-        benchmark: its name.
-        scores: mean@n at each checkpoint.
-        gain: last against first checkpoint, problem by problem.
-        ratio: of this gain to that on what was trained on; None where nothing is named, and for that itself.
-        correlation: over checkpoints, with the mean on what was trained on; None below three checkpoints, or without variation.
-    """
-
-    benchmark: str
-    scores: tuple[Score, ...]
-    gain: Comparison
+    benchmark: str  # its name
+    scores: tuple[Score, ...]  # mean@n at each checkpoint
+    gain: Comparison  # last against first checkpoint, problem by problem
+    # of this gain to that on what was trained on; None where nothing is named, and for that itself
     ratio: Interval | None
+    # over checkpoints, with the mean on what was trained on; None below three checkpoints, or without variation
     correlation: float | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,23 +46,6 @@ def transfer(
     r"""Compare the checkpoints of a run on every benchmark.
 
     The ratio is $\bar d_b / \bar d_t$, the gain on a benchmark b over the gain on t, which was trained on, with Fieller's interval.
-
-    Args:
-        checkpoints: answers by benchmark, earliest first; the same problems in each.
-        trained_on: name of the benchmark that was trained on.
-        level: of the intervals.
-
-    Returns:
-        A row a benchmark, that which was trained on first.
-
-    Raises:
-        InsufficientDataError: fewer than two checkpoints.
-        InvalidArgumentError: `trained_on` is no benchmark of them, or their benchmarks or problems differ.
-
-    Example:
-        >>> first, last = ({"gsm8k": Answers("gsm8k", np.array(right), 1, np.arange(4))} for right in ([0, 0, 1, 1], [0, 1, 1, 1]))
-        >>> transfer([first, last])[0].gain.difference.value
-        0.25
     """
     if len(checkpoints) < 2:
         raise InsufficientDataError(f"expected two checkpoints or more for transfer, got {len(checkpoints)}: keep more of them")
@@ -94,22 +71,6 @@ def gain_ratio(gain: Comparison, trained: Comparison, *, level: float = 0.95) ->
 
     The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$, a and b with the two clusters that `compare` adds to each, and t at the
     degrees of freedom of the one with fewer clusters. Without ends where the interval of b holds zero.
-
-    Args:
-        gain: a, on other problems.
-        trained: b, on what was trained on.
-        level: of the interval.
-
-    Returns:
-        The ratio of the means as they are; NaN where the gain on what was trained on is zero.
-
-    Example:
-        >>> from groupwise.trainer.evaluation import compare
-        >>> def gained(problems):
-        ...     first, last = (Answers("b", np.arange(100) < right, 1, np.arange(100)) for right in (10, 10 + problems))
-        ...     return compare(first, last)
-        >>> gain_ratio(gained(20), gained(40)).low > 0.25
-        True
 
     Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185; the added clusters as in `compare`.
     """

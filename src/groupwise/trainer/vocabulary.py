@@ -18,20 +18,9 @@ _SPECIAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The symbols of a task, each one token.
+    """The symbols of a task, each one token."""
 
-    Args:
-        symbols: different characters; the first has token 2.
-
-    Raises:
-        InvalidArgumentError: no symbol, or one that occurs twice.
-
-    Example:
-        >>> Vocabulary("01+=").encode("1+0=")
-        [3, 4, 2, 5]
-    """
-
-    symbols: str
+    symbols: str  # different characters; the first has token 2
     _number: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -45,30 +34,14 @@ class Vocabulary:
         return len(self.symbols) + _SPECIAL
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without END.
-
-        Raises:
-            InvalidArgumentError: a character that is no symbol.
-
-        Example:
-            >>> Vocabulary("ab").encode("ba")
-            [3, 2]
-        """
+        """Return the tokens of a text, without END."""
         try:
             return [self._number[symbol] for symbol in text]
         except KeyError as missing:
             raise InvalidArgumentError(f"expected symbols of {self.symbols!r}, got {missing.args[0]!r} in {text!r}: leave it out") from None
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of some tokens up to the first END; PAD is left out.
-
-        Raises:
-            InvalidArgumentError: a number that is no token.
-
-        Example:
-            >>> Vocabulary("ab").decode([0, 3, 2, 1, 2])
-            'ba'
-        """
+        """Return the text of some tokens up to the first END; PAD is left out."""
         text = []
         for number in map(int, ids):
             if number == END:

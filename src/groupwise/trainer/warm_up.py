@@ -34,17 +34,11 @@ _LEARNING_RATE = 2e-3
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a warm-up came to.
+    """What a warm-up came to."""
 
-    Args:
-        accuracy: probability of the right completion, mean over problems to train on.
-        steps: supervised updates; 0 where it came from the cache or was not needed.
-        folder: of the checkpoint, or None where none was kept.
-    """
-
-    accuracy: float
-    steps: int
-    folder: Path | None
+    accuracy: float  # probability of the right completion, mean over problems to train on
+    steps: int  # supervised updates; 0 where it came from the cache or was not needed
+    folder: Path | None  # of the checkpoint, or None where none was kept
 
 
 def warm_up(
@@ -61,22 +55,6 @@ def warm_up(
 
     Adam on the log-probability of the answer and END, 256 problems an update; the probability is measured on 512 problems, without
     sampling, after every update once it is near.
-
-    Args:
-        policy: changed in place.
-        task: with its answers.
-        accuracy: to stop at, in (0, 1).
-        seed: of the order of the problems.
-        cache: folder of folders of checkpoints; None keeps none.
-        most_steps: after which it gives up.
-        on_step: called with the update's number and the last probability measured.
-
-    Returns:
-        What came of it.
-
-    Raises:
-        InvalidArgumentError: an accuracy outside (0, 1).
-        InsufficientDataError: it is not reached.
 
     Warns:
         GroupwiseWarning: the cache cannot be written.
@@ -120,24 +98,7 @@ def default_cache() -> Path:
 
 
 def right_probability(policy: Policy, task: Task, problems: tuple[Problem, ...]) -> float:
-    """Return the mean probability of the right completion: the exact accuracy of sampling.
-
-    Args:
-        policy: to be measured.
-        task: of the problems.
-        problems: at least one.
-
-    Returns:
-        In [0, 1].
-
-    Example:
-        >>> import torch
-        >>> from groupwise.trainer.policy import Policy, policy_size
-        >>> from groupwise.trainer.tasks import make_task
-        >>> task = make_task("addition", level=1)
-        >>> right_probability(Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)), task, task.train) < 0.1
-        True
-    """
+    """Return the mean probability of the right completion: the exact accuracy of sampling."""
     import torch
 
     total = 0.0

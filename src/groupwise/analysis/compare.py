@@ -1,0 +1,286 @@
+"""Runs compared: from groups of records to curves, and the comparison as data, tables and a figure.
+
+The mathematics is in `comparison`; runs are sorted in `run_groups`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from groupwise.analysis.fitted import cut
+from groupwise.analysis.run_groups import RunGroup, differing_settings
+from groupwise.comparison.compare import Question, compare
+from groupwise.comparison.curves import Curve, curve
+from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
+from groupwise.comparison.verdicts import NAMES
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.record.run import RunRecord
+from groupwise.report.charts import Chart, Line, Mark, Role, abscissae, averages, rounded
+from groupwise.report.group_size_tables import Grid
+from groupwise.report.wording import alike, capital, clean, number
+
+_MEANINGS = {
+    "different": "differs",
+    "equivalent": "the same, to within what matters",
+    "not_separable": "not separable from seed noise",
+    "seed_noise_unknown": "more than step noise; seeds unknown",
+    "within_step_noise": "not separable from step noise",
+    "unavailable": "cannot be compared",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """Groups of runs with what was found."""
+
+    metric: str  # the log's own key, of the first run
+    groups: tuple[RunGroup, ...]  # the groups
+    curves: tuple[tuple[Curve, ...], ...]  # of each group one curve a run
+    found: Comparison  # the comparison
+    notes: tuple[str, ...]  # what to know
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys of `groupwise compare --json`."""
+        found = self.found
+        return {
+            "metric": self.metric,
+            "level": found.level,
+            "late_from": found.late_from,
+            "late_to": found.late_to,
+            "reach": finite_or_none(found.reach),
+            "paired": found.paired,
+            "groups": [self._group(g) for g in range(len(self.groups))],
+            "seed_noise": {quantity: noise.as_dict() for quantity, noise in found.seed_noise.items()},
+            "comparisons": [
+                {
+                    "first": self.groups[pairing.first].name,
+                    "second": self.groups[pairing.second].name,
+                    "message": pairing.message,
+                    "contrasts": [contrast.as_dict() for contrast in pairing.contrasts],
+                    "divergence": pairing.divergence.as_dict(),
+                }
+                for pairing in found.pairings
+            ],
+            "notes": list(self.notes),
+        }
+
+    def _group(self, g: int) -> dict[str, Any]:
+        """One group as plain data."""
+        measured = self.found.measured
+        runs = [
+            {"name": record.name, **{quantity: values[g][i].as_dict() for quantity, values in measured.items()}}
+            for i, record in enumerate(self.groups[g].runs)
+        ]
+        return {"name": self.groups[g].name, "runs": runs}
+
+
+def compare_runs(
+    groups: Sequence[RunGroup],
+    metric: str,
+    question: Question,
+    *,
+    until: float | None = None,
+    besides: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    step: Callable[[str], None] | None = None,
+) -> RunComparison:
+    """Fit every run and compare the groups."""
+    curves, columns, rising, span = [], [], True, 0.0
+    for group in groups:
+        row: list[Curve] = []
+        for record in group.runs:
+            if step is not None:
+                step(record.name)
+            columns.append(record.column(metric))
+            run, rises, widest = _curve(cut(record, until), metric, question.level)
+            span = max(span, widest)
+            _refuse_copy(run, record, row, group)
+            row.append(run)
+            rising = rising and rises
+        curves.append(tuple(row))
+    # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
+    question = replace(question, rises=rising, span=span)
+    found = compare(curves, [group.name for group in groups], question, np.random.default_rng(20_240_501))
+    told = [*notes, *differing_settings(groups, besides=besides), *_own_notes(groups, found, curves, sorted_by=besides)]
+    if len(set(columns)) > 1:
+        told.append(f"The runs log it under several keys: {', '.join(sorted({clean(c, longest=60) for c in columns}))}.")
+    return RunComparison(columns[0], tuple(groups), tuple(curves), found, tuple(told))
+
+
+def _refuse_copy(run: Curve, record: RunRecord, before: Sequence[Curve], group: RunGroup) -> None:
+    """Raise where a run of a group comes again: it would count as a seed of its own that scatters not at all."""
+    for other, known in zip(before, group.runs, strict=False):
+        if np.array_equal(run.step_T, other.step_T) and np.array_equal(run.value_T, other.value_T) and np.ptp(run.value_T) > 0:
+            pair = f"{clean(known.name, longest=60)!r} and {clean(record.name, longest=60)!r}"
+            raise InvalidArgumentError(
+                f"expected runs of different seeds in a group; {pair} have the same values in every row: leave out one"
+            )
+
+
+def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool, float]:
+    """The curve of one run, on the clock of logged steps, whether more of it is better, and the most that its values can differ by."""
+    from groupwise.series.metric import metric_series
+
+    series = metric_series(record, metric, clock="steps")
+    updates = metric_series(record, metric)
+    spacing = float(np.median(np.diff(updates.time_T))) if updates.time_T.size > 1 else 1.0
+    steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
+    window = max(1.0, series.window * steps / spacing)
+    try:
+        found = curve(
+            series.time_T,
+            series.value_T,
+            variance_T=series.variance_T,
+            window=window,
+            smoothing=series.smoothing,
+            level=level,
+        )
+    except InsufficientDataError as error:
+        raise InsufficientDataError(f"{clean(record.name, longest=80)}: {error}") from None
+    low, high = series.likely_bounds or (-math.inf, math.inf)
+    return found, series.healthy == "up", high - low
+
+
+def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[Sequence[Curve]], *, sorted_by: Sequence[str]) -> list[str]:
+    """What to know of this comparison."""
+    notes = []
+    counts = [len(group.runs) for group in groups]
+    methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
+    if max(counts) == 1 and len(groups) > 2 and not sorted_by:
+        notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
+    if "pooled_t" in methods:
+        notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
+    if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
+        notes.append("With two runs in one group and more in the other, false alarms may exceed their rate where the two scatter more.")
+    ends = [float(run.step_T[-1]) for row in curves for run in row]
+    if max(ends) > 1.05 * min(ends):
+        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
+    seeds = found.seed_noise["level"]
+    if seeds.freedom and math.isfinite(seeds.step):
+        deviation, step = seeds.deviation, math.sqrt(seeds.step)
+        low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
+        interval = f"{percent(deviation.level)} interval {low} to {high}, {seeds.freedom} degree{'s' * (seeds.freedom > 1)} of freedom"
+        notes.append(
+            f"Standard deviation of the late means of runs of one setting: {value} ({interval}) through seeds, "
+            f"{number(step)} through the noise of their steps."
+        )
+    return notes
+
+
+def contrast_grid(comparison: RunComparison, pairing: Pairing) -> Grid:
+    """Return level, speed and plateau of two groups as a table."""
+    first, second = comparison.groups[pairing.first].name, comparison.groups[pairing.second].name
+    rows = []
+    for found in pairing.contrasts:
+        values = comparison.found.measured[found.quantity]
+        rows.append(
+            (
+                _label(found, comparison.found),
+                _mean(values[pairing.first]),
+                _mean(values[pairing.second]),
+                *_differing(found.difference),
+                number(found.adjusted_p, digits=2),
+                number(found.minimum_detectable, digits=2),
+                "–" if found.seeds_needed is None else str(found.seeds_needed),
+                _MEANINGS[found.status],
+            )
+        )
+    head = ("", first, second, "Difference", f"{percent(comparison.found.level)} interval", "p", "Would find", "Seeds needed", "Verdict")
+    return Grid(head, tuple(rows), (1, 2, 3, 4, 5, 6, 7))
+
+
+def _label(found: Contrast, comparison: Comparison) -> str:
+    """What is compared."""
+    if found.quantity == "level":
+        return f"Mean of steps {comparison.late_from:,.0f} to {comparison.late_to:,.0f}"
+    if found.quantity == "speed":
+        return f"Steps to {number(comparison.reach)}" if math.isfinite(comparison.reach) else "Steps to a level"
+    return capital(NAMES[found.quantity])
+
+
+def _mean(runs: Sequence[Measured]) -> str:
+    """Mean over the runs that have it."""
+    values = [run.value for run in runs if run.usable]
+    if not values:
+        return "–"
+    if any(math.isinf(value) for value in values):
+        return f"{sum(math.isfinite(value) for value in values)} of {len(values)} reach it"
+    some = "" if len(values) == len(runs) else f" ({len(values)} of {len(runs)})"
+    return number(float(np.mean(values))) + some
+
+
+def _differing(interval: Interval) -> tuple[str, str]:
+    """A difference and its interval."""
+    if not math.isfinite(interval.value):
+        return "–", "–"
+    low, value, high = alike(interval.low, interval.value, interval.high)
+    return value, f"{low} to {high}" if interval.bounded else "–"
+
+
+def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
+    """Chart two groups: every run, the late level of each group with its interval, and where they part."""
+    found = comparison.found
+    roles: tuple[tuple[Role, Role], ...] = (("first_run", "first_level"), ("second_run", "second_level"))
+    lines: list[Line] = []
+    sizes = set()
+    for g, (role, _) in zip((pairing.first, pairing.second), roles, strict=True):
+        for run in comparison.curves[g]:
+            x, y, size = averages(run.step_T, run.value_T, groups=40)
+            sizes.add(size)
+            lines.append(Line(clean(comparison.groups[g].name), role, abscissae(x), rounded(y)))
+    for g, (_, role) in zip((pairing.first, pairing.second), roles, strict=True):
+        middle = _group_level(found, g)
+        if math.isfinite(middle.value):
+            value, low, high = (rounded([end, end]) for end in (middle.value, middle.low, middle.high))
+            name, band = f"{comparison.groups[g].name}, late mean", f"{percent(middle.level)} interval"
+            lines.append(Line(clean(name), role, (found.late_from, found.late_to), value, low, high, band))
+    marks = [Mark(found.late_from, "late window")]
+    if pairing.divergence.status == "diverged":
+        marks.insert(0, Mark(pairing.divergence.step, "first divergence"))
+    rows = f"means of {min(sizes)} rows" if max(sizes) > 1 else "single rows"
+    source = "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
+    caption = f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's late mean by the {source}."
+    return Chart(
+        "comparison", "Runs compared", "step", "metric", tuple(lines), tuple(marks), caption, wide=True, subject=clean(comparison.metric)
+    )
+
+
+def _group_level(found: Comparison, g: int) -> Interval:
+    """Late mean of one group with its interval: by the spread within groups, or step noise where no group has two runs."""
+    from scipy.special import stdtrit
+
+    runs, noise = [run for run in found.measured["level"][g] if run.usable], found.seed_noise["level"]
+    if not runs:
+        return Interval(math.nan, -math.inf, math.inf, found.level)
+    if not noise.freedom:
+        return runs[0].interval
+    mean = float(np.mean([run.value for run in runs]))
+    half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(max(noise.between, noise.step) / len(runs))
+    return Interval(mean, mean - half, mean + half, found.level)
+
+
+def comparison_svg(chart: Chart) -> str:
+    """Render the figure alone, for papers and slides: light colours, with a legend below."""
+    from groupwise.report.figures import COLOURS, standalone
+
+    colours = {"first": COLOURS["law"], "second": COLOURS["evaluation"]}
+    return standalone(chart, prefix="compare", samples={role: sample.format(**colours) for role, sample in _SAMPLES.items()})
+
+
+_SAMPLES = {
+    "first_run": '<path d="M0-4h20" stroke="{first}" stroke-width="1.1"/>',
+    "second_run": '<path d="M0-4h20" stroke="{second}" stroke-width="1.1" stroke-dasharray="4.4 1.8"/>',
+    "first_level": (
+        '<rect width="20" height="11" y="-9.5" fill="{first}" opacity=".25"/><path d="M0-4h20" stroke="{first}" stroke-width="2.8"/>'
+    ),
+    "second_level": (
+        '<rect width="20" height="11" y="-9.5" fill="{second}" opacity=".25"/>'
+        '<path d="M0-4h20" stroke="{second}" stroke-width="2.8" stroke-dasharray="8.4 2.2"/>'
+    ),
+}

@@ -1,0 +1,220 @@
+"""Variance components on disk: written beside a run, found there by the planner and the report.
+
+One JSON file that holds what was estimated, the pseudo-values that bands are made from, and what it was computed from. It estimates
+nothing and knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
+from groupwise.estimators.component_results import QUANTITIES, Components
+from groupwise.estimators.components import LARGEST, Method, assemble, components_of_pseudo_values
+from groupwise.estimators.group_moments import SMALLEST_GROUP
+from groupwise.intervals import Interval, student_quantile
+
+FORMAT, VERSION = "groupwise-components", 1
+SUFFIX = "groupwise-components.json"
+_LARGEST_FILE = 200 * 2**20
+_MOST_DRAWN = 10_000  # prompts; a bootstrap of more takes minutes, and the jackknife then needs no correction
+_MOST_ROLLOUTS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class SavedComponents:
+    """Components with what they were computed from."""
+
+    components: Components  # the estimates
+    provenance: Mapping[str, Any]  # plain facts: model, aggregation, temperature, steps, groups, versions
+
+
+def path_beside(run: str | Path) -> Path:
+    """Return where the components of a run belong: inside its folder, or beside its file."""
+    home = Path(run)
+    return home / SUFFIX if home.is_dir() else home.with_name(f"{home.name}.{SUFFIX}")
+
+
+def save_components(components: Components, path: str | Path, *, provenance: Mapping[str, Any], force: bool = False) -> Path:
+    """Write components as JSON: the file appears whole or not at all.
+
+    Args:
+        components: the estimates.
+        path: the file.
+        provenance: plain facts to keep with them.
+        force: whether to replace a file of ours that is there already; no other file is ever replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        OverwriteError: there is a file already.
+        GroupwiseError: it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from groupwise.estimators.components import components
+        >>> rng = np.random.default_rng(1)
+        >>> found = components(rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3)))
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     load_components(save_components(found, home + "/c.json", provenance={})).components.prompts
+        8
+    """
+    target = Path(path)
+    check_free(target, force=force)
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        **components.as_dict(),
+        "quantities": list(QUANTITIES),
+        "estimate": components.estimate_C.tolist(),
+        "covariance": _plain(components.covariance_CC),
+        "pseudo_values": None if components.pseudo_PC is None else _plain(components.pseudo_PC),
+        "provenance": dict(provenance),
+    }
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise GroupwiseError(f"expected to write {target}, got {error.strerror or error}: choose a folder that you can write") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def check_free(target: Path, *, force: bool) -> None:
+    """Refuse to replace a file, unless it is one of ours and may go."""
+    if not target.exists():
+        return
+    if not force:
+        raise OverwriteError(f"{target} exists already: give --force to replace it, or -o another file")
+    if not is_components(target):
+        raise OverwriteError(f"{target} is no file of variance components, and is not replaced even with --force: choose another name")
+
+
+def is_components(path: Path) -> bool:
+    """Whether the file begins as one of ours does."""
+    try:
+        with path.open("rb") as file:
+            return f'"{FORMAT}"'.encode() in file.read(200)
+    except OSError:
+        return False
+
+
+def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
+    """Read components that were saved.
+
+    Where the file has pseudo-values, estimate, covariance and intervals are made anew from them, so that nothing in it can contradict
+    itself; bootstrap intervals are drawn again with the seed in the provenance (0 where there is none). Of more than 10,000 prompts,
+    and for another name of a method, they are the jackknife's. Without pseudo-values, estimate and covariance are taken as they stand,
+    with Student's intervals.
+
+    Args:
+        path: the file.
+        level: coverage of the intervals; that of the file where None.
+
+    Returns:
+        The components, whose `method` says how the intervals were made now.
+
+    Raises:
+        UnreadableRunError: it is missing, damaged, or something else.
+
+    Example:
+        >>> load_components("no/such/file.json")
+        Traceback (most recent call last):
+        ...
+        groupwise.errors.UnreadableRunError: expected components in no/such/file.json, got No such file or directory: run groupwise ...
+    """
+    target = Path(path)
+    try:
+        if target.stat().st_size > _LARGEST_FILE:
+            raise UnreadableRunError(f"expected components in {target}, got a file of more than {_LARGEST_FILE // 2**20} MB: make it again")
+        plain = json.loads(target.read_text(encoding="utf-8"))
+        if plain["format"] != FORMAT or plain["version"] != VERSION or plain["quantities"] != list(QUANTITIES):
+            raise UnreadableRunError(f"expected components of version {VERSION} in {target}, got another kind of file: make it again")
+        return SavedComponents(_components(plain, level), dict(plain["provenance"]))
+    except OSError as error:
+        raise UnreadableRunError(
+            f"expected components in {target}, got {error.strerror or error}: run groupwise components first"
+        ) from None
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        if isinstance(error, UnreadableRunError):
+            raise
+        raise UnreadableRunError(f"expected components in {target}, got a damaged file: run groupwise components again") from None
+
+
+def _components(plain: Mapping[str, Any], level: float | None) -> Components:
+    """Make the components of a parsed file."""
+    prompts, rollouts, left_out = (_count(plain[name]) for name in ("prompts", "rollouts", "left_out"))
+    zero_mean, named = plain["zero_mean"], plain["method"]
+    if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not isinstance(zero_mean, bool) or not isinstance(named, str):
+        raise ValueError("facts")
+    level = float(plain["vp"]["level"]) if level is None else level
+    # Judged also where the pseudo-values stand in for them: a file that is damaged in one place is not trusted in another.
+    estimate = _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)[0]
+    covariance = _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, known=prompts > 2)
+    if plain["pseudo_values"] is None:
+        return _of_sums(estimate, covariance, prompts, rollouts, left_out, zero_mean=zero_mean, level=level)
+    pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
+    method: Method = "bootstrap" if named == "bootstrap" and prompts <= _MOST_DRAWN else "jackknife"
+    rng = np.random.default_rng(_seed(plain["provenance"])) if method == "bootstrap" else None
+    return components_of_pseudo_values(
+        pseudo, rollouts=rollouts, left_out=left_out, zero_mean=zero_mean, level=level, method=method, rng=rng
+    )
+
+
+def _of_sums(
+    estimate: Float, covariance: Float, prompts: int, rollouts: int, left_out: int, *, zero_mean: bool, level: float
+) -> Components:
+    """Make the components of estimate and covariance alone, with Student's intervals."""
+    half = np.full(len(estimate), math.inf)
+    if prompts > 2:
+        half = student_quantile(level, prompts - 1) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return assemble(
+        estimate,
+        covariance,
+        [Interval(float(value), float(value - h), float(value + h), level) for value, h in zip(estimate, half, strict=True)],
+        prompts=prompts,
+        rollouts=rollouts,
+        left_out=left_out,
+        method="jackknife from sums",
+        zero_mean=zero_mean,
+        pseudo_PC=None,
+    )
+
+
+def _count(value: Any) -> int:
+    """A whole number that can count prompts or rollouts."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_ROLLOUTS:
+        raise ValueError("count")
+    return value
+
+
+def _seed(provenance: Mapping[str, Any]) -> int:
+    """The seed that bootstrap intervals were drawn with; 0 where nobody says it."""
+    seed = provenance.get("seed")
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _MOST_ROLLOUTS else 0
+
+
+def _plain(values: Float) -> list[list[float | None]]:
+    """Rows of numbers; JSON has no NaN."""
+    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
+
+
+def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
+    """The array of such rows, none of its numbers larger than an estimate can be; where not all are known, some may be missing."""
+    values = np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)
+    if values.shape != shape or (np.abs(values) > largest).any() or (known and np.isnan(values).any()):
+        raise ValueError("numbers")
+    return values

@@ -1,0 +1,273 @@
+"""One metric of one run with all that the dynamics say of it, on the clock of the log.
+
+`fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `dynamics`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.analysis.clock import Clock
+from groupwise.curves.results import FitResult, Forecast
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, finite_or_none
+from groupwise.record.run import RunRecord
+from groupwise.report.wording import alike, decimals_of
+
+if TYPE_CHECKING:
+    from groupwise.series.metric import MetricSeries
+
+FloatArray = NDArray[np.float64]
+_GRID = 48
+_RIVALS = 2
+_LAST_STEP = 1e12
+_RIVAL_WEIGHT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """The forecast at one step."""
+
+    step: float  # of the log
+    mean: float  # expected value, in the unit of the metric
+    mean_low: float  # lower end of the band of the mean
+    mean_high: float  # upper end
+    low: float  # lower end of the band of the next row logged there
+    high: float  # upper end
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Plain data for JSON; a whole step is written as one."""
+        plain: dict[str, float | None] = {
+            name: finite_or_none(getattr(self, name)) for name in ("mean", "mean_low", "mean_high", "low", "high")
+        }
+        return {"step": int(self.step) if self.step == round(self.step) else self.step, **plain}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A forecast on the clock of the log."""
+
+    result: Forecast  # as the dynamics gave it, times in updates
+    rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
+    grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
+    done_step: Interval  # step at which 95 % of the way to the plateau is done
+    done_tokens: float  # tokens spent by then; nan where the log has none
+    done_hours: float  # hours by then; nan where the log has none
+    gain_from: float  # last logged step
+    gain_to: float  # step that the expected gain reaches to
+
+    def cells(self) -> list[tuple[str, str, str, str]]:
+        """The table of the forecast: step, mean, band of the mean and band of a row, with decimals that agree down each column."""
+        narrow = [decimals_of((row.mean_low, row.mean_high)) for row in self.rows]
+        mean_places = None if None in narrow else max(places for places in narrow if places is not None)
+        wide = [decimals_of((row.low, row.high)) for row in self.rows]
+        row_places = None if None in wide else max(places for places in wide if places is not None)
+        table = []
+        for row in self.rows:
+            low, mean, high = alike(row.mean_low, row.mean, row.mean_high, decimals=mean_places)
+            first, last = alike(row.low, row.high, decimals=row_places)
+            table.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
+        return table
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys of `groupwise forecast --json`, without metric and run."""
+        return {
+            "status": self.result.status,
+            "message": self.result.message,
+            "level": self.result.level,
+            "forecast": [row.as_dict() for row in self.rows],
+            "plateau": self.result.plateau.as_dict(),
+            "step_of_95_percent": self.done_step.as_dict(),
+            "tokens_of_95_percent": finite_or_none(self.done_tokens),
+            "hours_of_95_percent": finite_or_none(self.done_hours),
+            "expected_gain": self.result.expected_gain.as_dict() | {"from_step": self.gain_from, "to_step": self.gain_to},
+            "notes": list(self.result.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A metric with its fit, the laws that rival it and its outlook."""
+
+    metric: str  # the log's own key
+    quantity: str  # its canonical name, or ""
+    series: MetricSeries  # the arrays that were fitted
+    clock: Clock  # of the run
+    fit: FitResult | None = None  # the result, or None where there are too few rows
+    rivals: tuple[FitResult, ...] = ()  # other laws that the data do not rule out, best first
+    outlook: Outlook | None = None  # the forecast, or None
+    problem: str = ""  # why there is no fit; "" where there is one
+    # steps after `until` that were not used
+    held_out_step: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
+    held_out_value: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))  # the metric there
+
+    @property
+    def rewarding(self) -> bool:
+        """Whether more of it is better."""
+        return self.series.healthy == "up"
+
+    @property
+    def now(self) -> str:
+        """The fitted mean at the last row, with as many digits as its band allows."""
+        fit = self.fit
+        return "–" if fit is None else alike(float(fit.low_T[-1]), float(fit.curve_T[-1]), float(fit.high_T[-1]))[1]
+
+
+def cut(record: RunRecord, until: float | None) -> RunRecord:
+    """Return the run as it stood at step `until`."""
+    if until is None:
+        return record
+    steps = record.steps.filter(pl.col("step") <= until)
+    if len(steps) == 0:
+        first, last = record.steps["step"][0], record.steps["step"][-1]
+        raise InvalidArgumentError(f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one")
+    rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
+    return dataclasses.replace(record, steps=steps, rollouts=rollouts)
+
+
+def fit_metric(
+    record: RunRecord,
+    metric: str,
+    *,
+    until: float | None = None,
+    at: Sequence[float] | None = None,
+    level: float = 0.95,
+    forecast_level: float = 0.9,
+    law: str | None = None,
+    with_forecast: bool = True,
+    with_rivals: bool = True,
+) -> Fitted:
+    """Fit one metric and forecast it."""
+    from groupwise.series.metric import metric_series
+
+    column = record.column(metric)
+    used = cut(record, until)
+    series = metric_series(used, column)
+    meaning = record.meaning(column)
+    quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
+    bare = Fitted(column, quantity, series, _clock(series))
+    try:
+        fit = _fit(bare, level=level, law=law, momentum=_momentum(record))
+    except InsufficientDataError as error:
+        return dataclasses.replace(bare, problem=str(error))
+    later_step, later_value = _held_out(record, column, until)
+    return dataclasses.replace(
+        bare,
+        fit=fit,
+        rivals=_rivals(bare, fit, level=level) if with_rivals else (),
+        outlook=_outlook(bare, at=at, level=forecast_level) if with_forecast else None,
+        held_out_step=later_step,
+        held_out_value=later_value,
+    )
+
+
+def _clock(series: MetricSeries) -> Clock:
+    """Return the clock of a series."""
+    return Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
+
+
+def _momentum(record: RunRecord) -> float | None:
+    """Return the momentum, or Adam's first beta, where the run's settings say it."""
+    for name in ("momentum", "beta1"):
+        value = record.config.value(name)
+        if value is not None:
+            return float(value)
+    return None
+
+
+def _fit(bare: Fitted, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
+    """Call the engine with everything that the series knows."""
+    from groupwise.curves.fit import fit
+
+    series = bare.series
+    return fit(
+        series.time_T,
+        series.value_T,
+        variance_T=series.variance_T,
+        window=series.window,
+        smoothing=series.smoothing,
+        law=law,
+        level=level,
+        momentum=momentum,
+        healthy=series.healthy,
+    )
+
+
+def refit(fitted: Fitted, law: str) -> FitResult:
+    """Fit one law to a metric that was fitted already, at the level of its intervals."""
+    levels = [] if fitted.fit is None else [interval.level for interval in fitted.fit.parameters.values()]
+    return _fit(fitted, level=levels[0] if levels else 0.95, law=law)
+
+
+def _rivals(bare: Fitted, best: FitResult, *, level: float) -> tuple[FitResult, ...]:
+    """Fit the laws that the data do not rule out, for their curves."""
+    names = [c.law for c in best.candidates if c.law != best.law and c.weight >= _RIVAL_WEIGHT]
+    return tuple(_fit(bare, level=level, law=name) for name in names[:_RIVALS])
+
+
+def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[FloatArray, FloatArray]:
+    """Return the rows after `until`."""
+    if until is None:
+        return np.empty(0), np.empty(0)
+    later = record.steps.filter((pl.col("step") > until) & pl.col(column).is_finite())
+    return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
+
+
+def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlook:
+    """Forecast at the steps asked for and on a grid for drawing."""
+    from groupwise.curves.forecast import forecast
+
+    series, clock = bare.series, bare.clock
+    first, last = float(series.step_T[0]), float(series.step_T[-1])
+    wanted = _checked(at, first) if at else _sensible_steps(first, last)
+    grid = np.linspace(last, max(last, *wanted), _GRID)
+    step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
+    time_S = np.array([clock.time(step) for step in step_S])
+    result = forecast(
+        series.time_T,
+        series.value_T,
+        time_S,
+        variance_T=series.variance_T,
+        window=series.window,
+        smoothing=series.smoothing,
+        level=level,
+        healthy=series.healthy,
+        bounds=series.bounds,
+    )
+    columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
+    rows = [ForecastRow(float(step), *(float(column[i]) for column in columns)) for i, step in enumerate(step_S)]
+    return Outlook(
+        result,
+        tuple(rows[: len(wanted)]),
+        tuple(rows[len(wanted) :]),
+        clock.in_steps(result.time_to_95),
+        clock.tokens(result.time_to_95.value),
+        clock.hours(result.time_to_95.value),
+        last,
+        float(grid[-1]),
+    )
+
+
+def _checked(at: Sequence[float], first: float) -> list[float]:
+    """Return the steps asked for, if they can be forecast."""
+    for step in at:
+        if not first <= step <= _LAST_STEP:
+            advice = "use a later one" if step < first else "use an earlier one"
+            raise InvalidArgumentError(f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}")
+    return [float(step) for step in at]
+
+
+def _sensible_steps(first: float, last: float) -> list[float]:
+    """Return steps a tenth, a quarter, a half and a whole run beyond the last, rounded to two digits of the distance."""
+    span = max(last - first, 1.0)
+    unit = 10.0 ** (math.floor(math.log10(span)) - 1)
+    rounded = [max(last + 1, round((last + part * span) / unit) * unit) for part in (0.1, 0.25, 0.5, 1.0)]
+    return sorted({float(round(step)) for step in rounded})

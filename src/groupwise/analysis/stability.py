@@ -1,0 +1,183 @@
+"""What a run says of its stability: the force from its fitted reward, the lag and the momentum from its settings, and the margin.
+
+It asks the dynamics and arranges their answers for the mode that the reward shows. It draws nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from groupwise.analysis.fitted import Fitted, refit
+from groupwise.analysis.stability_results import StabilityEvidence
+from groupwise.diagnostics.margin import NO_APPROACH, doubts_of, fits_with_a_force, judged, margin_of
+from groupwise.diagnostics.stability_settings import LagSetting, UnknownSettingError, kl_notes, lag_of, momentum_of
+from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.record.run import RunRecord
+from groupwise.report.stability_charts import map_chart
+from groupwise.report.wording import law_name, number, readable, sentence
+
+if TYPE_CHECKING:
+    from groupwise.curves.results import FitResult
+    from groupwise.stability.fluctuations import EarlyWarning
+    from groupwise.stability.force import EffectiveForce, LastingSwing
+    from groupwise.stability.map import StalenessRule
+    from groupwise.stability.threshold import ImportanceRatio, Stability
+
+NO_GUARANTEE = (
+    "This speaks of the mode that the reward shows. A faster one may be invisible in it and unstable all the same: "
+    "it is no guarantee of safety."
+)
+WHOLE_CURVE = (
+    "The force comes from the whole curve, which far from its plateau is not one linear mode: the interval of the fit, which also covers "
+    "frequency and envelope where they disagree, is widened by a factor of 3 to either side, after what simulated runs were off by."
+)
+ADAM = (
+    "Adam is mapped heuristically: momentum = beta1, force = (1 − beta1) × learning rate × stiffness / root of the second moment, "
+    "which is taken as constant."
+)
+ADAM_RATE = (
+    "With Adam a log tells no largest learning rate: only, as a heuristic, how many times the present one it may be, which is the margin."
+)
+HALF_FORCE = (
+    "Where the reward is at a maximum of its own, without a KL term that holds it off, it relaxes twice as fast as the parameters: "
+    "the force is then half of this and the margin twice."
+)
+NO_LAG_LEFT = "The exact importance ratio leaves no lag, so force and threshold are those of on-policy training."
+PERHAPS_NO_LAG = "What the ratio leaves of the lag is not known, so intervals cover both ends: the whole lag, and none."
+
+
+def with_ratio(found: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str, ...]:
+    """Say what the importance ratio makes of an instability, which is judged without it."""
+    low, high = found.bounds
+    if found.stable or high <= found.threshold:
+        return ()
+    if found.force < low:
+        return (f"With the exact importance ratio it is stable up to {number(low)}.",)
+    if found.force >= high:
+        return ("No importance ratio would hold it.",)
+    if ratio == "exact":
+        return (f"With the exact importance ratio it is stable up to {number(high)}, unless a KL term is in the reward.",)
+    return (f"A clipped importance ratio may hold it: unclipped it would be stable up to {number(high)}.",)
+
+
+def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
+    """Say what the run's own settings and its fitted reward tell, or why they do not."""
+    from groupwise.stability.force import lasting_swing
+
+    if fitted.fit is None or not fitted.rewarding:
+        return StabilityEvidence()
+    if fitted.fit.status in NO_APPROACH and not lasting_swing(fitted.fit.value_T).lasts:
+        return StabilityEvidence()
+    try:
+        momentum, adam = momentum_of(record)
+        return measured_stability(record, fitted, momentum, lag_of(record), adam=adam)
+    except UnknownSettingError as error:
+        return StabilityEvidence(unavailable=str(error), asked=(error.name,))
+    except GroupwiseError as error:
+        return StabilityEvidence(unavailable=sentence(str(error)))
+
+
+def measured_stability(
+    record: RunRecord,
+    fitted: Fitted,
+    momentum: float,
+    lag: LagSetting,
+    *,
+    adam: bool = False,
+    learning_rate: float | None = None,
+    rule: StalenessRule | None = None,
+    warn: bool = False,
+) -> StabilityEvidence:
+    """Judge the mode that a fitted reward shows."""
+    from groupwise.stability.force import lasting_swing
+    from groupwise.stability.map import rate_limits
+
+    if fitted.fit is None:
+        raise InsufficientDataError(fitted.problem)
+    swing = lasting_swing(fitted.fit.value_T)
+    if fitted.fit.status in NO_APPROACH:
+        if swing.lasts:
+            return StabilityEvidence(doubts=(_swings(swing),), swing=swing, adam=adam)
+        raise InsufficientDataError(
+            f"expected a reward that approaches a plateau, got one that does not ({readable(fitted.fit.message).rstrip('.')}): "
+            "no force can be read off it; give --stiffness instead of a run"
+        )
+    rate = record.config.value("learning_rate") if learning_rate is None else learning_rate
+    rate = rate if rate is not None and rate > 0 else None
+    law = law_name(fitted.fit.law)
+    fits = fits_with_a_force(fitted.fit, lambda other: refit(fitted, other), law=law)
+    told, force, margin = margin_of(fits, momentum, lag, rate=None if adam else rate)
+    doubts = doubts_of(fitted.fit, told, force, law=law, swings=_swings(swing) if swing.lasts else "")
+    left = lag.left[0]
+    found = judged(force.force.value, momentum, left, learning_rate=1.0 if rate is None else rate)
+    warning = _warning(told) if warn else None
+    evidence = StabilityEvidence(
+        found,
+        force,
+        None if doubts else margin,
+        () if rate is None or adam or doubts else rate_limits(found, rate, rule),
+        rate,
+        tuple(_notes(record, fitted, found, lag, force, told=told, adam=adam)),
+        asked=lag.asked,
+        doubts=doubts,
+        swing=swing,
+        warning=warning,
+        adam=adam,
+    )
+    if warning is not None and warning.p_value < ALARM:
+        evidence = replace(evidence, notes=(*evidence.notes, warning.status))
+    if doubts or left.kind == "mixed":
+        return evidence
+    return replace(evidence, charts=(map_chart(found, None if adam else rate, force=force.force),))
+
+
+ALARM = 0.05
+"""False-alarm rate of the sentence on growing swings."""
+
+
+def _swings(swing: LastingSwing) -> str:
+    """A swing of the last rows, in words."""
+    return f"the reward keeps swinging at the end of the log, by {number(swing.amplitude)} to either side every {number(swing.period)} rows"
+
+
+def _warning(told: FitResult) -> EarlyWarning | None:
+    """Whether swings grow along the run; None where the log is too short for five windows."""
+    from groupwise.stability.fluctuations import early_warning
+
+    windows = min(10, len(told.residual_T) // 20)
+    return early_warning(told.residual_T, windows=windows, level=ALARM) if windows >= 5 else None
+
+
+def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
+    """What the mixture of lags behind a bound would allow."""
+    if not lag.weight_D or lag.kind == "mixed":
+        return []
+    from groupwise.stability.lags import mixed_threshold
+
+    limit = mixed_threshold(found.momentum, lag.weight_D)
+    return [f"The threshold of the mixture of lags is {number(limit)}, that of the fixed lag at the bound {number(found.threshold)}."]
+
+
+def _notes(
+    record: RunRecord, fitted: Fitted, found: Stability, lag: LagSetting, force: EffectiveForce, *, told: FitResult, adam: bool
+) -> list[str]:
+    """What to know of a judgement from a run."""
+    fit = fitted.fit
+    assert fit is not None
+    notes = [NO_GUARANTEE, WHOLE_CURVE, force.status]
+    if told is not fit:
+        notes.append(f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off the {law_name(told.law)}.")
+    if adam:
+        notes += [ADAM, ADAM_RATE]
+    if told.status == "not_identifiable":
+        notes.append(f"The log does not single out this law: {readable(told.message).rstrip('.')}; the interval is for this law alone.")
+    schedule = str(record.config.value("learning_rate_schedule") or "constant")
+    if not schedule.startswith("constant"):
+        notes.append(f"The learning rate follows a schedule ({schedule}): the force is a mean over the log, and was larger at the peak.")
+    notes.append(HALF_FORCE)
+    if len(lag.left) > 1:
+        notes.append(PERHAPS_NO_LAG)
+    elif lag.left[0] is not lag:
+        return [*notes, NO_LAG_LEFT, *lag.notes]
+    return [*notes, *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]

@@ -1,0 +1,71 @@
+"""The command `groupwise backtest`: forecasts scored on what came after.
+
+The scores are made in `groupwise.curves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groupwise.cli.options import Opening, checked_share, out_console, print_json, progress
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from groupwise.analysis.backtest import ScoredRun
+
+
+def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: float, level: float, min_rows: int, as_json: bool) -> None:
+    """Score and print."""
+    checked_share("--from", from_share, example="for the first 40 % write 0.4")
+    checked_share("--level", level)
+    if min_rows < 1:
+        raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
+    from groupwise.analysis.backtest import Scores
+    from groupwise.report.wording import clean
+
+    scored: list[ScoredRun] = []
+    left_out: list[tuple[str, str]] = []
+    with progress(quiet=as_json, total=len(paths)) as step:
+        for path in paths:
+            step(f"forecasting {path.name}")
+            try:
+                scored.append(_score(path, opening, metric=metric, from_share=from_share, level=level, min_rows=min_rows))
+            except GroupwiseError as error:
+                left_out.append((clean(path.name), clean(error, longest=500)))
+    if not scored:
+        name, reason = left_out[0]
+        raise InsufficientDataError(reason if len(left_out) == 1 else f"none of {len(left_out)} runs can be scored; {name}: {reason}")
+    scores = Scores.of(scored, left_out)
+    if as_json:
+        print_json(scores.as_dict())
+        return
+    from groupwise.report.text import print_scores
+
+    print_scores(scores, out_console())
+
+
+def _score(path: Path, opening: Opening, *, metric: str, from_share: float, level: float, min_rows: int) -> ScoredRun:
+    """Score one run."""
+    from groupwise.analysis.backtest import ScoredRun, cluster_of
+    from groupwise.curves.backtest import backtest
+    from groupwise.report.wording import clean
+    from groupwise.series.metric import metric_series
+
+    record = opening.open(path)
+    series = metric_series(record, metric)
+    if len(series.value_T) < min_rows:
+        raise InsufficientDataError(f"expected at least {min_rows} rows with {series.metric}, got {len(series.value_T)}")
+    result = backtest(
+        series.time_T,
+        series.value_T,
+        variance_T=series.variance_T,
+        window=series.window,
+        smoothing=series.smoothing,
+        from_share=from_share,
+        level=level,
+        healthy=series.healthy,
+        bounds=series.bounds,
+    )
+    return ScoredRun(clean(record.name), cluster_of(path), result)

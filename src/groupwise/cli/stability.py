@@ -1,0 +1,296 @@
+"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what would be safe.
+
+Options become a judgement of `groupwise.stability`; here nothing is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.cli.options import (
+    Opening,
+    checked_share,
+    checked_until,
+    free_target,
+    out_console,
+    print_json,
+    typed_arguments,
+    write_whole,
+)
+from groupwise.cli.stability_options import Rival, Typed
+from groupwise.errors import InvalidArgumentError, MissingMetricError
+
+if TYPE_CHECKING:
+    from groupwise.diagnostics.stability_settings import LagSetting
+    from groupwise.record.run import RunRecord
+    from groupwise.report.charts import Chart
+    from groupwise.report.group_size_tables import Grid
+    from groupwise.stability.threshold import Stability
+    from groupwise.stability.trainer_rules import TrainerLag
+
+_CHOSEN = "The law was named, not found: what describes the reward best is for groupwise fit to say."
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What else was typed of the run and of its trainer."""
+
+    settings: Sequence[str]  # of --set: the trainer's own, and those of a run
+    column: Sequence[str]  # of --column
+    config: Path | None  # a file with settings of the run
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the force is read off a run."""
+
+    metric: str  # what approaches a plateau
+    law: str | None  # the one law to read it off, or None for the best
+    until: float | None  # last step to use
+    level: float  # coverage of the intervals
+
+    def __post_init__(self) -> None:
+        """Check what needs no run."""
+        checked_share("--level", self.level)
+        checked_until(self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is printed, as data, as tables and as a map."""
+
+    title: str
+    said: str
+    found: Stability | None
+    data: Mapping[str, Any]
+    grids: Sequence[Grid]
+    notes: Sequence[str]
+    chart: Callable[[], Chart] | None
+
+
+def run(
+    path: Path | None,
+    typed: Typed,
+    rival: Rival,
+    given: Given,
+    reading: Reading,
+    *,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Judge, print, and write the map where one was asked for."""
+    inputs = [place for place in (path, given.config) if place is not None]
+    if output is not None:
+        if output.suffix.lower() not in {".html", ".svg"}:
+            raise InvalidArgumentError(f"-o expects a name that ends in .html or .svg; got {output.name!r}")
+        free_target(output, inputs, force=force)
+    opening, own = _split(typed, given)
+    if path is None:
+        _refuse_unused(opening, typed)
+        answer = _of_numbers(typed, _told(typed, own), rival)
+    else:
+        told = _told(typed, own)
+        record = opening.open(path)
+        inputs += [Path(source.path) for source in record.sources]
+        answer = _of_run(record, typed, told, rival, reading)
+    if output is not None:
+        if answer.chart is None:
+            raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {answer.said}")
+        free_target(output, inputs, force=force)
+        write_whole(output, _drawn(answer, answer.chart(), output, [*inputs[:2], output]), force=force)
+    if as_json:
+        print_json(answer.data)
+        return
+    from groupwise.report.text import print_stability
+
+    console = out_console()
+    print_stability(answer.found, answer.notes, console, grids=answer.grids, said=answer.said)
+    if output is not None:
+        console.print(f"\nThe map: {output}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _refuse_unused(opening: Opening, typed: Typed) -> None:
+    """Refuse what only a run could use."""
+    if opening.settings:
+        names = ", ".join(name[:60] for name in opening.settings)
+        whose = f"settings of {typed.trainer} that tell its lag" if typed.trainer else "--set with --trainer, or with a run"
+        raise InvalidArgumentError(f"expected {whose}, got {names}: without a run there is --learning-rate, --momentum and so on")
+    if opening.columns or opening.config:
+        raise InvalidArgumentError("expected a run with --column or --config, got none: name the run, or leave them out")
+
+
+def _split(typed: Typed, given: Given) -> tuple[Opening, dict[str, str]]:
+    """Take a trainer's own settings from those of the run."""
+    opening = Opening.parse(column=given.column, settings=given.settings, config=given.config)
+    if typed.trainer is None:
+        return opening, {}
+    from groupwise.stability.trainer_lags import takes
+
+    own = {name: value for name, value in opening.settings.items() if takes(typed.trainer, name)}
+    rest = {name: value for name, value in opening.settings.items() if name not in own}
+    return replace(opening, settings=rest), own
+
+
+def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting] | None:
+    """Return the lag that a trainer's settings tell, or None where no trainer was named."""
+    if typed.trainer is None:
+        return None
+    from groupwise.diagnostics.stability_settings import setting_of_trainer
+    from groupwise.stability.trainer_lags import lag_of_trainer
+
+    found = lag_of_trainer(typed.trainer, own)
+    return found, typed.answered(setting_of_trainer(found))
+
+
+def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival) -> _Answer:
+    """Judge a setting whose stiffness is known."""
+    from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
+    from groupwise.diagnostics.margin import judged
+    from groupwise.diagnostics.stability_settings import asking, kl_notes
+    from groupwise.report.stability_charts import map_chart
+    from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
+    from groupwise.stability.map import adam_force, rate_limits
+
+    rate, momentum, lag = _needed(typed, told)
+    stiffness = typed.stiffnesses()
+    scale = 1.0 if typed.second_moment is None else adam_force(1.0, 1.0, momentum, typed.second_moment)
+    if not (math.isfinite(rate * scale * stiffness[0]) and rate * scale * stiffness[-1] > 0):
+        raise InvalidArgumentError(
+            "expected --learning-rate times --stiffness between the least and the largest number of the machine, "
+            f"got {rate:g} times {stiffness[0]:g}"
+        )
+    modes = tuple(judged(rate * scale * value, momentum, lag, learning_rate=rate) for value in stiffness)
+    found, rule = modes[0], rival.rule(lag.longest)
+    limits = rate_limits(found, rate, rule)
+    notes = [*found.notes, *([ADAM] if typed.adam else []), *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
+    notes = list(dict.fromkeys([*notes, *([asking(lag.asked)] if lag.asked else [])]))
+    data: dict[str, Any] = {
+        **found.as_dict(),
+        "lag_shares": list(lag.weight_D) if lag.kind == "mixed" else None,
+        "learning_rate": rate,
+        "stiffness": stiffness[0],
+        "optimizer": "adam" if typed.adam else "sgd",
+        "importance_ratio": lag.importance_ratio,
+        "kl_term": lag.kl_term,
+        "limits": [limit.as_dict() for limit in limits],
+        "modes": [{"stiffness": value, "stable": mode.stable, "margin": mode.margin} for value, mode in zip(stiffness, modes, strict=True)],
+        "trainer": None if told is None else told[0].as_dict(),
+        "asked": list(lag.asked),
+        "notes": notes,
+    }
+    if found.lag in {"none", "mixed"}:
+        data |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}  # there is no interval to be too long
+    grids = [stability_grid(found), limit_grid(limits), *([mode_grid(modes, stiffness)] if len(modes) > 1 else [])]
+    said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
+    chart = None if lag.kind == "mixed" else partial(map_chart, found, rate)
+    return _Answer("Stability of a setting", said, found, data, grids, notes, chart)
+
+
+def _needed(typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> tuple[float, float, LagSetting]:
+    """Return learning rate, momentum and lag, or ask for all that is missing at once."""
+    from groupwise.diagnostics.stability_settings import LagSetting
+
+    kind, mixture = typed.lag_kind, typed.mixture()
+    told_elsewhere = told is not None or mixture is not None
+    wanted: dict[str, object] = {
+        "--learning-rate": typed.learning_rate,
+        "--momentum": typed.momentum,
+        "--stiffness": typed.stiffness,
+        "--lag-kind": 1 if told_elsewhere else kind,
+        "--refresh-interval": 1 if told_elsewhere or kind == "none" else typed.refresh_interval,
+        "--second-moment": typed.second_moment if typed.adam else 1.0,
+    }
+    missing = [name for name, value in wanted.items() if value is None]
+    if missing or typed.learning_rate is None or typed.momentum is None:
+        hint = "; a trainer's own settings tell the lag with --trainer NAME" if "--lag-kind" in missing else ""
+        hint += "; Adam divides by the root of its second moment, which is in no log" if "--second-moment" in missing else ""
+        raise InvalidArgumentError(f"expected a run or a whole setting, got no {', no '.join(missing)}{hint}")
+    if typed.second_moment is not None and not typed.adam:
+        raise InvalidArgumentError("--second-moment is Adam's: add --optimizer adam, or leave it out")
+    if told is not None:
+        return typed.learning_rate, typed.momentum, told[1]
+    if mixture is not None:
+        return typed.learning_rate, typed.momentum, mixture
+    lag = LagSetting(str(kind), 1 if kind == "none" else int(typed.refresh_interval or 1))
+    return typed.learning_rate, typed.momentum, typed.answered(lag)
+
+
+def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival, reading: Reading) -> _Answer:
+    """Judge the mode that a run's reward shows."""
+    for option, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
+        if value is not None:
+            raise InvalidArgumentError(f"expected a run or {option}, got both: a run tells the force itself; leave out one of them")
+    from groupwise.analysis.fitted import fit_metric
+    from groupwise.analysis.stability import measured_stability
+    from groupwise.curves.laws import law_by_name
+    from groupwise.diagnostics.stability_settings import momentum_of
+    from groupwise.report.stability_tables import evidence_grid, limit_grid
+
+    if reading.law is not None:
+        law_by_name(reading.law)
+    record = _with_typed(record, typed)
+    momentum, adam = momentum_of(record)
+    lag = _lag_of_run(record, typed, told)
+    fitted = fit_metric(
+        record, reading.metric, until=reading.until, level=reading.level, law=reading.law, with_forecast=False, with_rivals=False
+    )
+    if not fitted.rewarding:
+        raise MissingMetricError(f"expected a reward, got {fitted.metric}: the force is read off the approach of a reward to its plateau")
+    evidence = measured_stability(record, fitted, momentum, lag, adam=adam, rule=rival.rule(lag.longest), warn=True)
+    data = {
+        **evidence.as_dict(),
+        "run": record.name,
+        "metric": fitted.metric,
+        "law": None if fitted.fit is None else fitted.fit.law,
+        "optimizer": "adam" if adam else "sgd",
+        "importance_ratio": lag.importance_ratio if lag.ratio_known else None,
+        "kl_term": lag.kl_term,
+        "trainer": None if told is None else told[0].as_dict(),
+    }
+    grids = [] if evidence.found is None else [evidence_grid(evidence)]
+    grids += [limit_grid(evidence.limits)] if evidence.limits else []
+    notes = evidence.all_notes if reading.law is None else (*evidence.all_notes, _CHOSEN)
+    chart = partial(evidence.charts.__getitem__, 0) if evidence.charts else None
+    return _Answer(record.name, evidence.said, evidence.found, {**data, "notes": notes}, grids, notes, chart)
+
+
+def _lag_of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> LagSetting:
+    """The lag of a run: its trainer's, the shares typed, or what its settings say."""
+    from groupwise.diagnostics.stability_settings import lag_of
+
+    if told is not None:
+        return told[1]
+    return typed.mixture() or typed.answered(lag_of(record))
+
+
+def _with_typed(record: RunRecord, typed: Typed) -> RunRecord:
+    """Let what was typed stand in for what the run says."""
+    given = {
+        "learning_rate": typed.learning_rate,
+        "optimizer": typed.optimizer,
+        "momentum": typed.momentum,
+        "beta1": typed.momentum,
+        "lag_kind": typed.lag_kind,
+        "refresh_interval": typed.refresh_interval,
+        "importance_ratio": typed.importance_ratio,
+        "kl_in": typed.kl_in,
+    }
+    return replace(record, config=record.config.with_settings(given, "the command line"))
+
+
+def _drawn(answer: _Answer, chart: Chart, output: Path, typed: Sequence[Path]) -> str:
+    """Return the file of the map."""
+    from groupwise.report.stability_page import stability_page, stability_svg
+
+    if output.suffix.lower() == ".svg":
+        return stability_svg(chart)
+    from groupwise.report.summary import provenance
+
+    made = provenance(typed_arguments(typed))
+    return stability_page(answer.title, answer.said, chart, answer.grids, answer.notes, results=answer.data, made=made)

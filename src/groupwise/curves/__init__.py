@@ -1,0 +1,1 @@
+"""How mean reward moves: laws, noise, fits, forecasts and their scores."""

@@ -1,0 +1,58 @@
+"""Results as plain data for JSON: the one encoder, and the base of every result that has an `as_dict`.
+
+Numbers that are not finite become None, since JSON has none. Nothing is read back here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+class Plain:
+    """A result that shows itself as plain data.
+
+    `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another key, "*name" the keys of an
+    attribute beside its own. Without it, every field of the dataclass is shown.
+    """
+
+    __slots__ = ()
+    KEYS: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        shown: dict[str, Any] = {}
+        for entry in self.KEYS or [field.name for field in fields(self)]:  # type: ignore[arg-type] - results are dataclasses
+            key, _, name = entry.partition("=")
+            if key.startswith("*"):
+                shown |= plain(getattr(self, key[1:]))
+            else:
+                shown[key] = plain(getattr(self, name or key))
+        return shown
+
+
+def plain(value: Any) -> Any:
+    """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number that is not finite becomes None."""
+    if isinstance(value, Plain):
+        return value.as_dict()
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -1,0 +1,498 @@
+"""One run as data: a table of steps, a table of rollouts, the settings, and what every column means.
+
+`RunRecord` validates, saves, loads and looks columns up; `RecordWriter` appends while a run goes on. It reads no framework's log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
+from groupwise.record.journal import Journal, read_journal
+from groupwise.record.settings import RunConfig, Setting
+from groupwise.record.table import (
+    BASE_COLUMNS,
+    RolloutColumns,
+    check_rollouts,
+    check_steps,
+    plain_number,
+    read_parquet,
+    rollouts_table,
+    rows_that_stand,
+    step_entry,
+    steps_table,
+)
+
+__all__ = [
+    "BASE_COLUMNS",
+    "Meaning",
+    "RecordWriter",
+    "RunConfig",
+    "RunRecord",
+    "Setting",
+    "Source",
+    "read_parquet",
+    "rollouts_table",
+    "rows_that_stand",
+    "steps_table",
+]
+
+FORMAT = "groupwise-record"
+VERSION = 1
+COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # may lie beside a journal, and are never touched
+RECORD_FILES = _STEPS, _ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one column of `steps` holds.
+
+    Args:
+        column: the log's own key, unchanged.
+        quantity: the canonical name (reward, reward/<function>, reward_std_within_group, dead_group_share, entropy, ...), "" where unknown.
+        definition: a sentence: exactly what it is in that framework and version.
+        ambiguous: whether the log cannot tell which of several definitions holds.
+        unavailable: whether it is logged but carries nothing.
+
+    Example:
+        >>> Meaning("kl", "kl", "mean KL divergence to the reference policy, nats a token").ambiguous
+        False
+    """
+
+    column: str
+    quantity: str
+    definition: str
+    ambiguous: bool = False
+    unavailable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file that was read.
+
+    Args:
+        path: as given or found.
+        reader: the reader's name.
+        bytes: size of the file.
+        rows: rows that were taken from it.
+        note: anything to know about it.
+
+    Example:
+        >>> Source("log.csv", "table", 120, 3).rows
+        3
+    """
+
+    path: str
+    reader: str
+    bytes: int
+    rows: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run: steps, rollouts where known, settings, meanings, and where all of it came from.
+
+    Args:
+        name: of the run.
+        steps: one row a logged step. Columns: step (Int64, strictly increasing), optimizer_updates (cumulative), window (updates that
+            the row averages over), tokens and seconds (cumulative, null where unknown), then one Float64 column a logged key.
+            Missing and NaN are null.
+        rollouts: one row a completion: step, prompt_id (a group is (step, prompt_id)), and those of prompt, completion, reward,
+            reward/<function>, advantage, length that exist; or None.
+        config: the settings.
+        meanings: one a column of `steps`, where known.
+        sources: the files read.
+        notes: sentences on what had to be decided while reading.
+
+    Example:
+        >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
+        >>> record.metrics()
+        ('reward',)
+    """
+
+    name: str
+    steps: pl.DataFrame
+    rollouts: pl.DataFrame | None = None
+    config: RunConfig = field(default_factory=RunConfig)
+    meanings: tuple[Meaning, ...] = ()
+    sources: tuple[Source, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def metrics(self) -> tuple[str, ...]:
+        """Return the log's own keys, in the order of the table."""
+        return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
+
+    def column(self, name: str) -> str:
+        """Return the log's own key for `name`: a key, a canonical quantity, or a forgiving spelling of either.
+
+        Args:
+            name: what the user calls it.
+
+        Returns:
+            A column of `steps`.
+
+        Raises:
+            MissingMetricError: nothing fits; the message lists the metrics.
+
+        Example:
+            >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column("rewards/f/mean")
+            'rewards / f / mean'
+        """
+        keys = self.metrics()
+        if name in keys:
+            return name
+        for candidates in (
+            [meaning.column for meaning in self.meanings if meaning.quantity == name and name],
+            [key for key in keys if _spelling(key) in {_spelling(name), _spelling(name) + "/mean"}],
+            [meaning.column for meaning in self.meanings if meaning.quantity and _spelling(meaning.quantity) == _spelling(name)],
+        ):
+            present = [key for key in candidates if key in keys]
+            if present:
+                return max(present, key=self._usefulness)
+        listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
+        raise MissingMetricError(f"expected a metric of {self.name}, got {name[:80]!r}: the log has {listed or 'no metric at all'}")
+
+    def meaning(self, column: str) -> Meaning | None:
+        """Return what the column means, or None where nothing is known of it."""
+        return next((meaning for meaning in self.meanings if meaning.column == column), None)
+
+    def _usefulness(self, column: str) -> tuple[bool, bool, int]:
+        """Rank columns of one quantity: those that carry something, then the unambiguous, then the fullest."""
+        known = self.meaning(column)
+        count = len(self.steps) - self.steps[column].null_count()
+        return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
+
+    def validate(self) -> None:
+        """Check the invariants of both tables.
+
+        Raises:
+            InvalidArgumentError: one of them does not hold.
+
+        Example:
+            >>> RunRecord("demo", steps_table([1], {})).validate()
+        """
+        check_steps(self.steps)
+        strangers = [meaning.column for meaning in self.meanings if meaning.column not in self.steps.columns]
+        if strangers:
+            raise InvalidArgumentError(f"expected meanings of columns of the steps table, got one of {strangers[0]!r}: drop it")
+        if self.rollouts is not None:
+            check_rollouts(self.rollouts)
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the record as Parquet and JSON: the folder appears whole or not at all.
+
+        Args:
+            folder: a path that does not exist yet, or an empty folder.
+            force: replace a record that is there already; other files are never replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            OverwriteError: something is there already.
+            GroupwiseError: the folder cannot be written.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as home:
+            ...     saved = RunRecord("demo", steps_table([1], {"reward": [0.5]})).save(home + "/demo")
+            ...     RunRecord.load(saved).name
+            'demo'
+        """
+        self.validate()
+        target = Path(folder)
+        _check_target(target, force=force)
+        partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            self._write(partial)
+            _replace(target, partial)
+        except OSError as error:
+            raise GroupwiseError(
+                f"expected to write the record to {target}, got {error.strerror or error}: choose a folder that you can write"
+            ) from None
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return target
+
+    def _write(self, folder: Path) -> None:
+        """Write the files of the record into an existing folder and wait until they are on the disk."""
+        self.steps.write_parquet(folder / _STEPS)
+        if self.rollouts is not None:
+            self.rollouts.write_parquet(folder / _ROLLOUTS)
+        about = _about(self.name, self.config, self.meanings) | {
+            "sources": [dataclasses.asdict(source) for source in self.sources],
+            "notes": list(self.notes),
+            "checksums": {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())},
+        }
+        (folder / SAVED).write_text(json.dumps(about, indent=1), encoding="utf-8")
+        for path in folder.iterdir():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> RunRecord:
+        """Read a saved record, or one that a `RecordWriter` is still appending to; whole steps only, none twice.
+
+        Args:
+            folder: as given to `save` or to `RecordWriter`.
+
+        Returns:
+            The record.
+
+        Raises:
+            UnreadableRunError: the folder holds no record, or a damaged one.
+        """
+        home = Path(folder)
+        if not is_record(home):
+            raise UnreadableRunError(f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
+        record = load_saved(home) if (home / SAVED).is_file() else cls(home.name, steps_table([], {}))
+        if (home / JOURNAL).is_file():
+            record = _with_journal(record, home / JOURNAL)
+        try:
+            record.validate()
+        except InvalidArgumentError as error:
+            raise UnreadableRunError(f"expected a sound record in {home}: {error}") from None
+        return record
+
+
+class RecordWriter:
+    """Append the steps of a run as it goes; a kill at any moment leaves the steps appended so far.
+
+    A step that comes again (a run resumed from a checkpoint) replaces what was there from that step on.
+
+    Args:
+        folder: made where missing; an existing journal in it is continued.
+        name: of the run; the folder's name where empty.
+        config: the settings.
+        meanings: of the columns.
+
+    Raises:
+        OverwriteError: the folder holds something other than a record.
+        GroupwiseError: the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     with RecordWriter(home + "/run") as writer:
+        ...         writer.append({"step": 1, "reward": 0.5})
+        ...     RunRecord.load(home + "/run").steps["reward"].to_list()
+        [0.5]
+    """
+
+    def __init__(self, folder: str | Path, *, name: str = "", config: RunConfig | None = None, meanings: Sequence[Meaning] = ()) -> None:
+        """Open or continue the journal in `folder`."""
+        _check_target(home := Path(folder), force=True, beside=COMPANIONS)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
+        self._journal = Journal(home / JOURNAL, keep=lambda entry: about if isinstance(about := entry.get("about"), dict) else None)
+        self._name, self._about = name or home.name, ({}, *self._journal.entries)[-1]
+        self.run: dict[str, str] = self._about.get("run") or {}  # what tells this run from others: it stays, and so do the notes
+        try:
+            self.describe(config or RunConfig(), meanings, self._about.get("notes") or ())
+        except BaseException:
+            self._journal.close()  # nobody has this writer, so nobody else would let go of the folder
+            raise
+
+    def describe(self, config: RunConfig, meanings: Sequence[Meaning] = (), notes: Sequence[str] = ()) -> None:
+        """Say anew what holds for the whole record, where it is not what was said last.
+
+        Args:
+            config: the settings.
+            meanings: of the columns.
+            notes: sentences on the run.
+        """
+        about = _about(self._name, config, meanings) | ({"notes": list(notes)} if notes else {}) | ({"run": self.run} if self.run else {})
+        if about != self._about:
+            self._journal.append({"about": about})
+            self._about = about
+
+    def append(
+        self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None, *, sync: bool = True
+    ) -> None:
+        """Write one step and its rollouts; both are on the disk, or neither.
+
+        Args:
+            step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers or None.
+            rollouts: one mapping a completion, with "prompt_id" and any of the columns of `RunRecord.rollouts`; or these by column.
+            sync: whether to wait for the disk; without, `sync` does it.
+
+        Raises:
+            InvalidArgumentError: a value is not a number, or the step is missing.
+            GroupwiseError: it could not be written; the record is as it was.
+        """
+        step = step_row.get("step")
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
+            raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
+        row = {str(key): plain_number(key, value) for key, value in step_row.items() if key != "step"} | {"step": int(step)}
+        self._journal.append(step_entry(row, rollouts), sync=sync)
+
+    def sync(self) -> None:
+        """Wait until all that was appended is on the disk."""
+        self._journal.sync()
+
+    def close(self) -> None:
+        """Close the journal; `RunRecord.load` reads it at any time, also before."""
+        self._journal.close()
+
+    def __enter__(self) -> RecordWriter:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the journal."""
+        self.close()
+
+
+def is_record(folder: Path) -> bool:
+    """Return whether the folder holds a saved record or the journal of one."""
+    return (folder / SAVED).is_file() or (folder / JOURNAL).is_file()
+
+
+def _spelling(name: str) -> str:
+    """Return the name as the forgiving comparison sees it."""
+    return re.sub(r"[\s\-]+", "_", re.sub(r"\s*/\s*", "/", name.strip().lower()))
+
+
+def _about(name: str, config: RunConfig, meanings: Iterable[Meaning]) -> dict[str, Any]:
+    """Return what a record says of itself, as plain data."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "config": {key: {"value": setting.value, "source": setting.source} for key, setting in config.known().items()},
+        "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
+    }
+
+
+def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
+    """Return name, settings, meanings, sources and notes from plain data that anybody may have edited."""
+    try:
+        if about["format"] != FORMAT or about["version"] != VERSION:
+            raise UnreadableRunError(
+                f"expected {FORMAT} version {VERSION} in {home}, got {str(about['format'])[:40]} version "
+                f"{str(about['version'])[:10]}: use the groupwise that wrote it"
+            )
+        config = RunConfig()
+        for key, setting in about["config"].items():
+            config = config.with_settings({key: setting["value"]}, str(setting["source"]))
+        meanings = tuple(Meaning(**{**entry, "column": str(entry["column"])}) for entry in about["meanings"])
+        sources = tuple(Source(**entry) for entry in about.get("sources", []))
+        return str(about["name"]), config, meanings, sources, tuple(str(note) for note in about.get("notes", []))
+    except (KeyError, TypeError, AttributeError, InvalidArgumentError) as error:
+        reason = str(error)[:120]
+        raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
+
+
+def load_saved(home: Path) -> RunRecord:
+    """Read the Parquet and JSON of a saved record."""
+    try:
+        about = json.loads((home / SAVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: save the record again") from None
+    name, config, meanings, sources, notes = parse_about(about, home)
+    sums = about.get("checksums")
+    tables = {path: _sound_table(home / path, sums) for path in (_STEPS, _ROLLOUTS) if isinstance(sums, dict) and path in sums}
+    if _STEPS not in tables:
+        raise UnreadableRunError(f"expected a table of steps in {home}, got none: save the record again")
+    return RunRecord(name, tables[_STEPS], tables.get(_ROLLOUTS), config, meanings, sources, notes)
+
+
+def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
+    """Read a table of a saved record once its checksum is right: damaged Parquet can end the whole process inside its decoder."""
+    try:
+        damaged = zlib.crc32(path.read_bytes()) != checksums[path.name]
+    except OSError as error:
+        raise UnreadableRunError(f"expected the table {path}, got {error.strerror}: save the record again") from None
+    if damaged:
+        raise UnreadableRunError(f"expected the table {path} as it was saved, got another or a damaged one: save the record again")
+    return read_parquet(path)
+
+
+def _with_journal(record: RunRecord, path: Path) -> RunRecord:
+    """Return the record with the entries of a journal after its own rows; steps that come again replace those that were there."""
+    entries, sound = read_journal(path)
+    rows = [entry for entry in entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
+    headers = [entry["about"] for entry in entries if "about" in entry]
+    if headers:
+        name, config, meanings, _, notes = parse_about(headers[-1], path.parent)
+        notes = tuple(dict.fromkeys((*record.notes, *notes)))
+        record = dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
+    standing = [entry for entry, stands in zip(rows, rows_that_stand(_steps_of(rows)), strict=True) if stands]
+    if standing:
+        first = int(standing[0]["row"]["step"])
+        steps = pl.concat([record.steps.filter(pl.col("step") < first), _rows_table([entry["row"] for entry in standing])], how="diagonal")
+        rollouts = rollouts_table([{"step": entry["row"]["step"], **one} for entry in standing for one in entry.get("rollouts") or []])
+        kept = record.rollouts.filter(pl.col("step") < first) if record.rollouts is not None else None
+        tables = [table for table in (kept, rollouts) if table is not None]
+        record = dataclasses.replace(record, steps=steps, rollouts=pl.concat(tables, how="diagonal") if tables else None)
+    meanings = tuple(meaning for meaning in record.meanings if meaning.column in record.steps.columns)
+    sources = (*record.sources, Source(str(path), "journal", sound, len(standing)))
+    return dataclasses.replace(record, meanings=meanings, sources=sources)
+
+
+def _steps_of(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
+    """Return the steps of journal entries."""
+    return np.array([int(entry["row"]["step"]) for entry in rows], dtype=np.int64)
+
+
+def _rows_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return the steps table of rows given as mappings."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    columns = {key: [math.nan if row.get(key) is None else row[key] for row in rows] for key in keys}
+    step = [int(value) for value in columns.pop("step")]
+    base = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
+    updates = None if base["optimizer_updates"] is None else _filled(base["optimizer_updates"], step)
+    window = None if base["window"] is None else _filled(base["window"], [1.0] * len(step))
+    return steps_table(step, columns, optimizer_updates=updates, window=window, tokens=base["tokens"], seconds=base["seconds"])
+
+
+def _filled(values: Sequence[float], defaults: Sequence[float]) -> list[float]:
+    """Return the values with the default where one is missing."""
+    return [default if math.isnan(value) else value for value, default in zip(values, defaults, strict=True)]
+
+
+def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:
+    """Raise where writing a record to `target` would touch something that must stay."""
+    try:
+        if not target.exists() and not target.is_symlink():
+            return
+        inside = {path.name for path in target.iterdir()} if target.is_dir() and not target.is_symlink() else None
+    except OSError as error:
+        raise GroupwiseError(f"expected a folder to write at {target}, got {error.strerror}: choose another") from None
+    if inside is None or inside - {*RECORD_FILES, *beside}:
+        raise OverwriteError(f"expected a new folder at {target}, got something that is not a record: choose another")
+    if inside and not force:
+        raise OverwriteError(f"expected a new folder at {target}, got a record that is there already: choose another, or force it")
+
+
+def _replace(target: Path, partial: Path) -> None:
+    """Put the finished folder where the old one is, so that a whole one is there at every moment but one rename."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    retired = target.parent / f".{target.name}.retired-{os.getpid()}"
+    shutil.rmtree(retired, ignore_errors=True)
+    target.rename(retired)
+    partial.rename(target)
+    shutil.rmtree(retired, ignore_errors=True)

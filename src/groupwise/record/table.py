@@ -1,0 +1,197 @@
+"""The two tables of a run: how they are built from columns or rows, and what must hold in them.
+
+Polars frames with fixed types. It knows no settings, no meanings and no files but Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import InvalidArgumentError, UnreadableRunError
+
+BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
+TEXT_COLUMNS = ("prompt", "completion")
+WHOLE_COLUMNS = ("step", "prompt_id")
+_NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
+
+
+def steps_table(
+    step: Iterable[int],
+    columns: Mapping[str, Any],
+    *,
+    optimizer_updates: Any = None,
+    window: Any = None,
+    tokens: Any = None,
+    seconds: Any = None,
+) -> pl.DataFrame:
+    """Return a steps table from columns."""
+    steps = pl.Series("step", np.asarray(list(step), dtype=np.int64), dtype=pl.Int64)
+    base = {"optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates}
+    base["window"] = np.ones(len(steps)) if window is None else window
+    base["tokens"], base["seconds"] = tokens, seconds
+    series = [steps] + [_float_series(name, values, len(steps)) for name, values in base.items()]
+    series += [_float_series(f"log/{key}" if key in BASE_COLUMNS else key, values, len(steps)) for key, values in columns.items()]
+    return pl.DataFrame(series)
+
+
+def rollouts_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame | None:
+    """Return a rollouts table from rows, or None where there are none."""
+    if not rows:
+        return None
+    names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in rows for key in row) if name not in WHOLE_COLUMNS]
+    series = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if name in TEXT_COLUMNS:
+            series.append(pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.Utf8))
+        elif name in WHOLE_COLUMNS:
+            series.append(pl.Series(name, values, dtype=pl.Int64))
+        else:
+            series.append(_float_series(name, [math.nan if value is None else value for value in values], len(values)))
+    return pl.DataFrame(series)
+
+
+def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows of a log are not superseded: a row falls when a later row has its step or an earlier one.
+
+    So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
+    """
+    if not len(step_T):
+        return np.zeros(0, dtype=bool)
+    later = np.minimum.accumulate(step_T[::-1])[::-1]
+    return np.append(step_T[:-1] < later[1:], True)
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """Return the table of a Parquet file."""
+    try:
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0][:120]
+        raise UnreadableRunError(f"expected a Parquet file at {path}, got {reason}: write it again or move it away") from None
+
+
+def _float_series(name: str, values: Any, length: int) -> pl.Series:
+    """Return a Float64 column in which NaN is null; None is a column of nulls."""
+    if values is None:
+        return pl.Series(name, [None] * length, dtype=pl.Float64)
+    return pl.Series(name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64).fill_nan(None)
+
+
+def plain_number(key: Any, value: Any) -> float | None:
+    """Return one value of a row as a float or None."""
+    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex)):
+        return None if value is None else float(value)
+    raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
+
+
+def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one rollout as plain data."""
+    prompt = rollout.get("prompt_id")
+    if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
+        raise InvalidArgumentError(f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts of the step")
+    plain: dict[str, Any] = {"prompt_id": int(prompt)}
+    for name in TEXT_COLUMNS:
+        if name in rollout:
+            plain[name] = None if rollout[name] is None else str(rollout[name])
+    for key, value in rollout.items():
+        if key not in _NAMED:  # a float is the usual case, of which a step has thousands
+            plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutColumns:
+    """The rollouts of one step by column, as a trainer has them; a journal gets them as rows, without one being made for each."""
+
+    # "prompt_id" -> whole numbers, "prompt" and "completion" -> texts or None, every other name -> numbers or
+    # None
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        """Count the rollouts."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one mapping a completion."""
+        return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
+
+    def json(self) -> str:
+        """Return the rows as JSON on one line, the same as of the mappings."""
+        if "prompt_id" not in self.columns:
+            raise InvalidArgumentError(f"expected a column prompt_id, got {str(list(self.columns))[:120]}: number the prompts of the step")
+        if any(len(values) != len(self) for values in self.columns.values()):
+            lengths = {name: len(values) for name, values in self.columns.items()}
+            raise InvalidArgumentError(f"expected columns of one length, got {str(lengths)[:120]}: give one value a completion")
+        first = [name for name in ("prompt_id", *TEXT_COLUMNS) if name in self.columns]
+        names = first + [name for name in self.columns if name not in _NAMED]
+        row = "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
+        return f"[{','.join(map(row.__mod__, zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)))}]"
+
+
+def _tokens(name: str, values: Sequence[Any]) -> list[str]:
+    """Return each value of a column as JSON. Most values come several times: each is written once, which is most of the work."""
+    known: dict[Any, str]
+    kinds = set(map(type, values))
+    if name in TEXT_COLUMNS:
+        if not kinds <= {str, type(None)}:
+            values = [None if value is None else str(value) for value in values]
+        known = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
+        return [known[text] for text in values]
+    if name in WHOLE_COLUMNS and not kinds <= {int}:
+        values = [plain_rollout({"prompt_id": value})["prompt_id"] for value in values]
+    elif name not in WHOLE_COLUMNS and not kinds <= {float, type(None)}:
+        values = [plain_number(name, value) for value in values]
+    distinct = list(dict.fromkeys(values))
+    if not distinct:
+        return []
+    known = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=True))
+    if 0.0 in known and name not in WHOLE_COLUMNS:  # 0.0 and -0.0 are one key
+        known[0.0] = "0.0"
+        return ["-0.0" if value == 0.0 and math.copysign(1.0, value) < 0 else known[value] for value in values]
+    return [known[value] for value in values]
+
+
+def step_entry(row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None) -> dict[str, Any] | bytes:
+    """Return one step as a journal takes it."""
+    if isinstance(rollouts, RolloutColumns):
+        return f'{{"row":{json.dumps(row, separators=(",", ":"))},"rollouts":{rollouts.json()}}}'.encode()
+    return {"row": row} if rollouts is None else {"row": row, "rollouts": [plain_rollout(rollout) for rollout in rollouts]}
+
+
+def check_steps(steps: pl.DataFrame) -> None:
+    """Raise where the steps table breaks an invariant."""
+    if tuple(steps.columns[: len(BASE_COLUMNS)]) != BASE_COLUMNS:
+        raise InvalidArgumentError(f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: use steps_table")
+    wrong = [name for name, kind in steps.schema.items() if kind != (pl.Int64 if name == "step" else pl.Float64)]
+    if wrong:
+        kind = steps.schema[wrong[0]]
+        raise InvalidArgumentError(f"expected Float64 columns (Int64 for step), got {kind} for {wrong[0]!r}: use steps_table")
+    step, updates, window = steps["step"], steps["optimizer_updates"], steps["window"]
+    if step.null_count() or not bool((step.to_numpy()[1:] > step.to_numpy()[:-1]).all()):
+        raise InvalidArgumentError("expected strictly increasing steps, got one that is missing, repeated or smaller: sort the rows")
+    if updates.null_count() or not bool(updates.is_finite().all()) or bool((np.diff(updates.to_numpy()) < 0).any()):
+        raise InvalidArgumentError("expected optimizer_updates that never fall, got a missing or a smaller one: check updates_per_step")
+    if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
+        raise InvalidArgumentError("expected windows above 0, got one that is missing or not: check logging_steps")
+
+
+def check_rollouts(rollouts: pl.DataFrame) -> None:
+    """Raise where the rollouts table breaks an invariant."""
+    for name, kind in rollouts.schema.items():
+        expected = pl.Int64 if name in WHOLE_COLUMNS else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
+        if kind != expected:
+            raise InvalidArgumentError(f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table")
+    for name in WHOLE_COLUMNS:
+        if name not in rollouts.columns or rollouts[name].null_count():
+            raise InvalidArgumentError(f"expected {name} in every row of the rollouts, got a missing one: use rollouts_table")

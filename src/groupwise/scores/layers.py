@@ -1,0 +1,292 @@
+"""One forward and one backward pass that leave the token factors of every layer's per-rollout gradients behind.
+
+Layers with a rule: Linear, Hugging Face's Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func
+on that layer alone. A parameter that is used outside its layer, or in a layer whose first dimension is not the rollouts, has none: it is
+named, so that the caller computes it otherwise. It computes no inner product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.scores.blocks import ParameterScores, StoredScores, TokenScores, Use
+
+if TYPE_CHECKING:
+    import torch
+
+    Contribution = Use | torch.Tensor
+    Rule = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]]
+    Consume = Callable[[str, ParameterScores], None]
+
+WIDE = 4096  # outputs of a head over a vocabulary: there, dropping the prompt's tokens (whose gradient is zero) pays
+
+
+@dataclass(slots=True)
+class Recorder:
+    """What one pass has left behind so far."""
+
+    selected: Mapping[str, torch.nn.Parameter]  # parameters whose scores are wanted, by name
+    rollouts: int  # N
+    tokens: int  # L of the batch
+    consume: Consume  # is handed each parameter's scores as soon as all its uses are known
+    flat_allowed: bool  # whether layers may see (N, features), without a dimension of tokens
+    flat_seen: bool = False
+    captured: dict[str, int] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
+    arrived: dict[str, list[Contribution]] = field(default_factory=dict)
+    inside: list[frozenset[str]] = field(default_factory=list)
+    outputs: list[tuple[torch.Tensor, int, tuple[str, ...]]] = field(default_factory=list)
+
+    @contextmanager
+    def attached(self, model: torch.nn.Module) -> Iterator[None]:
+        """Watch the layers of `model`, and every other use of its parameters, while it runs forward."""
+        name_of = {id(parameter): name for name, parameter in self.selected.items()}
+        handles = []
+        for module in model.modules():
+            own = {local: name_of[id(p)] for local, p in module._parameters.items() if p is not None and id(p) in name_of}
+            rule = rule_of(module) if own else None
+            if rule is not None:
+                names = frozenset(own.values())
+                handles.append(module.register_forward_pre_hook(lambda *_, names=names: self.inside.append(names)))
+                hook = _hook(self, own, rule)
+                handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        try:
+            with watching_parameters(name_of, self._used), _out_of_place(model):
+                yield
+            # A hook on a tensor that was changed in place afterwards is not reliably told the gradient from before the change.
+            for output, version, changed in self.outputs:
+                self.elsewhere.update(changed if output._version != version else ())
+        finally:
+            self.outputs.clear()
+            for handle in handles:
+                handle.remove()
+
+    def _used(self, name: str) -> None:
+        """Note a use of a parameter, unless its own layer is running."""
+        if not any(name in names for names in self.inside):
+            self.elsewhere.add(name)
+
+    def uncovered(self) -> list[str]:
+        """Return the parameters that no rule covers in full; known after the forward pass."""
+        return [name for name in self.selected if name in self.elsewhere or not self.captured.get(name)]
+
+    def receive(self, contributions: Mapping[str, Contribution]) -> None:
+        """Take what one layer's backward pass has left, and hand on the parameters that are complete."""
+        for name, contribution in contributions.items():
+            if name in self.elsewhere:
+                continue
+            self.arrived.setdefault(name, []).append(contribution)
+            if len(self.arrived[name]) == self.captured[name]:
+                self._hand_on(name)
+
+    def finish(self) -> None:
+        """Hand on the parameters of which some use had no influence on the result."""
+        for name in list(self.arrived):
+            self._hand_on(name)
+
+    def _hand_on(self, name: str) -> None:
+        """Put the uses of one parameter together."""
+        import torch
+
+        parts = self.arrived.pop(name)
+        uses = tuple(part for part in parts if isinstance(part, Use))
+        if uses:
+            self.consume(name, TokenScores(uses, self.selected[name].shape[0]))
+        else:
+            self.consume(name, StoredScores(sum((part for part in parts if isinstance(part, torch.Tensor)), start=torch.zeros(()))))
+
+
+def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
+    """Return the forward hook of one layer."""
+
+    def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        recorder.inside.pop()
+        seen = _aligned(recorder, module, [*args, *kwargs.values()], output)
+        if seen is None:
+            recorder.elsewhere.update(own.values())
+            return output
+        source, output, lifted = seen
+        for name in own.values():
+            recorder.captured[name] = recorder.captured.get(name, 0) + 1
+        if not output.requires_grad:  # the first layers: the copy is no leaf, so that it may be changed in place
+            output = output.detach().requires_grad_().clone()
+        recorder.outputs.append((output, output._version, tuple(own.values())))
+        version = source._version
+
+        def before(gradient: torch.Tensor) -> None:
+            if source._version != version:
+                raise InvalidArgumentError(
+                    f"expected layers that leave their input alone, but that of {type(module).__name__} ({', '.join(own.values())}) was"
+                    " changed in place: use method='vmap' or 'loop'"
+                )
+            gradient = _computing(gradient.detach())
+            found = rule(module, source, gradient[None] if lifted else gradient)
+            recorder.receive({own[local]: part for local, part in found.items() if local in own})
+
+        output.register_hook(before)
+        return output
+
+    return after
+
+
+def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], output: Any) -> tuple[torch.Tensor, torch.Tensor, bool] | None:
+    """Return input and output of a layer with the rollouts as first dimension, or None where that cannot be made out.
+
+    The flag says that the input had to be given that dimension, and that the output's gradient must be given it too.
+    """
+    import torch
+
+    tensors = [item for item in given if isinstance(item, torch.Tensor)]
+    if len(tensors) != 1 or len(given) != 1 or not isinstance(output, torch.Tensor):
+        return None
+    source, rollouts = tensors[0].detach(), recorder.rollouts
+    plain = 2 if isinstance(module, torch.nn.Embedding) else 3
+    if rollouts == 1:
+        lifted = source.ndim < plain or len(source) != 1
+        return source[None] if lifted else source, output, lifted
+    if plain == 2 and source.ndim == 1 and len(source) == recorder.tokens:  # positions, shared by all rollouts
+        if recorder.tokens == rollouts:
+            return None
+        source, output = source[None], output[None]
+    if source.ndim == plain - 1 and len(source) == rollouts and recorder.flat_allowed:
+        recorder.flat_seen = True
+        return source, output, False
+    if source.ndim < plain or source.shape[0] not in (1, rollouts) or output.shape[0] != source.shape[0]:
+        return None
+    # What is shared by all rollouts becomes one copy for each, so that each has a gradient of its own.
+    return source.expand(rollouts, *source.shape[1:]), output.expand(rollouts, *output.shape[1:]), False
+
+
+def _computing(value: torch.Tensor) -> torch.Tensor:
+    """Half precision is computed with in single precision."""
+    return value if value.dtype.itemsize >= 4 else value.float()
+
+
+def rule_of(module: torch.nn.Module) -> Rule | None:
+    """Return how a layer's parameters get their gradients, or None where only the general methods know."""
+    import torch
+
+    nn = torch.nn
+    forward = type(module).forward
+    if forward is nn.Linear.forward:
+        return _linear
+    if forward is nn.Embedding.forward:
+        embedding: Any = module
+        return None if embedding.max_norm is not None or embedding.scale_grad_by_freq or embedding.sparse else _embedding
+    if forward is nn.LayerNorm.forward:
+        return _layer_norm
+    if type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils":
+        return _conv1d
+    if next(module.children(), None) is None and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm):
+        return _layer_alone
+    return None
+
+
+def _tokens(value: torch.Tensor) -> torch.Tensor:
+    """(N, ..., features) with all middle dimensions as one of tokens."""
+    return value.reshape(len(value), -1, value.shape[-1])
+
+
+def _without_empty(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Drop tokens of which the left factor is zero, as far as no rollout needs them."""
+    import torch
+
+    used = left.any(-1)
+    longest = max(1, int(used.sum(1).max()))
+    if longest > 0.8 * left.shape[1]:
+        return left, right
+    order = torch.argsort(used.to(torch.uint8), dim=1, descending=True, stable=True)[:, :longest, None]
+    return left.take_along_dim(order, 1), right.take_along_dim(order, 1)
+
+
+def _linear(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+    """Weight (out, in): output gradient times input; bias: output gradient."""
+    left, right = _tokens(gradient), _tokens(source).to(gradient.dtype)
+    if left.shape[2] >= WIDE:
+        left, right = _without_empty(left, right)
+    weight = {"weight": Use(left, right)}
+    return weight if module.bias is None else {**weight, "bias": left.sum(1)}
+
+
+def _conv1d(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:  # noqa: ARG001
+    """Weight (in, out): input times output gradient."""
+    left, right = _tokens(source).to(gradient.dtype), _tokens(gradient)
+    return {"weight": Use(left, right), "bias": right.sum(1)}
+
+
+def _embedding(module: Any, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+    """Weight (vocabulary, width): the rows of the tokens take the output gradient, but for the padding's row."""
+    number = source.reshape(len(source), -1)
+    right = _tokens(gradient)
+    if module.padding_idx is not None:
+        right = right * (number != module.padding_idx)[..., None]
+    return {"weight": Use(number, right)}
+
+
+def _layer_norm(module: Any, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+    """Weight: output gradient times the normalised input; bias: output gradient."""
+    import torch
+
+    shape = tuple(module.normalized_shape)
+    normal = torch.nn.functional.layer_norm(source.to(gradient.dtype), shape, eps=module.eps)
+    rollouts = len(source)
+    return {"weight": (gradient * normal).reshape(rollouts, -1, *shape).sum(1), "bias": gradient.reshape(rollouts, -1, *shape).sum(1)}
+
+
+def _layer_alone(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+    """Any layer without children: its forward pass anew, one rollout at a time, and the product with the output gradient."""
+    import torch
+    from torch.func import functional_call, vjp, vmap
+
+    own = {name: parameter.detach() for name, parameter in module._parameters.items() if parameter is not None}
+
+    def of_one(one: torch.Tensor, its_gradient: torch.Tensor) -> Any:
+        output, pull, *_ = vjp(lambda parameters: functional_call(module, parameters, (one[None],)), own)
+        return pull(its_gradient[None].to(output.dtype))[0]
+
+    with torch.enable_grad():
+        found: dict[str, torch.Tensor] = vmap(of_one)(source, gradient)
+    return {name: _computing(value) for name, value in found.items()}
+
+
+@contextmanager
+def _out_of_place(model: torch.nn.Module) -> Iterator[None]:
+    """Let activations and the like make a new tensor."""
+    changed: list[Any] = [module for module in model.modules() if getattr(module, "inplace", False) is True]
+    for module in changed:
+        module.inplace = False
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.inplace = True
+
+
+@contextmanager
+def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None]) -> Iterator[None]:
+    """Report every torch function that takes one of some parameters and returns a tensor."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def mentioned(values: Any) -> Iterator[str]:
+        for value in values:
+            if isinstance(value, list | tuple):
+                yield from mentioned(value)
+            elif id(value) in name_of:
+                yield name_of[id(value)]
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            result = func(*args, **kwargs)
+            if isinstance(result, torch.Tensor | list | tuple) and not isinstance(result, torch.Size):
+                for name in mentioned([*args, *kwargs.values()]):
+                    used(name)
+            return result
+
+    with Watch():
+        yield

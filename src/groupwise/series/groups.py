@@ -1,0 +1,215 @@
+r"""What the groups of a run say: their spread, and how many are dead against how many should be.
+
+A group is dead where all its rewards are equal: it carries no gradient. The expectation for rewards of few values is
+$\sum_v p_v^G$, which is $p^G + (1-p)^G$ for right and wrong. It judges nothing: a number beside its expectation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.record.run import RunRecord
+from groupwise.series.metric import is_binary_mean
+
+FloatArray = NDArray[np.float64]
+MOST_VALUES = 32
+LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One quantity of the groups along the run."""
+
+    source: str  # where it comes from, or why there is none
+    step_T: FloatArray = field(default_factory=lambda: np.empty(0))  # steps; empty where there is none
+    value_T: FloatArray = field(default_factory=lambda: np.empty(0))  # values; nan where missing
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a value anywhere."""
+        return bool(np.isfinite(self.value_T).any())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvidence:
+    """Spread, dead share and expected dead share of the groups."""
+
+    spread: Track  # within-group standard deviation of the reward, mean over the groups of a step, reward units
+    dead: Track  # share of dead groups
+    expected: Track  # share expected of independent rollouts
+    # why `spread` is the standard deviation over the whole batch and not within groups; "" where it is within
+    spread_gap: str = ""
+
+
+def group_evidence(record: RunRecord) -> GroupEvidence:
+    """Collect what completions, or else logged columns, say of the groups."""
+    logged = _from_columns(record)
+    outcomes = _outcomes(record)
+    if outcomes is None:
+        return logged
+    completed = _from_outcomes(outcomes)
+    if completed.spread.known:
+        return completed
+    gap = logged.spread_gap and "the completions hold what each reward function gave, but not the total"
+    return replace(completed, spread=logged.spread, spread_gap=gap)
+
+
+def _outcomes(record: RunRecord) -> pl.DataFrame | None:
+    """Return the completions of groups of two and more, each with what it earned; None where that is not known.
+
+    Without the total, what every reward function gave stands for it: a group in which none of them differs is dead whatever their weights.
+    """
+    rollouts = record.rollouts
+    if rollouts is None or not {"step", "prompt_id"} <= set(rollouts.columns):
+        return None
+    functions = [name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()]
+    if "reward" in rollouts.columns and rollouts["reward"].count():
+        known = rollouts.filter(pl.col("reward").is_finite()).with_columns(pl.col("reward").round(6).alias("outcome"))
+    elif functions:
+        known = rollouts.filter(pl.all_horizontal(pl.col(name).is_finite() for name in functions))
+        known = known.with_columns(pl.concat_str([pl.col(name).round(6) for name in functions], separator="|").alias("outcome"))
+    else:
+        return None
+    known = known.filter(pl.len().over("step", "prompt_id") > 1)
+    return known if len(known) else None
+
+
+def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
+    """Compute everything from the completions themselves."""
+    text = [pl.col("prompt").first()] if "prompt" in outcomes.columns else []
+    spread = pl.col("reward").std(ddof=1) if "reward" in outcomes.columns else pl.lit(None, dtype=pl.Float64)
+    groups = outcomes.group_by("step", "prompt_id", maintain_order=True).agg(
+        pl.len().alias("size"), spread.alias("spread"), (pl.col("outcome").n_unique() == 1).alias("dead"), *text
+    )
+    groups, how = _with_expectation(groups, outcomes)
+    steps = (
+        groups.sort("step", "prompt_id")
+        .group_by("step")
+        .agg(pl.col("spread").mean(), pl.col("dead").mean(), pl.col("expected").mean())
+        .sort("step")
+    )
+    source = f"from {len(outcomes):,} completions in {len(groups):,} groups"
+    step = _array(steps["step"])
+    return GroupEvidence(
+        Track(source, step, _array(steps["spread"])),
+        Track(source, step, _array(steps["dead"])),
+        Track(how, step, _array(steps["expected"])),
+    )
+
+
+def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Add the probability that each group is dead, estimated without bias from completions that are not its own where possible."""
+    values = outcomes["outcome"].n_unique()
+    if values > MOST_VALUES:
+        unknown = groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected"))
+        return (
+            unknown,
+            f"unavailable: the reward takes {values:,} values, and the expectation needs one of few values (at most {MOST_VALUES})",
+        )
+    if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
+        by_prompt = _prompt_expectation(groups, outcomes)
+        if 2 * by_prompt["expected"].count() >= len(by_prompt):
+            return by_prompt, "each prompt's success rate taken from its visits just before and after, then the mean over prompts"
+    expected = _step_expectation(groups, outcomes)
+    return expected, "as if all prompts of a step were equally hard, which gives the smallest share that can be expected"
+
+
+def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Probability of a dead group when all rollouts of the step are exchangeable."""
+    counts = outcomes.group_by("step", "outcome").agg(pl.len().alias("k")).with_columns(pl.col("k").sum().over("step").alias("m"))
+    sizes = groups.select("step", "size").unique().join(counts, on="step")
+    chance = (
+        sizes.with_columns(_all_from(sizes["k"], sizes["m"], sizes["size"]))
+        .sort(sizes.columns)
+        .group_by("step", "size")
+        .agg(pl.col("chance").sum())
+    )
+    return groups.join(chance.rename({"chance": "expected"}), on=["step", "size"], how="left")
+
+
+def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Probability of a dead group from the same prompt's visits just before and after; null where there is neither.
+
+    Neighbouring visits and no others, because the policy moves: a rate pooled over the whole run fits no step of it.
+    """
+    visits = groups.sort("step", "prompt_id").with_columns(pl.int_range(pl.len()).over("prompt").alias("visit"))
+    counts = outcomes.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
+    counts = (
+        visits.select("step", "prompt_id", "prompt", "visit")
+        .join(counts, on=["step", "prompt_id"])
+        .select("prompt", "visit", "outcome", "k")
+    )
+    neighbours = pl.concat([counts.with_columns(pl.col("visit") + 1), counts.with_columns(pl.col("visit") - 1)])
+    pool = (
+        neighbours.group_by("prompt", "visit", "outcome")
+        .agg(pl.col("k").sum())
+        .with_columns(pl.col("k").sum().over("prompt", "visit").alias("m"))
+    )
+    table = visits.join(pool, on=["prompt", "visit"]).filter(pl.col("m") >= pl.col("size"))
+    chance = (
+        table.with_columns(_all_from(table["k"], table["m"], table["size"]))
+        .sort("k", "m")
+        .group_by("step", "prompt_id")
+        .agg(pl.col("chance").sum())
+    )
+    return groups.join(chance.rename({"chance": "expected"}), on=["step", "prompt_id"], how="left")
+
+
+def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
+    r"""Unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} / \binom{m}{G}$."""
+    from scipy.special import gammaln
+
+    successes, draws, group = _array(k), _array(m), _array(size)
+    enough = successes >= group
+    kept = np.where(enough, successes, group)
+    logarithm = gammaln(kept + 1) - gammaln(kept - group + 1) - gammaln(draws + 1) + gammaln(np.maximum(draws - group, 0) + 1)
+    return pl.Series("chance", np.where(enough & (draws >= group), np.exp(logarithm), 0.0))
+
+
+def _from_columns(record: RunRecord) -> GroupEvidence:
+    """Take what the trainer logged; nothing else can be known without completions."""
+    spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
+    within = spread.known
+    dead = _logged(record, ("dead_group_share",))
+    return GroupEvidence(
+        spread if within else _logged(record, ("reward_std_batch",)),
+        dead,
+        _expected_from_mean(record) if dead.known else Track(f"unavailable: {LOG_COMPLETIONS}"),
+        spread_gap="" if within else LOG_COMPLETIONS,
+    )
+
+
+def _logged(record: RunRecord, quantities: tuple[str, ...]) -> Track:
+    """Return the first of the quantities that was logged, with its definition."""
+    for quantity in quantities:
+        for meaning in record.meanings:
+            if meaning.quantity == quantity and not meaning.unavailable and record.steps[meaning.column].count():
+                doubt = "; ambiguous" if meaning.ambiguous else ""
+                source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
+                return Track(source, _array(record.steps["step"]), _array(record.steps[meaning.column]))
+    return Track(f"unavailable: not in the log; {LOG_COMPLETIONS}")
+
+
+def _expected_from_mean(record: RunRecord) -> Track:
+    """Expectation from the mean reward alone, where it can only be a share of right answers."""
+    size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
+    rewards = [meaning.column for meaning in record.meanings if meaning.quantity == "reward"]
+    if size is None or prompts is None or not rewards:
+        return Track(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
+    mean = _array(record.steps[rewards[0]])
+    known = np.isfinite(mean)
+    window = np.maximum(_array(record.steps["window"])[known], 1)
+    rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
+    if not is_binary_mean(mean[known], rollouts):
+        return Track(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
+    how = "from the step's mean reward as if all prompts were equally hard, which gives the smallest share that can be expected"
+    return Track(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
+
+
+def _array(series: pl.Series) -> FloatArray:
+    """Return a column as float64, nulls as nan."""
+    return series.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(float)

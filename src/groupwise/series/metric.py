@@ -1,0 +1,260 @@
+"""From a record to the arrays that the dynamics take: one metric, its clock, and what its groups say about its noise.
+
+No curve is fitted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.record.run import RunRecord
+
+FloatArray = NDArray[np.float64]
+Clock = Literal["updates", "steps", "learning_rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """One metric of a run.
+
+    Args:
+        metric: the log's own key.
+        step_T: logged steps at which the metric has a value.
+        time_T: optimiser updates done by then.
+        value_T: the values.
+        variance_T: sampling variance of each value by the groups alone, or None where it is unavailable.
+        window: updates that one row averages over.
+        smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed export is possible.
+        tokens_T: cumulative tokens, or None.
+        seconds_T: cumulative seconds, or None.
+        noise_source: where the variance comes from, or why there is none.
+        healthy: "up" for a reward, "any" for what may fall in health.
+        bounds: the range that the metric cannot leave, or None where none is known.
+    """
+
+    metric: str
+    step_T: NDArray[np.int64]
+    time_T: FloatArray
+    value_T: FloatArray
+    variance_T: FloatArray | None
+    window: float
+    smoothing: int | None
+    tokens_T: FloatArray | None
+    seconds_T: FloatArray | None
+    noise_source: str
+    healthy: Literal["up", "any"]
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def likely_bounds(self) -> tuple[float, float] | None:
+        """The range where it is known; else 0 to 1 for a reward that never left it: a sum of several functions may yet."""
+        if self.bounds is not None or self.healthy != "up" or not self.value_T.size:
+            return self.bounds
+        return (0.0, 1.0) if self.value_T.min() >= 0 and self.value_T.max() <= 1 else None
+
+
+def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "updates") -> MetricSeries:
+    """Take one metric out of a record.
+
+    Args:
+        record: the run.
+        metric: a key of the log, or a canonical quantity.
+        clock: what `time_T` counts. "learning_rate" is the integral of the learning rate over updates, in units of its
+            largest value: the time of the dynamics under a warm-up or a schedule.
+
+    Returns:
+        The rows where the metric has a finite value.
+
+    Raises:
+        MissingMetricError: the log has no such metric, or no learning rate for the clock that needs it.
+        InvalidArgumentError: the clock is unknown, or the learning rate is never above 0.
+
+    Example:
+        >>> from groupwise.record.run import steps_table
+        >>> series = metric_series(RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]})))
+        >>> series.step_T.tolist(), series.noise_source
+        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B')
+    """
+    column = record.column(metric)
+    rows = record.steps.filter(pl.col(column).is_not_null() & pl.col(column).is_finite())
+    value = rows[column].to_numpy().astype(float)
+    step = rows["step"].to_numpy().astype(np.int64)
+    time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
+    if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
+        time = step.astype(float)
+    window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
+    meaning = record.meaning(column)
+    quantity = meaning.quantity if meaning else ""
+    rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
+    variance, source = _sampling_variance(record, rows, column, quantity, value, window)
+    share = rewarding and _is_share(record, column, quantity, value, window)
+    if clock == "learning_rate":
+        time, window = _learning_rate_time(record, rows, time), 1.0
+    elif clock == "steps":
+        time = step.astype(float)
+    elif clock != "updates":
+        raise InvalidArgumentError(f"a clock counts updates, steps or learning_rate; got {clock!r}")
+    return MetricSeries(
+        metric=column,
+        step_T=step,
+        time_T=time,
+        value_T=value,
+        variance_T=variance,
+        window=max(window, 1.0),
+        smoothing=_smoothing(record),
+        tokens_T=_cumulative(rows, "tokens"),
+        seconds_T=_cumulative(rows, "seconds"),
+        noise_source=source,
+        healthy="up" if rewarding else "any",
+        bounds=(0.0, 1.0) if share else None,
+    )
+
+
+def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: FloatArray) -> FloatArray:
+    """Integral of the learning rate over updates, in units of its largest value; strictly increasing."""
+    rate = rows[record.column("learning_rate")].fill_null(strategy="forward").fill_null(strategy="backward").to_numpy().astype(float)
+    largest = float(np.nanmax(rate)) if rate.size else 0.0
+    if not largest > 0:
+        raise InvalidArgumentError("this clock needs a learning rate above 0 somewhere in the log; every logged one is 0 or missing")
+    passed = np.diff(update_T, prepend=update_T[0] - 1)
+    # A rate of exactly 0 would stop the clock; a billionth of the largest keeps rows apart.
+    return np.asarray(np.cumsum(np.maximum(rate / largest, 1e-9) * passed))
+
+
+def _smoothing(record: RunRecord) -> int | None:
+    """Rows over which the series was averaged before it was logged, where that is known."""
+    stated = record.config.value("smoothing")
+    if stated is not None:
+        return int(stated)
+    return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
+
+
+def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray, window: float) -> bool:
+    """Whether the metric is a mean of zeros and ones."""
+    if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
+        return False
+    name = "reward" if column == "reward" else quantity
+    if record.rollouts is not None and name in record.rollouts.columns:
+        return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
+    rollouts = _rollouts_of_a_step(record)
+    return rollouts is not None and is_binary_mean(value_T, rollouts * window)
+
+
+def _rollouts_of_a_step(record: RunRecord) -> float | None:
+    """B G by the settings; else by the columns of the steps, as where the group size changes; else by the completions of whole steps."""
+    told = [record.config.value("group_size"), record.config.value("prompts_per_step")]
+    for place, column in enumerate(("group_size", "prompts")):
+        if told[place] is None and column in record.steps.columns:
+            told[place] = pl.col(column)
+    if all(one is not None for one in told):
+        product = record.steps.select((pl.lit(1.0) * told[0] * told[1]).median()).item()
+        return None if product is None else float(product)
+    if record.rollouts is None or not {"reward"} <= set(record.rollouts.columns) & set(record.steps.columns):
+        return None
+    counted = record.rollouts.group_by("step").agg(pl.col("reward").mean().alias("mean"), pl.len().alias("count"))
+    both = counted.join(record.steps.select("step", "reward"), on="step")
+    if not len(both) or not bool(((both["mean"] - both["reward"]).abs() < 1e-6).all()):  # a few completions of each step, perhaps
+        return None
+    return float(both["count"].median())  # type: ignore[arg-type]
+
+
+def _cumulative(rows: pl.DataFrame, name: str) -> FloatArray | None:
+    """A cumulative clock, or None where it is not known throughout."""
+    if not len(rows) or rows[name].null_count():
+        return None
+    return rows[name].to_numpy().astype(float)
+
+
+def _sampling_variance(
+    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: FloatArray, window: float
+) -> tuple[FloatArray | None, str]:
+    """Variance of each value that the rollouts of the step alone explain, and how it is known."""
+    name = "reward" if column == "reward" else quantity
+    if name != "reward" and not name.startswith("reward/"):
+        return None, "unavailable: known for training rewards only"
+    from_rollouts = _from_rollouts(record, rows, name)
+    if from_rollouts is not None:
+        return from_rollouts / window, "variance of the group means of the logged rollouts over B"
+    rollouts = _rollouts_of_a_step(record)
+    if rollouts is None:
+        missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
+        return None, f"unavailable: {missing}"
+    count = rollouts * window
+    if is_binary_mean(value_T, count):
+        level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
+        return level * (1 - level) / count, (
+            f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes on top and counts as noise of the run"
+        )
+    return _from_logged_std(record, rows, name, count)
+
+
+def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> FloatArray | None:
+    """Variance of the group means over B at each step: prompts and completions are both drawn anew.
+
+    It is never taken below sum s_g^2 / G over B^2, which the completions alone explain. Steps without rollouts take the
+    mean of the others.
+    """
+    rollouts = record.rollouts
+    if rollouts is None or name not in rollouts.columns:
+        return None
+    groups = (
+        rollouts.filter(pl.col(name).is_not_null())
+        .group_by("step", "prompt_id", maintain_order=True)
+        .agg(pl.col(name).mean().alias("mean"), (pl.col(name).var(ddof=1) / pl.len()).alias("within"), pl.len().alias("size"))
+        .filter(pl.col("size") >= 2)
+    )
+    steps = groups.group_by("step", maintain_order=True).agg(
+        (pl.col("mean").var(ddof=1) / pl.len()).alias("between"), (pl.col("within").sum() / pl.len() ** 2).alias("within")
+    )
+    if len(steps) < max(3, len(rows) // 4):
+        return None
+    joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")
+    both = [_filled(joined[column].to_numpy().astype(float)) for column in ("between", "within")]
+    variance = np.maximum(*both)
+    return variance if float(variance.max()) > 0 else None
+
+
+def _filled(variance_T: FloatArray) -> FloatArray:
+    """Missing values replaced by the mean of the others, and neighbours averaged; zeros where nothing is known."""
+    known = np.isfinite(variance_T)
+    if not known.any():
+        return np.zeros(variance_T.size)
+    return _smooth(np.where(known, variance_T, float(variance_T[known].mean())))
+
+
+def is_binary_mean(value_T: FloatArray, count: float) -> bool:
+    """Whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
+    if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
+        return False
+    scaled = value_T * count
+    # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance hardly ever.
+    return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 + 1e-6 * count)
+
+
+def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[FloatArray | None, str]:
+    """From the reward's standard deviation where the log says which one it is."""
+    for quantity, words in (("reward_std_within_group", "within-group"), ("reward_std_batch", "batch-wide"), ("reward_std_ambiguous", "")):
+        meaning = next((m for m in record.meanings if m.quantity == quantity), None)
+        if name == "reward" and meaning is not None and meaning.column in rows.columns:
+            deviation = rows[meaning.column].to_numpy().astype(float)
+            known = np.isfinite(deviation)
+            if known.any():
+                kind = words or "logged (within-group or batch-wide: the log cannot tell)"
+                variance = np.where(known, deviation, float(deviation[known].mean())) ** 2 / count
+                return _smooth(variance), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"
+    return None, "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+
+
+def _smooth(value_T: FloatArray) -> FloatArray:
+    """Mean over up to eleven neighbouring rows: a single step's variance is itself noisy."""
+    half = min(5, max((value_T.size - 1) // 2, 0))
+    total = np.cumsum(np.concatenate([[0.0], value_T]))
+    low = np.maximum(np.arange(value_T.size) - half, 0)
+    high = np.minimum(np.arange(value_T.size) + half + 1, value_T.size)
+    return np.asarray((total[high] - total[low]) / (high - low))

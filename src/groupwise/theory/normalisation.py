@@ -1,0 +1,265 @@
+r"""What dividing by the group's deviation or mean does, exactly, for rewards 0 and 1 and groups of any size.
+
+With K of G rollouts right and $k = K/G$, the advantage is $(Z - k)/d_K$, zero where all are equal. Then the gradient's
+mean is the true gradient times a slope that depends on V and G: the trainer climbs another objective. Eps, ddof and both
+numerators are arguments. Rewards other than 0 and 1, clipping and the KL term are not treated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.theory.mse import PromptMoments
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    r"""What the centred reward is divided by, and the objective that this climbs as G grows.
+
+    Args:
+        name: in reports and JSON.
+        divides_by: as a person would write it.
+        limit: the objective of one prompt as a person would write it.
+        divisor: function of k (share of right answers), G and ddof that returns $d_K$.
+        limit_objective: function of V.
+        limit_slope: its derivative.
+        source: where it comes from.
+    """
+
+    name: str
+    divides_by: str
+    limit: str
+    divisor: Callable[[Float, int, int], Float]
+    limit_objective: Callable[[Float], Float]
+    limit_slope: Callable[[Float], Float]
+    source: str
+
+
+def _deviation(share: Float, group_size: int, ddof: int) -> Float:
+    """Standard deviation of a group of zeros and ones."""
+    return np.asarray(np.sqrt(share * (1 - share) * group_size / (group_size - ddof)))
+
+
+NORMALISATIONS: tuple[Normalisation, ...] = (
+    Normalisation("none", "1", "V", lambda share, *_: np.ones_like(share), lambda v: v, np.ones_like, "the policy gradient"),
+    Normalisation(
+        "std",
+        "standard deviation of the group",
+        "2 arcsin sqrt(V)",
+        _deviation,
+        lambda v: 2 * np.arcsin(np.sqrt(v)),
+        lambda v: 1 / np.sqrt(v * (1 - v)),
+        "2603.01162, appendix",
+    ),
+    Normalisation("mean", "mean of the group", "log V", lambda share, *_: share, np.log, lambda v: 1 / v, "2602.02710"),
+)
+
+
+def normalisation_by_name(name: str) -> Normalisation:
+    """Find a normalisation in `NORMALISATIONS`; InvalidArgumentError names them all where there is none.
+
+    Example:
+        >>> normalisation_by_name("std").limit
+        '2 arcsin sqrt(V)'
+    """
+    for normalisation in NORMALISATIONS:
+        if normalisation.name == name:
+            return normalisation
+    known = ", ".join(normalisation.name for normalisation in NORMALISATIONS)
+    raise InvalidArgumentError(f"unknown normalisation {name!r}; the normalisations are {known}")
+
+
+def all_equal_probability(value: ArrayLike, group_size: int) -> Float:
+    r"""Return the probability that a group teaches nothing, $V^G + (1-V)^G$.
+
+    Example:
+        >>> float(all_equal_probability(0.5, 4))
+        0.125
+    """
+    v = _value(value)
+    return np.asarray(v**group_size + (1 - v) ** group_size)
+
+
+def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> Float:
+    r"""Return the mean of the deviation within a group, which lies below the true $\sqrt{V(1-V)}$.
+
+    $E\sqrt{K(G-K)/(G(G-\mathrm{ddof}))}$, $K \sim Bin(G, V)$
+
+    Args:
+        value: V, probability of reward 1.
+        group_size: G, at least 2.
+        ddof: 1 for the usual deviation, 0 for NumPy's default.
+
+    Returns:
+        The mean, of the shape of `value`; what a trainer logs as the reward's deviation within groups.
+
+    Raises:
+        InvalidArgumentError: a value outside 0 to 1, or a group of one.
+
+    Example:
+        >>> expected_group_std([0.5, 0.9], 4).round(3).tolist()
+        [0.467, 0.176]
+
+    Source: derived here.
+    """
+    _check(group_size, ddof, 0.0)
+    share = np.arange(group_size + 1) / group_size
+    return _binomial(_value(value), group_size) @ _deviation(share, group_size, ddof)
+
+
+def normalised_slope(
+    normalisation: str, value: ArrayLike, group_size: int, *, ddof: int = 1, eps: float = 0.0, leave_one_out: bool = False
+) -> Float:
+    r"""Return the factor between the mean of the normalised gradient and the true one, $E[\hat g|x] = J_G'(V)\,g(x)$.
+
+    $J_G'(V) = \frac{1}{V(1-V)}E[k(1-k)/d_K]$, times G/(G-1) with the leave-one-out numerator.
+
+    Args:
+        normalisation: a name in `NORMALISATIONS`.
+        value: V, probability of reward 1.
+        group_size: G, at least 2.
+        ddof: of the deviation.
+        eps: added to the divisor.
+        leave_one_out: whether the numerator is Z minus the mean of the others; trainers take the mean of all.
+
+    Returns:
+        The slope, of the shape of `value`.
+
+    Raises:
+        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
+
+    Example:
+        >>> round(float(normalised_slope("std", 0.5, 4) / normalisation_by_name("std").limit_slope(np.array(0.5))), 2)
+        0.7
+        >>> float(normalised_slope("mean", 0.5, 3))  # (1 - (1-V)^(G-1))/V
+        1.5
+
+    Source: the paper's appendix for the limit of std; finite G is derived here (docs/theory/gradient.md).
+    """
+    # Bin(G, V) at K over V(1-V) is Bin(G-2, V) at K-1 times G(G-1)/(K(G-K)): no division by zero at V = 0 and 1.
+    inner, pull = _pull(normalisation, group_size, ddof, eps, leave_one_out=leave_one_out)
+    return _binomial(_value(value), group_size - 2) @ (pull * (group_size - 1) / (group_size * inner * (1 - inner)))
+
+
+def normalised_objective(
+    normalisation: str, value: ArrayLike, group_size: int, *, ddof: int = 1, eps: float = 0.0, leave_one_out: bool = False
+) -> Float:
+    r"""Return the objective of one prompt that a normalised gradient climbs at this group size, zero at V = 0.
+
+    $J_G(V) = \sum_{K=1}^{G-1}\frac{G}{K(G-K)}\frac{k(1-k)}{d_K} I_V(K, G-K)$, with the regularised incomplete beta function I.
+
+    Args:
+        normalisation: a name in `NORMALISATIONS`.
+        value: V, probability of reward 1.
+        group_size: G, at least 2.
+        ddof: of the deviation.
+        eps: added to the divisor.
+        leave_one_out: whether the numerator is Z minus the mean of the others.
+
+    Returns:
+        The objective, of the shape of `value`.
+
+    Raises:
+        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
+
+    Example:
+        >>> float(normalised_objective("mean", 0.5, 3).round(12))  # pass@1 + pass@2 / 2
+        0.875
+
+    Source: derived here (docs/theory/gradient.md).
+    """
+    from scipy.special import betainc
+
+    v = _value(value)
+    inner, pull = _pull(normalisation, group_size, ddof, eps, leave_one_out=leave_one_out)
+    right = np.arange(1, group_size)
+    return np.asarray(betainc(right, group_size - right, v[..., None]) @ (pull / (group_size * inner * (1 - inner))))
+
+
+def normalised_variance(
+    normalisation: str,
+    moments: PromptMoments,
+    group_size: int,
+    *,
+    ddof: int = 1,
+    eps: float = 0.0,
+    leave_one_out: bool = False,
+) -> Float:
+    r"""Return the exact within-prompt variance (trace) of a normalised gradient, for rewards 0 and 1.
+
+    With $p = V$, $q = 1-V$, $v_1 = S_2 + \kappa/p - |g|^2/p^2$ and $v_0 = S_2 - \kappa/q - |g|^2/q^2$:
+    $E\left[\frac{k(1-k)}{G d_K^2}\{(1-k)v_1 + k v_0\}\right] + \frac{|g|^2}{p^2q^2} Var\left(\frac{k(1-k)}{d_K}\right)$.
+
+    Args:
+        normalisation: a name in `NORMALISATIONS`.
+        moments: of the prompts, with rewards 0 and 1; the oracle variance is not used.
+        group_size: G, at least 2.
+        ddof: of the deviation.
+        eps: added to the divisor.
+        leave_one_out: whether the numerator is Z minus the mean of the others.
+
+    Returns:
+        The variance about the estimator's own mean at each prompt, shape (P,); 0 where the reward is certain.
+
+    Raises:
+        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
+
+    Example:
+        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
+        >>> float(normalised_variance("none", bandit, 2, leave_one_out=True)[0])  # R/(G(G-1))
+        0.0625
+
+    Source: derived here (docs/theory/gradient.md).
+    """
+    inner, pull = _pull(normalisation, group_size, ddof, eps, leave_one_out=leave_one_out)
+    p = _value(moments.value_P)
+    open_P = (p > 0) & (p < 1)
+    p, q = np.where(open_P, p, 0.5), np.where(open_P, 1 - p, 0.5)
+    right = moments.score_norm2_P + moments.kappa_P / p - moments.gradient_norm2_P / p**2
+    wrong = moments.score_norm2_P - moments.kappa_P / q - moments.gradient_norm2_P / q**2
+    probability = _binomial(p, group_size)[:, 1:-1]
+    spread = pull**2 / (group_size * inner * (1 - inner))  # k(1-k)/(G d^2)
+    within = right * (probability @ (spread * (1 - inner))) + wrong * (probability @ (spread * inner))
+    between = probability @ pull**2 - (probability @ pull) ** 2
+    return np.asarray(np.where(open_P, within + moments.gradient_norm2_P / (p * q) ** 2 * between, 0.0))
+
+
+def _pull(name: str, group_size: int, ddof: int, eps: float, *, leave_one_out: bool) -> tuple[Float, Float]:
+    """Shares k strictly between 0 and 1, and k(1-k)/d there, which is what a group moves the policy by."""
+    _check(group_size, ddof, eps)
+    inner = np.arange(1, group_size) / group_size
+    divisor = normalisation_by_name(name).divisor(inner, group_size, ddof) + eps
+    numerator = group_size / (group_size - 1) if leave_one_out else 1.0
+    return inner, numerator * inner * (1 - inner) / divisor
+
+
+def _binomial(p: Float, trials: int) -> Float:
+    """Probabilities of 0 to `trials` successes, along a new last axis."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    count = np.arange(trials + 1)
+    chosen = gammaln(trials + 1) - gammaln(count + 1) - gammaln(trials - count + 1)
+    return np.asarray(np.exp(chosen + xlogy(count, p[..., None]) + xlog1py(trials - count, -p[..., None])))
+
+
+def _value(value: ArrayLike) -> Float:
+    """Probabilities of reward 1, checked."""
+    v = np.asarray(value, dtype=float)
+    if not ((v >= 0) & (v <= 1)).all():
+        raise InvalidArgumentError(f"expected values from 0 to 1, got {v.min():g} to {v.max():g}: these laws are for rewards 0 and 1")
+    return v
+
+
+def _check(group_size: int, ddof: int, eps: float) -> None:
+    """Refuse groups of one, other ddof than 0 and 1, and a negative eps."""
+    if group_size < 2:
+        raise InvalidArgumentError(f"expected at least 2 rollouts a group, got {group_size}: a group of one has no deviation")
+    if ddof not in (0, 1) or not eps >= 0:
+        raise InvalidArgumentError(f"expected ddof 0 or 1 and eps of at least 0, got {ddof} and {eps}: take the trainer's own")

@@ -1,0 +1,287 @@
+"""The section on the group size: a plan where components lie beside the run, rewards alone labelled as such where not."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.components import components
+from groupwise.estimators.group_size import error_of, plan_from_components, plan_group_size
+from groupwise.estimators.plans import Budget
+from groupwise.estimators.rewards_alone import reward_statistics
+from groupwise.record.run import RunConfig, RunRecord
+from groupwise.record.table import rollouts_table, steps_table
+from groupwise.report.group_size_charts import dead_share_chart, error_chart
+from groupwise.report.group_size_tables import plan_grid
+from groupwise.report.html import render
+from groupwise.report.summary import Summary, summarise
+from groupwise.report.text import print_summary
+
+Make = Callable[..., RunRecord]
+HOSTILE = "</script><img src=x onerror=alert(1)> [bold]x[/] \x1b[2J"
+
+
+def measured(place: Path, **facts: object) -> Path:
+    """Save the components of 48 groups of 8 whose prompts differ."""
+    rng = np.random.default_rng(1)
+    score, prompt = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
+    pull = (score * rng.normal(0.2, 0.8, size=(48, 6))[prompt]).sum(axis=1)
+    reward = (rng.random(384) < 1 / (1 + np.exp(-pull))).astype(float)
+    return save_components(components(reward, prompt, score_ND=score), place, provenance=facts, force=True)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Path:
+    """A run's file, beside which components lie."""
+    run = tmp_path / "run.csv"
+    run.write_text("")
+    measured(path_beside(run), model="/home/me/checkpoint-300", steps=[1, 9])
+    return run
+
+
+@pytest.fixture
+def planned(made_record: Make, opened: Path) -> Summary:
+    """A run of groups of 8 and 4 prompts a step with its components."""
+    return summarise(made_record(60), opened=opened)
+
+
+def test_components_beside_the_run_become_a_plan_at_its_own_budget(planned: Summary) -> None:
+    plain = json.loads(json.dumps(planned.as_dict()["group_size"]))
+    assert plain["plan"]["budget"]["amount"] == 8 * 4
+    assert plain["plan"]["present"]["group_size"] == 8
+    assert {"value", "low", "high"} <= set(plain["components"]["vp"])
+    assert plain["provenance"] == {"model": "checkpoint-300", "steps": [1, 9]}
+    assert plain["rewards_alone"] is None
+    assert planned.group_size.plan is not None
+    assert planned.group_size.said == (planned.group_size.plan.status, planned.group_size.final_gap)
+    assert "Measured with model checkpoint-300, steps 1 to 9." in planned.group_size.notes
+    assert not [line for line in planned.missing if line.startswith("Group size")]
+
+
+def test_the_page_shows_figure_tables_and_words_and_stays_small(planned: Summary) -> None:
+    page = render([planned])
+    assert len(page.encode()) <= 400_000
+    section = page[page.index("<h2>Group size") :].split("</section>")[0]
+    for words in ("Best for 32", "Chance to be best", "Variance components of the gradient", "leave-one-out", "Measured with"):
+        assert words in section
+    assert section.count("<svg") == 2, "one wide, one narrow"
+    assert "/home/me" not in page
+
+
+def test_one_sentence_says_what_the_size_costs_in_the_end(planned: Summary) -> None:
+    """R/(G-1) over Vp G + T, the excess of the error; the numbers again from the components here."""
+    found = planned.group_size
+    assert found.components is not None
+    vp, t, r = found.components.vp.value, found.components.t.value, found.components.r.value
+    excess = r / 7 / (8 * vp + t)
+    assert found.final_gap.startswith(
+        f"Final gap: near its optimum, at a constant learning rate, groups of 8 leave it {100 * excess:.0f} % ("
+    )
+    assert found.final_gap.count(".") == 1
+    assert found.as_dict()["final_gap"] == found.final_gap
+    assert "Final gap: near its optimum" in render([planned])
+
+
+def test_the_terminal_says_the_plan(planned: Summary) -> None:
+    stream = io.StringIO()
+    print_summary(planned, Console(file=stream, width=160))
+    assert "Best for 32 rollouts" in stream.getvalue()
+    assert "G*" in stream.getvalue()
+
+
+def test_without_components_rewards_speak_and_are_labelled(made_record: Make) -> None:
+    summary = summarise(made_record(60), opened=Path("elsewhere/my run.csv"))
+    found = summary.group_size
+    assert found.components is None
+    assert found.rewards is not None
+    assert "not the gradient's variance" in found.said[0]
+    assert "The gradient's own numbers: groupwise components 'my run.csv' --model CHECKPOINT" in found.notes
+    section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
+    assert "not the gradient&#x27;s variance" in section
+    assert "Effective group size" in section
+    assert summary.as_dict()["group_size"]["rewards_alone"]["label"] == found.said[0]
+
+
+def test_without_rollouts_there_is_a_line_on_what_to_log_and_no_section() -> None:
+    rng = np.random.default_rng(0)
+    bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
+    assert bare.missing[-1] == MISSING
+    assert "<h2>Group size" not in render([bare])
+
+
+def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Path) -> None:
+    found = summarise(made_record(60), opened=opened, until=40).group_size
+    assert found.components is None
+    assert found.rewards is not None
+    assert found.rewards.last_step <= 40
+    assert any("left aside" in note for note in found.notes)
+
+
+def test_a_damaged_file_is_told_and_stops_nothing(made_record: Make, opened: Path) -> None:
+    place = path_beside(opened)
+    for content in ("{", '{"format": "groupwise-components"}', "[]", place.read_text().replace('"version": 1', '"version": 7')):
+        place.write_text(content)
+        found = summarise(made_record(60), opened=opened).group_size
+        assert found.rewards is not None
+        told = [note for note in found.notes if place.name in note]
+        assert told
+        assert str(place.parent) not in told[0]
+
+
+def test_hostile_facts_stay_text(made_record: Make, opened: Path) -> None:
+    measured(path_beside(opened), **{HOSTILE: HOSTILE, "nested": [HOSTILE], "path": f"/home/{HOSTILE}"})
+    summary = summarise(dataclasses.replace(made_record(60), name=HOSTILE), opened=opened.with_name("run.csv"))
+    page = render([summary])
+    assert "<img" not in page
+    assert "\x1b" not in page
+    assert page.count("</script>") == 2
+    stream = io.StringIO()
+    print_summary(summary, Console(file=stream, width=160, force_terminal=True, color_system="truecolor"))
+    assert "[bold]x[/]" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()
+
+
+def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> None:
+    bare = dataclasses.replace(made_record(60, rollouts=False), config=RunConfig())
+    found = group_size_evidence(bare, opened=opened)
+    assert found.components is not None
+    assert found.plan is None
+    assert any("--set group_size=G" in note for note in found.notes)
+    assert "best group size" in found.said[0]
+
+
+def test_a_run_that_divides_by_the_deviation_is_told_so(made_record: Make, opened: Path) -> None:
+    made = made_record(60)
+    divided = dataclasses.replace(made, config=made.config.with_settings({"scale_rewards": "group"}, "x"))
+    assert any("deviation of the group" in note for note in group_size_evidence(divided, opened=opened).notes)
+    assert not any("deviation" in note for note in group_size_evidence(made, opened=opened).notes)
+
+
+def grouped(rewards: dict[tuple[int, int], list[float | None]], column: str = "reward") -> RunRecord:
+    """A record of given rewards."""
+    rows = [{"step": step, "prompt_id": prompt, column: value} for (step, prompt), values in rewards.items() for value in values]
+    steps = sorted({step for step, _ in rewards})
+    return RunRecord("made", steps_table(steps, {"reward": [0.0] * len(steps)}), rollouts_table(rows))
+
+
+def test_a_group_is_one_prompt_at_one_step() -> None:
+    found = reward_facts(grouped({(1, 0): [0, 0], (1, 1): [1, 1], (2, 0): [1, 1], (2, 1): [0, 1]}))
+    assert found.statistics.prompts == 4
+    assert found.statistics.dead_share.value == 0.75
+    assert (found.first_step, found.last_step) == (1, 2)
+
+
+def test_the_last_quarter_is_used_where_it_holds_enough_groups() -> None:
+    many = grouped({(step, prompt): [0.0, float(step > 30)] for step in range(1, 41) for prompt in range(8)})
+    found = reward_facts(many)
+    assert (found.first_step, found.last_step, found.statistics.prompts) == (31, 40, 80)
+    assert found.statistics.dead_share.value == 0
+    few = grouped({(step, 0): [0.0, 1.0] for step in range(1, 101)})
+    assert (reward_facts(few).first_step, reward_facts(few).statistics.prompts) == (37, 64)
+    assert reward_facts(many, steps=(1, 3)).statistics.dead_share.value == 1
+
+
+def test_rollouts_without_a_reward_are_left_out_and_counted() -> None:
+    found = reward_facts(grouped({(1, 0): [0, 1, None], (1, 1): [1, 0, float("nan")]}))
+    assert found.left_out == 2
+    assert found.statistics.rollouts == 4
+    assert any("2 rollouts" in note for note in found.notes)
+
+
+def test_one_function_stands_for_the_total_and_several_do_not() -> None:
+    assert reward_facts(grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")).statistics.dead_share.value == 0.5
+    rows = [{"step": 1, "prompt_id": p, "reward/f": 0.0, "reward/g": 1.0} for p in (0, 0, 1, 1)]
+    several = RunRecord("made", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
+    with pytest.raises(InsufficientDataError, match="2 functions without their total"):
+        reward_facts(several)
+    with pytest.raises(InsufficientDataError, match="log_completions"):
+        reward_facts(RunRecord("bare", steps_table([1], {})))
+
+
+def test_settings_come_before_completions_in_what_the_batch_is() -> None:
+    record = grouped({(1, 0): [0.0] * 4, (1, 1): [0.0] * 4, (1, 2): [0.0] * 4})
+    assert batch_of(record) == (4, 3)
+    assert batch_of(dataclasses.replace(record, config=RunConfig().with_settings({"group_size": 8}, "x"))) == (8, 3)
+    assert batch_of(RunRecord("bare", steps_table([1], {}))) == (None, None)
+
+
+def test_the_figure_is_the_error_over_that_of_the_best() -> None:
+    rng = np.random.default_rng(1)
+    score, reward = rng.normal(size=(512, 4)), rng.integers(2, size=512)
+    plan = plan_from_components(components(reward, np.repeat(np.arange(64), 8), score_ND=score), Budget(1024), present=4)
+    chart = error_chart(plan)
+    line = chart.lines[0]
+    values = np.maximum(plan.components.estimate_C[:3], 0) if plan.components else np.zeros(3)
+    truth = error_of(values, np.array(line.x, dtype=int), plan.budget) / plan.mse
+    np.testing.assert_allclose(np.array(line.y, dtype=float), truth, rtol=1e-3)
+    best = line.x.index(plan.group_size)
+    assert line.y[best] == line.low[best] == line.high[best] == 1
+    assert all(low <= y <= high for low, y, high in zip(line.low, line.y, line.high, strict=True) if low and y and high)
+    assert plan.present is not None
+    present = line.x.index(4)
+    assert line.low[present] == pytest.approx(max(1.0, 1 + plan.present.regret.low), rel=0.02) or plan.present.regret.low == 0
+    assert {mark.label for mark in chart.marks} == {f"best {plan.group_size}", "in use 4"}
+    assert chart.x_scale == "log2"
+
+
+def test_without_data_there_is_no_band() -> None:
+    chart = error_chart(plan_group_size(1.0, 1.0, 49.0, Budget(1024), present=8))
+    assert chart.lines[0].low == ()
+    assert [mark.label for mark in chart.marks] == ["best and in use 8"]
+    assert "band" not in chart.caption
+
+
+@pytest.mark.parametrize("amount", [4.0, 7.0, 256.0, 1e6, 1e12])
+@pytest.mark.parametrize("values", [(1.0, 1.0, 49.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1e-9, 1.0, 1e9)])
+def test_every_plan_has_a_figure_and_a_short_table(amount: float, values: tuple[float, float, float]) -> None:
+    plan = plan_group_size(*values, Budget(amount), present=2)
+    chart = error_chart(plan)
+    assert 1 <= len(chart.lines[0].x) <= 250
+    assert any("in use" in mark.label for mark in chart.marks) != ("not drawn" in chart.caption)
+    assert min(y for y in chart.lines[0].y if y is not None) == pytest.approx(1, rel=1e-4)
+    sizes = shown_sizes(plan)
+    spoken = {plan.group_size, 2, *plan.within_2_percent, *plan.within_10_percent}
+    assert spoken & {point.group_size for point in plan.curve} <= set(sizes)
+    assert len(sizes) <= 20
+    grid = plan_grid(plan, sizes)
+    assert grid.rows[grid.best][0] == f"{plan.group_size:,}"
+
+
+def test_dead_shares_beyond_what_was_sampled_are_drawn_apart() -> None:
+    rng = np.random.default_rng(0)
+    rate = rng.beta(2, 2, size=64)
+    reward = (rng.random((64, 8)) < rate[:, None]).astype(float).ravel()
+    chart = dead_share_chart(reward_statistics(reward, np.repeat(np.arange(64), 8)), 8)
+    assert chart is not None
+    assert [line.role for line in chart.lines] == ["law", "forecast"]
+    assert chart.lines[0].x[-1] == chart.lines[1].x[0] == 8
+    assert [mark.label for mark in chart.marks] == ["in use 8"]
+    assert "not the gradient's variance" in chart.caption
+
+
+def test_facts_of_a_stranger_are_cut_short() -> None:
+    shown = shown_provenance({f"k{i}": "x" * 1000 for i in range(100)} | {"deep": {"a": 1}})
+    assert len(shown) == 24
+    assert max(map(len, map(str, shown.values()))) <= 80
+
+
+def test_a_logarithmic_axis_doubles(made_record: Make, opened: Path) -> None:
+    """Equal steps on the axis are doublings: the ticks 4, 8 and 16 lie as far from each other."""
+    page = render([summarise(made_record(60), opened=opened)])
+    section = page.split("<h2>Group size")[1].split("</section>")[0]
+    first = section[section.index("<svg") : section.index("</svg>")]
+    place = {label: float(x) for x, label in re.findall(r'<text[^>]*transform="translate\(([\d.]+) [\d.]+\)"[^>]*>(4|8|16)</text>', first)}
+    if not place:
+        place = {label: float(x) for x, label in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*>(4|8|16)</text>', first)}
+    assert place["8"] - place["4"] == pytest.approx(place["16"] - place["8"], abs=0.3)

@@ -1,0 +1,58 @@
+"""Do intervals hold their level? A quick look; the full study is `make slow`.
+
+200 replicates: at a true coverage of .95 the count stays within 178 and 199 but for one in a thousand (binomial, both
+tails). Unweighted least squares fails the same bound under slow noise: the negative control.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import curve_fit
+from scipy.signal import lfilter
+from scipy.stats import binom, t
+
+from groupwise.curves.fit import fit
+from groupwise.curves.laws import law_by_name
+
+REPLICATES = 200
+LOWEST, HIGHEST = (int(binom.ppf(tail, REPLICATES, 0.95)) for tail in (5e-4, 1 - 5e-4))
+TIME = np.arange(100.0)
+CURVE = law_by_name("exponential").curve(TIME, plateau=0.8, start=0.2, time_constant=15.0)
+
+
+def noise(correlation: float, seed: int) -> np.ndarray:
+    """Stationary AR(1) noise with deviation .05."""
+    raw = np.random.default_rng(seed).normal(size=300)
+    return 0.05 * np.asarray(lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], raw))[200:]
+
+
+def least_squares_covers(value: np.ndarray) -> bool:
+    """The plateau's interval as everybody computes it."""
+    best, covariance = curve_fit(lambda x, a, b, tau: a + (b - a) * np.exp(-x / tau), TIME, value, [0.8, 0.2, 15.0], maxfev=4000)
+    return bool(abs(best[0] - 0.8) <= t.ppf(0.975, TIME.size - 3) * np.sqrt(covariance[0, 0]))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8], ids=["white", "ar1"])
+def test_the_plateau_is_covered_at_its_level(correlation: float) -> None:
+    covered = sum(
+        fit(TIME, CURVE + noise(correlation, seed), law="exponential", smoothing=1).parameters["plateau"].covers(0.8)
+        for seed in range(REPLICATES)
+    )
+    assert LOWEST <= covered <= HIGHEST
+
+
+def test_least_squares_holds_its_level_for_white_noise() -> None:
+    assert LOWEST <= sum(least_squares_covers(CURVE + noise(0.0, seed)) for seed in range(REPLICATES)) <= HIGHEST
+
+
+def test_least_squares_fails_under_slow_noise() -> None:
+    """The negative control: the bound above can be failed, and the usual method fails it."""
+    assert sum(least_squares_covers(CURVE + noise(0.8, seed)) for seed in range(REPLICATES)) < LOWEST - 30
+
+
+def test_noise_alone_is_flat_and_seldom_converged() -> None:
+    """Motionless series: at a true 93 % flat and 5 % converged, fewer than 84 and more than 13 of 100 have probability below 1e-3."""
+    found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(100)]
+    assert found.count("flat") >= 84
+    assert found.count("converged") <= 13

@@ -1,0 +1,193 @@
+"""Where a curve goes: bands that hold, quantities that are right on clean curves, and refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from groupwise.curves.forecast import forecast, mixture_quantile
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+
+N = 200
+TIME = np.arange(float(N))
+
+
+def rise(time: np.ndarray, constant: float = 40.0) -> np.ndarray:
+    """From .2 to .8."""
+    return np.asarray(0.8 - 0.6 * np.exp(-time / constant))
+
+
+def run(seed: int, deviation: float = 0.02, n: int = N, constant: float = 40.0) -> np.ndarray:
+    """A noisy rise."""
+    time = np.arange(float(n))
+    return rise(time, constant) + np.random.default_rng(seed).normal(0, deviation, n)
+
+
+@pytest.fixture(scope="module")
+def held() -> int:
+    """How many of 70 bands, nominal 90 %, hold an observation that lies 30 % of the run ahead; four kinds of rises."""
+    inside, time = 0, np.arange(100.0)
+    for seed in range(70):
+        value = rise(time, (10.0, 25.0, 60.0, 120.0)[seed % 4]) + np.random.default_rng(seed).normal(0, 0.03, 100)
+        ahead = forecast(time[:70], value[:70], time[99:])
+        inside += bool(ahead.low_S[0] <= value[99] <= ahead.high_S[0])
+    return inside
+
+
+def test_the_band_of_the_next_observation_holds_it(held: int) -> None:
+    """At a true 90 % fewer than 54 of 70 have probability below 1e-3 (binomial)."""
+    assert held >= 54
+
+
+def test_the_band_of_the_next_observation_is_no_wider_than_it_says(held: int) -> None:
+    """At a true 90 % all of 70 have probability below 1e-3: where a law holds, the residuals say that nothing drifts."""
+    assert held < 70
+
+
+def test_the_band_of_the_mean_holds_the_mean_and_lies_in_the_other() -> None:
+    ahead = forecast(TIME, run(1), [210.0, 300.0])
+    assert np.all(ahead.low_S < ahead.mean_low_S)
+    assert np.all(ahead.mean_low_S < ahead.mean_S)
+    assert np.all(ahead.mean_S < ahead.mean_high_S)
+    assert np.all(ahead.mean_high_S < ahead.high_S)
+    truth = rise(np.array([210.0, 300.0]))
+    assert np.all((ahead.mean_low_S < truth) & (truth < ahead.mean_high_S))
+
+
+def test_a_clean_rise_is_forecast_where_it_goes() -> None:
+    ahead = forecast(TIME, run(2, 0.001), [220.0, 400.0])
+    np.testing.assert_allclose(ahead.mean_S, rise(ahead.time_S), atol=0.003)
+    assert ahead.plateau.value == pytest.approx(0.8, abs=0.003)
+    assert ahead.plateau.covers(0.8)
+    assert ahead.expected_gain.value == pytest.approx(0.6 * (math.exp(-199 / 40) - math.exp(-400 / 40)), abs=0.002)
+    assert ahead.status == "converged"
+
+
+def test_the_time_to_95_percent_is_three_time_constants() -> None:
+    ahead = forecast(TIME + 1000, run(3, 0.005), [1300.0])
+    assert ahead.time_to_95.value == pytest.approx(1000 + 40 * math.log(20), abs=6)
+
+
+def test_the_time_to_95_percent_is_exact_on_a_clean_curve() -> None:
+    ahead = forecast(TIME, run(4, 1e-4), [300.0])
+    assert ahead.time_to_95.value == pytest.approx(40 * math.log(20), rel=0.01)
+    assert ahead.time_to_95.low <= 40 * math.log(20) <= ahead.time_to_95.high
+
+
+def test_bands_widen_with_the_horizon() -> None:
+    ahead = forecast(TIME, run(5), np.linspace(199, 1500, 40))
+    assert np.all(np.diff(ahead.high_S - ahead.low_S) > 0)
+    assert np.all(np.diff(ahead.mean_high_S - ahead.mean_low_S) > 0)
+
+
+def test_the_mean_of_many_rows_has_a_narrower_band_than_one() -> None:
+    one, many = (forecast(TIME, run(6, 0.1), [205.0], rows=rows) for rows in (1, 25))
+    assert float((many.high_S - many.low_S)[0]) < 0.7 * float((one.high_S - one.low_S)[0])
+    np.testing.assert_allclose(one.mean_S, many.mean_S)
+
+
+def test_a_higher_level_is_a_wider_band() -> None:
+    bands = [forecast(TIME, run(7), [250.0], level=level) for level in (0.5, 0.9, 0.99)]
+    widths = [float((band.high_S - band.low_S)[0]) for band in bands]
+    assert widths == sorted(widths)
+    assert widths[2] > 1.5 * widths[0]
+
+
+def test_noise_that_the_groups_claim_is_a_floor_of_the_band() -> None:
+    quiet, told = forecast(TIME, run(8, 0.01), [201.0]), forecast(TIME, run(8, 0.01), [201.0], variance_T=np.full(N, 0.1**2))
+    assert float((told.high_S - told.low_S)[0]) > 0.3
+    assert float((quiet.high_S - quiet.low_S)[0]) < 0.25
+
+
+def test_a_flat_series_is_forecast_at_its_level() -> None:
+    value = 0.4 + np.random.default_rng(9).normal(0, 0.05, N)
+    ahead = forecast(TIME, value, [220.0])
+    assert ahead.status == "flat"
+    assert float(ahead.mean_S[0]) == pytest.approx(0.4, abs=0.03)
+    assert abs(ahead.expected_gain.value) < 0.02
+
+
+def test_an_early_forecast_stays_near_the_recent_level() -> None:
+    """A tenth of the way: the prior keeps the plateau within three covered ranges or so of where the curve is."""
+    time = np.arange(40.0)
+    value = 0.1 + 0.002 * time + np.random.default_rng(10).normal(0, 0.02, 40)
+    ahead = forecast(time, value, [80.0, 400.0])
+    assert np.all(np.abs(ahead.mean_S - value[-10:].mean()) < 3 * np.ptp(value))
+
+
+def test_a_constant_series_repeats_itself_without_uncertainty() -> None:
+    ahead = forecast(TIME, np.full(N, 0.25), [210.0, 1e6])
+    assert ahead.status == "flat"
+    for line in (ahead.mean_S, ahead.low_S, ahead.high_S, ahead.mean_low_S, ahead.mean_high_S):
+        np.testing.assert_array_equal(line, [0.25, 0.25])
+    assert (ahead.plateau.value, ahead.expected_gain.value) == (0.25, 0.0)
+    assert math.isnan(ahead.time_to_95.value)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e9])
+def test_units_of_reward_do_not_matter(scale: float) -> None:
+    one, other = forecast(TIME, run(11), [205.0, 300.0]), forecast(TIME, scale * run(11), [205.0, 300.0])
+    for name in ("mean_S", "mean_low_S", "mean_high_S", "low_S", "high_S"):
+        np.testing.assert_allclose(getattr(other, name) / scale, getattr(one, name), rtol=1e-3)
+
+
+def test_the_clock_does_not_matter() -> None:
+    one, other = forecast(TIME, run(12), [205.0, 300.0]), forecast(1e-6 * TIME + 5, run(12), 5 + 1e-6 * np.array([205.0, 300.0]))
+    np.testing.assert_allclose(other.high_S, one.high_S, rtol=1e-4)
+    assert (other.time_to_95.value - 5) * 1e6 == pytest.approx(one.time_to_95.value, rel=1e-4)
+
+
+def test_window_means_are_forecast_in_the_same_clock() -> None:
+    rng = np.random.default_rng(13)
+    means = rise(np.arange(2000.0), 400.0).reshape(-1, 20).mean(1) + rng.normal(0, 0.005, 100)
+    ahead = forecast(np.arange(20.0, 2001, 20), means, [2000.0, 4000.0], window=20)
+    np.testing.assert_allclose(ahead.mean_S, rise(ahead.time_S, 400.0), atol=0.01)
+
+
+def test_the_last_rows_pull_a_correlated_forecast() -> None:
+    """Slow noise that stands high at the end is forecast to stand high a row later."""
+    rng, noise = np.random.default_rng(14), np.zeros(N)
+    for i in range(1, N):
+        noise[i] = 0.9 * noise[i - 1] + 0.02 * rng.normal()
+    noise[-8:] += np.linspace(0.02, 0.1, 8)
+    ahead = forecast(TIME, 0.5 + noise, [200.0])
+    assert float(ahead.mean_S[0]) > float((0.5 + noise).mean()) + 0.03
+
+
+def test_the_quantile_of_a_mixture_is_that_of_its_distribution() -> None:
+    weight, mean, deviation = np.array([0.3, 0.7]), np.array([[0.0], [4.0]]), np.array([[1.0], [0.5]])
+    for p in (0.05, 0.3, 0.95):
+        q = float(mixture_quantile(weight, mean, deviation, p)[0])
+        assert 0.3 * norm.cdf(q) + 0.7 * norm.cdf((q - 4) / 0.5) == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("at", "keywords", "error"),
+    [
+        ([], {}, InvalidArgumentError),
+        ([np.nan], {}, InvalidArgumentError),
+        ([np.inf], {}, InvalidArgumentError),
+        ([-1.0], {}, InvalidArgumentError),
+        ([210.0], {"level": 1.0}, InvalidArgumentError),
+        ([210.0], {"level": 0.0}, InvalidArgumentError),
+        ([210.0], {"window": 0.0}, InvalidArgumentError),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(at: list[float], keywords: dict, error: type[GroupwiseError]) -> None:
+    with pytest.raises(error) as caught:
+        forecast(TIME, run(15), at, **keywords)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("at", "keywords"), [([210.0], {"rows": 0}), ([210.0], {"rows": -3}), ([[210.0, 220.0]], {})])
+def test_rows_and_times_outside_their_domain_are_refused(at: list, keywords: dict) -> None:
+    with pytest.raises(InvalidArgumentError):
+        forecast(TIME, run(16), at, **keywords)
+
+
+def test_too_short_a_series_is_refused() -> None:
+    with pytest.raises(InsufficientDataError):
+        forecast([0, 1], [0.1, 0.2], [5.0])

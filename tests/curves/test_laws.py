@@ -1,0 +1,212 @@
+"""What every entry of `LAWS` owes: a decay from 1 to 0, exact slopes, axes that invert, a guess in the right basin.
+
+A new law is covered as soon as it is in the registry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.curves.laws import LAWS, Axis, Law, law_by_name
+from groupwise.errors import InvalidArgumentError
+
+SPAN = 300.0
+SHAPED = [law for law in LAWS if law.shapes]
+TIME = np.concatenate([np.linspace(0, 1, 7)[1:], np.geomspace(1.5, SPAN, 60)])
+
+
+def random_shapes(law: Law, count: int, seed: int = 0) -> np.ndarray:
+    """Shape values drawn evenly from the inside of the region of search, shape (count, shapes)."""
+    rng = np.random.default_rng(seed)
+    axes = []
+    for axis in law.axes:
+        low, high = axis.ends(SPAN)
+        margin = 0.01 * (high - low)
+        axes.append(axis.from_search(rng.uniform(low + margin, high - margin, count)))
+    return np.column_stack(law.shapes_of(*axes))
+
+
+def values_of(law: Law, shape: np.ndarray) -> dict[str, float]:
+    """Parameters with plateau .8 and start .2."""
+    linear = {"plateau": 0.8, "start": 0.2} if law.shapes else {"plateau": 0.8}
+    return linear | dict(zip(law.shapes, (float(v) for v in shape), strict=True))
+
+
+# Central differences of sixth order: the error is h^6, far below 1e-7.
+STENCIL = {-3: -1 / 60, -2: 3 / 20, -1: -3 / 4, 1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+
+
+def difference_quotient(law: Law, shape: np.ndarray, i: int) -> np.ndarray:
+    """Numerical derivative of the decay by shape i over `TIME`."""
+    h = 2e-4 * abs(shape[i])
+    moved = (factor * law.decay(TIME, *(shape + h * k * (np.arange(shape.size) == i))) for k, factor in STENCIL.items())
+    return np.asarray(sum(moved) / h)
+
+
+def test_the_names_are_those_of_the_issue() -> None:
+    assert [law.name for law in LAWS] == ["constant", "exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_every_law_says_what_it_is(law: Law) -> None:
+    assert law_by_name(law.name) is law
+    assert law.formula
+    assert law.description
+    assert law.source
+    assert len(law.shapes) == len(law.axes) <= 2
+    assert law.parameters[-len(law.shapes) :] == law.shapes or not law.shapes
+
+
+@pytest.mark.parametrize("law", [law for law in SHAPED if law.name != "logistic"], ids=lambda law: law.name)
+def test_the_decay_is_one_at_time_zero(law: Law) -> None:
+    for shape in random_shapes(law, 30):
+        assert float(law.decay(np.array([0.0]), *shape)[0]) == pytest.approx(1.0, abs=1e-14)
+
+
+def test_the_logistic_decay_tends_to_one_long_before_its_midpoint() -> None:
+    law = law_by_name("logistic")
+    for midpoint, width in random_shapes(law, 30):
+        assert float(law.decay(np.array([midpoint - 60 * width]), midpoint, width)[0]) == pytest.approx(1.0, abs=1e-15)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_the_decay_ends_at_zero(law: Law) -> None:
+    # The slowest power law of the search, (1 + t/ts)^-0.1, needs some patience.
+    for shape in random_shapes(law, 30):
+        assert abs(float(law.decay(np.array([1e130]), *shape)[0])) < 1e-9
+
+
+@pytest.mark.parametrize("law", [law for law in SHAPED if law.name != "oscillator"], ids=lambda law: law.name)
+def test_a_law_without_inertia_never_turns_back(law: Law) -> None:
+    for shape in random_shapes(law, 30):
+        decay = law.decay(TIME, *shape)
+        assert np.all(np.diff(decay) <= 0)
+        assert np.all((decay >= 0) & (decay <= 1))
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_the_slopes_are_the_derivatives(law: Law) -> None:
+    for shape in random_shapes(law, 40, seed=1):
+        slopes = law.slopes(TIME, *shape)
+        for i in range(len(law.shapes)):
+            size = np.abs(slopes[i]).max() + 1e-4 / abs(shape[i])
+            np.testing.assert_allclose(slopes[i], difference_quotient(law, shape, i), rtol=0, atol=1e-7 * size)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_the_jacobian_is_the_derivative_of_the_curve(law: Law) -> None:
+    for shape in random_shapes(law, 10, seed=2) if law.shapes else np.zeros((1, 0)):
+        values = values_of(law, shape)
+        jacobian = law.jacobian(TIME, **values)
+        assert jacobian.shape == (TIME.size, len(law.parameters))
+        for i, name in enumerate(law.parameters):
+            h = 2e-4 * abs(values[name])
+            numeric = sum(c / h * law.curve(TIME, **(values | {name: values[name] + k * h})) for k, c in STENCIL.items())
+            size = np.abs(jacobian[:, i]).max() + 1e-5 / abs(values[name])
+            np.testing.assert_allclose(jacobian[:, i], numeric, rtol=0, atol=1e-7 * size)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_the_curve_is_plateau_plus_what_is_left(law: Law) -> None:
+    shape = random_shapes(law, 1)[0]
+    expected = 0.8 + (0.2 - 0.8) * law.decay(TIME, *shape)
+    np.testing.assert_allclose(law.curve(TIME, **values_of(law, shape)), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_axes_and_shapes_invert_each_other(law: Law) -> None:
+    for shape in random_shapes(law, 30, seed=3):
+        axes = law.axes_of(*shape)
+        np.testing.assert_allclose(law.shapes_of(*axes), shape, rtol=1e-12)
+        back = [axis.from_search(axis.to_search(np.asarray(value, dtype=float))) for axis, value in zip(law.axes, axes, strict=True)]
+        np.testing.assert_allclose(back, axes, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_each_axis_is_monotone_in_the_scale_of_the_search(law: Law) -> None:
+    for axis in law.axes:
+        values = axis.from_search(np.linspace(*axis.ends(SPAN), 200))
+        assert np.all(np.diff(values) > 0)
+        unit = SPAN if axis.spans else 1.0
+        assert values[[0, -1]] == pytest.approx([axis.low * unit, axis.high * unit], rel=1e-9)
+
+
+def test_the_damping_axis_is_continuous_and_smooth_at_one() -> None:
+    axis = Axis(0.03, 30.0, spans=False, scale="damping")
+    h = 1e-6
+    below, at, above = axis.to_search(np.array([1 - h, 1.0, 1 + h]))
+    assert at == 0
+    assert (at - below) / h == pytest.approx((above - at) / h, rel=1e-5)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_a_guess_lies_in_the_basin_of_clean_data(law: Law) -> None:
+    """Twenty Gauss-Newton steps with halving, from the guess, reach the truth to 1e-6."""
+    truths = {
+        "constant": {"plateau": 0.4},
+        "exponential": {"plateau": 0.8, "start": 0.2, "time_constant": 47.0},
+        "oscillator": {"plateau": 0.8, "start": 0.2, "natural_frequency": 0.07, "damping_ratio": 0.45},
+        "logistic": {"plateau": 0.8, "start": 0.2, "midpoint": 110.0, "width": 23.0},
+        "scalerl_sigmoid": {"plateau": 0.8, "start": 0.2, "midpoint": 70.0, "exponent": 1.9},
+        "power_law": {"plateau": 0.8, "start": 0.2, "time_scale": 33.0, "exponent": 1.3},
+    }
+    truth, time = truths[law.name], np.arange(301.0)
+    value = law.curve(time, **truth)
+    at = np.array([law.guess(time, value)[name] for name in law.parameters])
+
+    def error(point: np.ndarray) -> float:
+        return float(((value - law.curve(time, **dict(zip(law.parameters, point, strict=True)))) ** 2).sum())
+
+    for _ in range(20):
+        named = dict(zip(law.parameters, at, strict=True))
+        step = np.linalg.lstsq(law.jacobian(time, **named), value - law.curve(time, **named), rcond=None)[0]
+        trials = [at + 0.5**k * step for k in range(8)]
+        at = min(trials, key=error)
+    np.testing.assert_allclose(at, [truth[name] for name in law.parameters], rtol=1e-6)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_a_guess_counts_time_from_the_first_row(law: Law) -> None:
+    time = np.arange(1000.0, 1301.0)
+    value = 0.8 - 0.6 * np.exp(-(time - 1000) / 50)
+    left = value - law.curve(time - 1000, **law.guess(time, value))
+    assert float(left.std()) < 0.5 * float(value.std())
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("method", ["curve", "jacobian"])
+def test_wrong_parameter_names_are_refused_with_the_right_ones(law: Law, method: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the law {law.name} takes {', '.join(law.parameters)}; got nothing"):
+        getattr(law, method)(TIME)
+    with pytest.raises(InvalidArgumentError, match=r"got .*speed"):
+        getattr(law, method)(TIME, **dict.fromkeys(law.parameters, 1.0), speed=1.0)
+
+
+def test_an_unknown_law_is_refused_with_the_list() -> None:
+    with pytest.raises(InvalidArgumentError, match="unknown law 'sigmoid'; the laws are constant, exponential"):
+        law_by_name("sigmoid")
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_decay_and_slopes_broadcast_over_a_column_of_shapes(law: Law) -> None:
+    shapes = random_shapes(law, 12, seed=4)
+    columns = [shapes[:, i, None] for i in range(shapes.shape[1])]
+    grid, slopes = law.decay(TIME[None, :], *columns), law.slopes(TIME[None, :], *columns)
+    np.testing.assert_allclose(grid, [law.decay(TIME, *shape) for shape in shapes], rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(slopes, np.stack([law.slopes(TIME, *shape) for shape in shapes], axis=1), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_decay_broadcasts_one_time_over_many_shapes(law: Law) -> None:
+    shapes = random_shapes(law, 12, seed=4)
+    many = law.decay(50.0, *shapes.T)
+    np.testing.assert_allclose(many, [float(law.decay(np.array([50.0]), *shape)[0]) for shape in shapes], rtol=1e-13)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
+    shapes = random_shapes(law, 12, seed=4)
+    fixed = [float(v) for v in shapes[0, :-1]]
+    grid = law.decay(TIME, *fixed, shapes[:, -1, None])
+    np.testing.assert_allclose(grid, [law.decay(TIME, *fixed, last) for last in shapes[:, -1]], rtol=1e-13, atol=1e-300)

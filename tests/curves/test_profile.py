@@ -1,0 +1,246 @@
+"""The error surface, its minimum and its intervals, against dense algebra and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize_scalar
+
+from groupwise.curves import profile, search
+from groupwise.curves.laws import LAWS, Law, law_by_name
+from groupwise.curves.noise import NoiseShape
+from groupwise.curves.observations import Observations, observe
+
+SHAPED = [law for law in LAWS if law.shapes]
+TRUTHS = {
+    "exponential": {"time_constant": 0.2},
+    "oscillator": {"natural_frequency": 14.0, "damping_ratio": 0.5},
+    "logistic": {"midpoint": 0.4, "width": 0.09},
+    "scalerl_sigmoid": {"midpoint": 0.3, "exponent": 1.8},
+    "power_law": {"time_scale": 0.1, "exponent": 1.2},
+}
+
+
+def truth(law: Law, span: float) -> dict[str, float]:
+    """Ordinary parameters, in the clock of a log of this length."""
+    scaled = {
+        name: value / span if name == "natural_frequency" else value * span if name not in ("damping_ratio", "exponent") else value
+        for name, value in TRUTHS[law.name].items()
+    }
+    return {"plateau": 0.8, "start": 0.2, **scaled}
+
+
+def series(law: Law, n: int, deviation: float, seed: int, variance: bool = False) -> Observations:
+    """A noisy run of the law."""
+    rng, time = np.random.default_rng(seed), np.arange(float(n))
+    spread = rng.uniform(0.5, 2, n) if variance else None
+    noise = rng.normal(0, deviation, n) * (np.sqrt(spread) if spread is not None else 1)
+    return observe(time, law.curve(time, **truth(law, n - 1.0)) + noise, spread)
+
+
+def dense_covariance(seen: Observations, shape: NoiseShape) -> np.ndarray:
+    """The covariance written out."""
+    kernel = shape.correlation ** np.abs(seen.time_M[:, None] - seen.time_M[None, :])
+    return np.asarray(shape.share * kernel * (shape.share > 0) + (1 - shape.share) * np.diag(seen.relative_variance_M))
+
+
+def products_of(seen: Observations, shape: NoiseShape, order: int = 56) -> search.Gram:
+    """Inner products with the values as they are, not centred."""
+    return search.gram(seen, seen.basis(order), seen.value_M, shape)
+
+
+def best_point(law: Law, products: search.Gram, span: float) -> tuple[float, ...]:
+    """The point of least error as the fit finds it."""
+    whole = search.whole_box(law, span)
+    return search.minimum(law, products, whole, search.coarse_minimum(law, products, whole))
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@pytest.mark.parametrize("shape", [NoiseShape(0.0, 0.0), NoiseShape(0.8, 1.0), NoiseShape(0.9, 0.6)], ids=["white", "ar1", "mixed"])
+def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -> None:
+    """Error, levels and their covariance at 12 random shapes, against dense matrices and the law itself."""
+    seen = series(law, 120, 0.05, seed=1, variance=True)
+    factor = cho_factor(dense_covariance(seen, shape))
+    rng = np.random.default_rng(2)
+    values = truth(law, 119.0)
+    shapes = [values[name] * rng.uniform(0.7, 1.4, 12) for name in law.shapes]
+    found = search.surface(law, products_of(seen, shape), *shapes)
+    for q in range(12):
+        decay = law.decay(seen.time_M, *(s[q] for s in shapes))
+        columns = np.column_stack([1 - decay, decay])
+        information = columns.T @ cho_solve(factor, columns)
+        levels = np.linalg.solve(information, columns.T @ cho_solve(factor, seen.value_M))
+        left = seen.value_M - columns @ levels
+        covariance = np.linalg.inv(information)
+        assert found.error_Q[q] == pytest.approx(float(left @ cho_solve(factor, left)), rel=1e-8)
+        assert [found.plateau_Q[q], found.start_Q[q]] == pytest.approx(levels.tolist(), rel=1e-7)
+        got = [found.plateau_variance_Q[q], found.start_variance_Q[q]]
+        assert got == pytest.approx([covariance[0, 0], covariance[1, 1]], rel=1e-6)
+        assert found.covariance_Q[q] == pytest.approx(covariance[0, 1], rel=1e-5, abs=1e-9)
+
+
+def test_the_covariance_of_plateau_and_start_has_the_right_sign() -> None:
+    """An exponential seen for a fifth of its way: a higher plateau needs a lower start, and the information's determinant is right."""
+    law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 100, 0.05, seed=3)
+    found = search.surface(law, products_of(seen, NoiseShape(0.0, 0.0)), np.array([300.0]))
+    decay = law.decay(seen.time_M, 300.0)
+    columns = np.column_stack([1 - decay, decay])
+    information = columns.T @ columns
+    assert found.covariance_Q[0] == pytest.approx(np.linalg.inv(information)[0, 1], rel=1e-6)
+    assert found.covariance_Q[0] < 0
+    assert found.determinant_Q[0] == pytest.approx(np.linalg.det(information), rel=1e-8)
+
+
+def test_a_prior_counts_as_observations_of_the_plateau() -> None:
+    law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 60, 0.05, seed=4)
+    decay = law.decay(seen.time_M, 20.0)
+    columns = np.vstack([np.column_stack([1 - decay, decay]), [np.sqrt(7.0), 0.0]])
+    value = np.append(seen.value_M, np.sqrt(7.0) * 0.9)
+    levels, error = np.linalg.lstsq(columns, value, rcond=None)[:2]
+    found = search.surface(law, products_of(seen, NoiseShape(0.0, 0.0)).with_prior(0.9, 7.0), np.array([20.0]))
+    assert [found.plateau_Q[0], found.start_Q[0], found.error_Q[0]] == pytest.approx([*levels, error[0]], rel=1e-8)
+
+
+def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
+    law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 60, 0.05, seed=5)
+    step = (seen.time_M > 30).astype(float)
+    decay = law.decay(seen.time_M, 20.0)
+    error = np.linalg.lstsq(np.column_stack([1 - decay, decay, step]), seen.value_M, rcond=None)[1]
+    others = np.column_stack([seen.basis(56)[1], np.ones(60), seen.value_M])
+    swept = products_of(seen, NoiseShape(0.0, 0.0)).without(np.append(others.T @ step, step @ step))
+    assert search.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(float(error[0]), rel=1e-8)
+
+
+def brute_force(law: Law, products: search.Gram, span: float) -> float:
+    """Least error of a 400 x 400 grid over the whole region of search (4,000 points for one shape)."""
+    whole = search.whole_box(law, span)
+    points = whole.points((400, 400) if len(law.axes) == 2 else (4000,))
+    shapes = whole.shapes(points)
+    chunks = zip(*(np.array_split(shape, 16) for shape in shapes), strict=True)
+    return min(float(search.surface(law, products, *chunk).error_Q.min()) for chunk in chunks)
+
+
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
+    """Ten noisy curves a law, fifty in all: no point of a brute-force grid is better by more than 1e-4 of the error."""
+    worse = []
+    for seed in range(10):
+        seen = series(law, 80, (0.03, 0.1, 0.3)[seed % 3], seed=100 + seed)
+        products = products_of(seen, NoiseShape(0.0, 0.0))
+        whole = search.whole_box(law, seen.span)
+        point = best_point(law, products, seen.span)
+        ours = search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0]
+        worse.append(ours / brute_force(law, products, seen.span) - 1)
+    assert max(worse) < 1e-4, np.round(worse, 6)
+
+
+def profiled(law: Law, products: search.Gram, name: str, value: float, span: float) -> float:
+    """Least error with one shape held, by a fine search over the other."""
+    whole = search.whole_box(law, span)
+    other = 1 - law.shapes.index(name)
+    low, high = whole.low[other], whole.high[other]
+    grid = law.axes[other].from_search(np.linspace(low, high, 4000))
+    if law.name == "oscillator":
+        grid = np.exp(np.linspace(np.log(0.03), np.log(30), 4000)) if name == "natural_frequency" else np.geomspace(0.1, 100, 4000) / span
+
+    def at(shape: np.ndarray) -> np.ndarray:
+        held = np.full(shape.shape, value)
+        return search.surface(law, products, *((held, shape) if other else (shape, held))).error_Q
+
+    errors = at(grid)
+    i = int(errors.argmin())
+    ends = grid[max(i - 1, 0)], grid[min(i + 1, grid.size - 1)]
+    closer = minimize_scalar(lambda s: float(at(np.array([s]))[0]), bounds=ends, method="bounded", options={"xatol": 1e-10 * grid[i]})
+    return float(closer.fun)
+
+
+def crossing(function: object, inside: float, outside: float, limit: float) -> float:
+    """Where the profile crosses the limit, by bisection."""
+    for _ in range(40):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if function(middle) <= limit else (inside, middle)  # type: ignore[operator]
+    return inside
+
+
+@pytest.mark.parametrize("name", ["oscillator", "logistic", "scalerl_sigmoid"])
+def test_shape_intervals_are_the_profile_limits(name: str) -> None:
+    """Both shapes of a law, both ends, to 2 % of the width."""
+    law = law_by_name(name)
+    seen = series(law, 150, 0.04, seed=7)
+    products = search.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
+    point = best_point(law, products, seen.span)
+    whole = search.whole_box(law, seen.span)
+    best_shape = whole.shapes(tuple(np.array([p]) for p in point))
+    best = float(search.surface(law, products, *best_shape).error_Q[0])
+    limit = best * (1 + 1.98**2 / 146)
+    area = profile.region(law, products, seen.span, point, limit, 1.98 * np.sqrt(best / 146))
+    for i, shape in enumerate(law.shapes):
+        low, high, below, above = profile.range_of(area, area.shapes[i], best, limit)
+        assert not below
+        assert not above
+        centre, width = float(best_shape[i][0]), high - low
+        for end, outside in ((low, max(centre - 1.5 * width, 0.02 * centre)), (high, centre + 1.5 * width)):
+            truth_end = crossing(lambda v, shape=shape: profiled(law, products, shape, v, seen.span), centre, outside, limit)
+            assert end == pytest.approx(truth_end, abs=0.02 * width), (shape, low, high)
+
+
+@pytest.mark.parametrize("name", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
+def test_level_intervals_are_the_profile_limits(name: str) -> None:
+    """Plateau and start, both ends, to 2 % of the width, against a dense scan of the shapes."""
+    law = law_by_name(name)
+    seen = series(law, 150, 0.04, seed=8)
+    products = search.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
+    point = best_point(law, products, seen.span)
+    whole = search.whole_box(law, seen.span)
+    best = search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point)))
+    limit = float(best.error_Q[0]) * (1 + 1.98**2 / 146)
+    area = profile.region(law, products, seen.span, point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
+    dense = search.surface(law, products, *area.box.shapes(area.box.points((500, 500) if len(law.axes) == 2 else (4000,))))
+    for start, fine, fine_variance, at in (
+        (False, dense.plateau_Q, dense.plateau_variance_Q, best.plateau_Q[0]),
+        (True, dense.start_Q, dense.start_variance_Q, best.start_Q[0]),
+    ):
+        low, high = profile.linear_range(area, products, start=start, best=float(at), largest_error=limit)
+        inside = dense.error_Q <= limit
+        half = np.sqrt((limit - dense.error_Q[inside]) * fine_variance[inside])
+        assert low == pytest.approx(float((fine[inside] - half).min()), abs=0.02 * (high - low))
+        assert high == pytest.approx(float((fine[inside] + half).max()), abs=0.02 * (high - low))
+
+
+def test_the_region_lies_inside_its_grid() -> None:
+    """A shape grid that cut the region off would make every interval too short."""
+    for law in SHAPED:
+        for seed in (11, 12, 13):
+            seen = series(law, 60, 0.1, seed=seed)
+            products = products_of(seen, NoiseShape(0.0, 0.0))
+            point = best_point(law, products, seen.span)
+            whole = search.whole_box(law, seen.span)
+            best = float(search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0])
+            limit = best * (1 + 2.0**2 / 56)
+            area = profile.region(law, products, seen.span, point, limit, 2 * np.sqrt(best / 56))
+            everywhere = whole.points((300, 300) if len(law.axes) == 2 else (3000,))
+            errors = search.surface(law, products, *whole.shapes(everywhere)).error_Q
+            inside = errors <= limit
+            if not inside.any():
+                continue
+            for i in range(len(law.axes)):
+                reached = everywhere[i].ravel()[inside]
+                low, high = area.points[i].min(), area.points[i].max()
+                slack = 0.02 * (high - low) + 1e-9
+                assert low - slack <= reached.min(), (law.name, seed, i)
+                assert reached.max() <= high + slack, (law.name, seed, i)
+
+
+def test_a_parameter_the_data_do_not_limit_runs_into_the_edge() -> None:
+    """A straight line: the time constant has no upper limit."""
+    law, rng = law_by_name("exponential"), np.random.default_rng(0)
+    seen = observe(np.arange(100.0), 0.002 * np.arange(100.0) + rng.normal(0, 0.02, 100))
+    products = products_of(seen, NoiseShape(0.0, 0.0))
+    point = best_point(law, products, seen.span)
+    best = float(search.surface(law, products, *search.whole_box(law, seen.span).shapes((np.array([point[0]]),))).error_Q[0])
+    limit = best * (1 + 4.0 / 97)
+    area = profile.region(law, products, seen.span, point, limit, 2 * np.sqrt(best / 97))
+    _, _, below, above = profile.range_of(area, area.shapes[0], best, limit)
+    assert above
+    assert not below

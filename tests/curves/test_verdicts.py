@@ -1,0 +1,114 @@
+"""Verdicts on shapes that people know: collapses, dips, ramps, short logs; and on public runs whose end is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from groupwise.curves.fit import fit
+from groupwise.curves.forecast import forecast
+from groupwise.readers import open_run
+from groupwise.series.metric import metric_series
+
+N = 200
+TIME = np.arange(float(N))
+
+
+def noise(seed: int, deviation: float = 0.03) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, deviation, N)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rise_that_falls_all_the_way_has_collapsed(seed: int) -> None:
+    value = np.interp(TIME, [0, 90, 199], [0.2, 0.8, 0.1]) + noise(seed)
+    result = fit(TIME, value, healthy="up")
+    assert result.status == "non_stationary"
+    assert result.message.startswith("collapsed")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
+    value = np.full(N, 0.9) + noise(seed)
+    value[60:70] -= 0.5
+    assert not fit(TIME, value, healthy="up").message.startswith("collapsed")
+
+
+def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
+    """Down twice before without any rhythm, and down at the end: the last low is no different from the others."""
+    low = ((TIME >= 20) & (TIME < 75)) | ((TIME >= 90) & (TIME < 130)) | (TIME >= 170)
+    value = np.where(low, 0.1, 0.9) + noise(6)
+    assert not fit(TIME, np.maximum(value, 0.0), healthy="up").message.startswith("collapsed")
+
+
+def test_a_drop_to_nothing_says_when() -> None:
+    value = np.where(TIME < 150, 0.9, 0.0) + noise(1)
+    result = fit(TIME, value, healthy="up")
+    assert result.message.startswith("collapsed")
+    assert result.change_time == pytest.approx(150, abs=4)
+
+
+def test_a_clean_ramp_is_not_unstable() -> None:
+    result = fit(TIME[:50], TIME[:50] / 100, healthy="up")
+    assert result.status == "not_identifiable"
+    assert "plateau" in result.message
+
+
+def test_a_tiny_jump_beside_a_large_rise_is_nothing() -> None:
+    value = 1 - 0.3 * np.exp(-TIME / 8) + noise(2, 0.001)
+    value[100:] += 0.004
+    assert fit(TIME, value, healthy="up").status != "non_stationary"
+
+
+def test_ten_rows_that_rise_are_not_called_flat() -> None:
+    value = np.array([0.75, 1.1, 1.0, 1.3, 1.2, 1.6, 1.4, 1.9, 1.7, 2.1])
+    assert fit(np.arange(10.0), value, healthy="up").status == "not_identifiable"
+
+
+def test_the_plateau_of_a_run_that_several_laws_describe_covers_them_all() -> None:
+    """A nearly exponential oscillator: the law taken for true alone would be far too sure."""
+    value = 0.8 - 0.6 * np.exp(-TIME / 50) + noise(3, 0.02)
+    free, alone = fit(TIME, value), fit(TIME, value, law="exponential")
+    assert free.parameters["plateau"].width > alone.parameters["plateau"].width
+
+
+def test_a_forecast_after_a_collapse_starts_where_the_run_is() -> None:
+    """Slow noise and curve are estimated together: the next row of a run that lies at 0 is near 0."""
+    value = np.where(TIME < 150, 0.9, 0.0) + noise(4)
+    ahead = forecast(TIME, value, [201.0], healthy="up", bounds=(0.0, 1.0))
+    assert ahead.mean_S[0] == pytest.approx(0.0, abs=0.08)
+    assert ahead.high_S[0] < 0.3
+    assert ahead.low_S[0] >= 0
+
+
+def test_bounds_hold_every_number_of_a_forecast() -> None:
+    value = np.clip(0.97 - 0.5 * np.exp(-TIME / 30) + noise(5, 0.05), 0, 1)
+    ahead = forecast(TIME, value, [250.0, 400.0], bounds=(0.0, 1.0))
+    for line in (ahead.mean_S, ahead.low_S, ahead.high_S, ahead.mean_low_S, ahead.mean_high_S):
+        assert float(line.min()) >= 0
+        assert float(line.max()) <= 1
+    assert ahead.plateau.high <= 1
+
+
+PUBLIC = {
+    "trl/qwen25_7b_exp2_adabalance_seed42.log": "collapsed",
+    "trl/qwen35_9b_rho0.70_seed44.step_logs.json": "collapsed",
+    "sweeps/qwen25_7b_rho_sweep/rho0.10_seed43.log": "collapsed",
+    "sweeps/qwen25_7b_rho_sweep/rho0.30_seed42.log": "collapsed",
+    "sweeps/qwen25_7b_rho_sweep/rho1.00_seed42.log": "collapsed",
+    "trl/qwen25_7b_exp2_best_static_rho3.0_seed42.log": "",
+    "trl/qwen25_7b_exp2_vanilla_rho1.0_seed42.log": "",
+    "sweeps/qwen25_7b_rho_sweep/rho0.50_seed42.log": "",
+    "sweeps/qwen25_7b_rho_sweep/rho0.50_seed44.log": "",
+    "sweeps/qwen25_7b_rho_sweep/rho3.00_seed42.log": "",
+    "sweeps/cs336_shibuki/grpo_baselines/reinforce_with_baseline.metrics.jsonl": "",
+}
+
+
+@pytest.mark.parametrize(("path", "fate"), PUBLIC.items())
+def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data: Path) -> None:
+    """Those that collapsed say so; those that ended healthy do not."""
+    series = metric_series(open_run(shared_data / path), "reward")
+    result = fit(series.time_T, series.value_T, variance_T=series.variance_T, window=series.window, smoothing=1, healthy="up")
+    assert result.message.startswith("collapsed") == (fate == "collapsed"), result.message

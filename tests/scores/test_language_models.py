@@ -1,0 +1,234 @@
+"""Language models from disk: scores of tiny random checkpoints against autograd, where the prompt ends, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.scores.language_models import UnreadableModelError, encode, load_language_model
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
+
+SYMBOLS = ["<pad>", "<eos>", "<bos>", *"0123456789+=ab"]
+PROMPTS, COMPLETIONS = ["1+2=", "3+44=", "9=", "1+2="], ["3", "47a", "9bb0", "12"]
+TINY = {"vocab_size": len(SYMBOLS), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+NARROW = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 24}
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        yield
+
+
+def tokenizer() -> Any:
+    """One token a symbol, made in code."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordLevel({symbol: number for number, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.decoder = decoders.Fuse()
+    made.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>", padding_side="left"
+    )
+
+
+def config(kind: str) -> Any:
+    if kind == "gpt2":
+        return transformers.GPT2Config(**TINY, n_embd=16, n_layer=2, n_head=2, n_positions=24)
+    if kind == "llama":
+        return transformers.LlamaConfig(**TINY, **NARROW, attention_bias=True, mlp_bias=True, tie_word_embeddings=False)
+    return transformers.Qwen3Config(**TINY, **NARROW, num_key_value_heads=1, head_dim=8, tie_word_embeddings=True)
+
+
+def checkpoint(folder: Path, kind: str = "qwen3", *, tokens: bool = True) -> Path:
+    """A random model on disk, as save_pretrained leaves it."""
+    model = transformers.AutoModelForCausalLM.from_config(config(kind))
+    with torch.no_grad():
+        for parameter in model.parameters():  # far from the start, where biases are zero and norms are one
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    if tokens:
+        tokenizer().save_pretrained(folder)
+    return folder
+
+
+def adapter(folder: Path, base: Path) -> Path:
+    """A LoRA adapter on disk."""
+    peft = pytest.importorskip("peft")
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, local_files_only=True)
+    lora = peft.LoraConfig(r=3, lora_alpha=6, target_modules=["q_proj", "down_proj"], init_lora_weights=False, lora_dropout=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers in a way that is on its way out
+        peft.get_peft_model(model, lora).save_pretrained(folder)
+    return folder
+
+
+def by_hand(loaded: Any, *, ended: bool = True, temperature: float = 1.0) -> np.ndarray:
+    """The judge: ids written down symbol by symbol, a forward pass a rollout without padding, autograd."""
+    wanted = [p for p in loaded.model.parameters() if p.requires_grad]
+    rows = []
+    for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
+        before = [2, *(SYMBOLS.index(c) for c in prompt)]
+        ids = torch.tensor([*before, *(SYMBOLS.index(c) for c in completion), *([1] if ended else [])])
+        log_prob = (loaded.model(input_ids=ids[None]).logits[0] / temperature).log_softmax(-1)
+        total = sum(log_prob[t - 1, ids[t]] for t in range(len(before), len(ids)))
+        gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+        rows.append(torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(wanted, gradients, strict=True)]))
+    score = torch.stack(rows)
+    return np.asarray((score @ score.T).numpy())
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
+@pytest.mark.parametrize("method", ["auto", "vmap", "loop"])
+def test_scores_of_a_checkpoint_are_exact(tmp_path: Path, kind: str, method: str) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
+    truth = by_hand(loaded, temperature=0.8)
+    found = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), temperature=0.8, method=method)  # type: ignore[arg-type]
+    assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
+    assert found.source.method == method.replace("auto", "hooks")
+    assert found.source.coordinates == sum(p.numel() for p in loaded.model.parameters())
+    assert found.source.token_N.tolist() == [2, 4, 5, 3]
+
+
+@pytest.mark.parametrize("method", ["auto", "vmap"])
+def test_scores_of_an_adapter_are_those_of_its_own_weights(tmp_path: Path, method: str) -> None:
+    base = checkpoint(tmp_path / "base", tokens=False)
+    tokenizer().save_pretrained(adapter(tmp_path / "adapter", base))
+    loaded = load_language_model(tmp_path / "adapter", precision="float64")
+    assert loaded.adapter
+    truth = by_hand(loaded)
+    found = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), method=method)  # type: ignore[arg-type]
+    assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
+    assert all("lora_" in name for name in found.source.parameters)
+    assert found.source.method == method.replace("auto", "hooks")
+    assert len(found.source.parameters) == 8  # two matrices for two layers of two blocks
+    one = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), parameters="*layers.1*lora_A*")
+    assert len(one.source.parameters) == 2
+
+
+def test_single_precision_and_padding_on_either_side(tmp_path: Path) -> None:
+    """GPT-2 counts positions from the first column, so that padding on the left would move them."""
+    loaded = load_language_model(checkpoint(tmp_path / "model", "gpt2"))
+    batch = encode(loaded, PROMPTS, COMPLETIONS)
+    right = score_gram(loaded.model, batch).gram_NN
+    longest = batch["input_ids"].shape[1]
+    shifts = longest - batch["attention_mask"].sum(1)
+    left = {name: torch.stack([row.roll(int(by)) for row, by in zip(item, shifts, strict=True)]) for name, item in batch.items()}
+    np.testing.assert_allclose(score_gram(loaded.model, left).gram_NN, right, rtol=1e-12)
+    np.testing.assert_allclose(score_gram(loaded.model.double(), batch).gram_NN, right, atol=1e-4 * right.max())
+    sketch = score_sketch(loaded.model, left, width=1 << 18, micro_batch=2).sketch_NK
+    np.testing.assert_allclose(sketch @ sketch.T, right, atol=0.05 * right.max())
+
+
+def test_the_boundary_is_where_the_prompt_ends(tmp_path: Path) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model"))
+    batch = encode(loaded, PROMPTS, COMPLETIONS)
+    assert loaded.tokenizer.decode(batch["input_ids"][1]) == "<bos>3+44=47a<eos>"
+    assert batch["completion_mask"][1].tolist() == [0] * 6 + [1] * 4
+    assert batch["attention_mask"].sum(1).tolist() == [7, 10, 8, 8]
+    plain = encode(loaded, PROMPTS, COMPLETIONS, special_tokens=False, ended=[True, False, False, True])
+    assert plain["completion_mask"].sum(1).tolist() == [2, 3, 4, 3]
+    assert plain["attention_mask"].sum(1).tolist() == [6, 8, 6, 7]
+    numbers = encode(loaded, [[2, 5]], [[7, 8, 1]])
+    assert numbers["input_ids"].tolist() == [[2, 5, 7, 8, 1]]
+    assert numbers["completion_mask"].tolist() == [[0, 0, 1, 1, 1]]
+
+
+def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model"))
+    talk, answer = [{"role": "user", "content": "1+2="}], [{"role": "assistant", "content": "3"}]
+    with pytest.raises(InvalidArgumentError, match="chat template"):
+        encode(loaded, [talk], [answer])
+    loaded.tokenizer.chat_template = "{% for m in messages %}a{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}b{% endif %}"
+    batch = encode(loaded, [talk], [answer])
+    assert loaded.tokenizer.decode(batch["input_ids"][0]) == "a1+2=b3<eos>"
+    assert batch["completion_mask"][0].tolist() == [0] * 6 + [1] * 2
+    with pytest.raises(InvalidArgumentError, match="one message, got 2"):
+        encode(loaded, [talk], [answer * 2])
+
+
+def test_texts_that_do_not_fit(tmp_path: Path) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model"))
+    assert loaded.context == 24
+    with pytest.raises(
+        InvalidArgumentError, match="at most 24 tokens, the model's context, got 3 of prompt and 31 of completion in rollout 1"
+    ):
+        encode(loaded, ["1", "1="], ["1", "2" * 30])
+    with pytest.raises(InvalidArgumentError, match="2 prompts and 1 completions"):
+        encode(loaded, ["1", "2"], ["1"])
+    with pytest.raises(InvalidArgumentError, match="`ended` once a completion, got 1 for 2"):
+        encode(loaded, ["1", "2"], ["1", "2"], ended=[True])
+    with pytest.raises(InvalidArgumentError, match="none in rollout 0: pass special_tokens=True"):
+        encode(loaded, [""], ["1"], special_tokens=False)
+    with pytest.raises(InsufficientDataError, match="at least one prompt"):
+        encode(loaded, [], [])
+    loaded.tokenizer.eos_token = None
+    with pytest.raises(InvalidArgumentError, match="without: pass ended=False"):
+        encode(loaded, ["1"], ["1"])
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    good = checkpoint(tmp_path / "good")
+
+    def refused(message: str, folder: Path) -> None:
+        with pytest.raises(UnreadableModelError, match=message) as caught:
+            load_language_model(folder)
+        assert "\n" not in str(caught.value)
+
+    def changed(name: str) -> Path:
+        return Path(shutil.copytree(good, tmp_path / name))
+
+    refused("which is none", tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    refused("expected config.json in .*empty, got none", tmp_path / "empty")
+    pickled = changed("pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    refused("got only pytorch_model.bin, which may run code when read: save with safe_serialization=True", pickled)
+    (pickled / "pytorch_model.bin").unlink()
+    refused("got no weights", pickled)
+    code = changed("code")
+    (code / "config.json").write_text(json.dumps({"auto_map": {"AutoModelForCausalLM": "mine.Model"}}))
+    refused("code of a checkpoint is never run", code)
+    (code / "config.json").write_text("{")
+    refused("expected JSON in .*config.json, got JSONDecodeError", code)
+    silent = changed("silent")
+    for path in silent.glob("*token*"):
+        path.unlink()
+    refused("expected a tokenizer in .*silent, got none", silent)
+    short = changed("short")
+    (short / "model.safetensors").write_bytes(b"not weights")
+    refused("expected to load the model in .*short, got ", short)
+
+
+def test_an_adapter_needs_its_base_on_disk(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path / "base")
+    folder = adapter(tmp_path / "adapter", base)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "someone/model"}))
+    with pytest.raises(UnreadableModelError, match=r"expected the base model of .* as a folder on disk, got 'someone/model'"):
+        load_language_model(folder)
+
+
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    folder = checkpoint(tmp_path / "model")
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else there(name, *rest))
+    with pytest.raises(UnreadableModelError, match=r"expected transformers to be installed .*: pip install 'groupwise\[hf\]'"):
+        load_language_model(folder)

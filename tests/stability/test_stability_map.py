@@ -1,0 +1,101 @@
+"""The map and the rules beside each other: every cell against brute-force products of updates, every limit by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.stability.map import StalenessRule, adam_force, rate_limits, stability_map
+from groupwise.stability.threshold import stability
+
+RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
+
+
+def grows(lag: str, momentum: float, force: float, interval: int) -> bool:
+    """Whether 4,000 updates, one by one, leave the mode larger than it began."""
+    position, velocity = [1.0], 0.0
+    for now in range(4000):
+        block = now - now % interval
+        seen = {"none": now, "fixed": now - interval, "refresh": block, "async": block - interval}[lag]
+        velocity = momentum * velocity - force * position[max(seen, 0)]
+        position.append(position[-1] + velocity)
+        if abs(position[-1]) > 1e6:
+            return True
+    return max(map(abs, position[-200:])) > 1
+
+
+@pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_every_cell_is_what_updates_one_by_one_do(lag: str, momentum: float) -> None:
+    field = stability_map(lag, momentum, 0.4, RATES, INTERVALS)
+    for e, rate in enumerate(RATES):
+        for r, interval in enumerate(INTERVALS):
+            if abs(field.margin_ER[e, r] - 1) > 0.02:  # at the threshold itself 4,000 updates decide nothing
+                assert bool(field.stable[e, r]) != grows(lag, momentum, 0.4 * rate, int(interval)), (rate, interval)
+
+
+def test_the_rule_is_unsafe_only_for_double_buffering() -> None:
+    rates = np.geomspace(1e-3, 1, 400)
+    assert stability_map("async", 0.9, 1.0, rates, [2, 4, 8, 16]).unsafe.any()
+    for lag in ("fixed", "refresh", "none"):
+        assert not stability_map(lag, 0.9, 1.0, rates, [1, 2, 4, 8, 16]).unsafe.any()
+
+
+def test_a_share_of_the_force_that_is_current_moves_the_boundary() -> None:
+    found = stability_map("refresh", 0.9, 0.182398, [0.05], [8], stale_share=1.04)
+    assert float(found.limit_R[0]) * 0.182398 == pytest.approx(0.0323, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("stiffness", "rates", "intervals", "words"),
+    [
+        (0.0, [1.0], [1], "positive stiffness"),
+        (-1.0, [1.0], [1], "positive stiffness"),
+        (1.0, [0.0], [1], "positive learning rates"),
+        (1.0, [math.inf], [1], "positive learning rates"),
+        (1.0, [[1.0]], [1], "two lists"),
+        (1.0, [1.0], [0], "at least 1 update"),
+    ],
+)
+def test_what_is_no_map_is_refused(stiffness: float, rates: list[float], intervals: list[int], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        stability_map("refresh", 0.9, stiffness, rates, intervals)
+
+
+def test_the_rules_beside_each_other() -> None:
+    found = stability(0.02, 0.9, refresh_interval=8, learning_rate=1.0)
+    exact, published, rival = rate_limits(found, 1.0, StalenessRule(7, 1000, 2.0, 1.4, 500.0))
+    assert exact.learning_rate == pytest.approx(found.threshold / 0.02)
+    assert published.learning_rate == pytest.approx(0.1 / 8 / 0.02)
+    assert rival.learning_rate == pytest.approx(1.4 / (7 * 2))
+    assert [limit.allows for limit in (exact, published, rival)] == [True, False, False]
+    assert [limit.binds for limit in (exact, published, rival)] == [False, False, True]
+    assert "staleness" in rival.note
+
+
+def test_the_rival_rule_knows_which_of_its_two_constraints_binds() -> None:
+    assert StalenessRule(0, 10, 1, 1, 1).batch_limit == math.inf
+    assert StalenessRule(0, 10, 1, 1, 1).binds == "horizon"
+    assert StalenessRule(9, 10, 1, 1, 5).as_dict() == {"batch_limit": 1 / 9, "critical_limit": 0.5, "binding_constraint": "staleness"}
+    with pytest.raises(InvalidArgumentError, match="--update-norm"):
+        StalenessRule(1, 10, 0, 1, 1)
+
+
+def test_adam_is_heavy_ball_with_a_divided_force() -> None:
+    """Adam's own recursion on a quadratic whose second moment stands still: the same positions as heavy ball of this force."""
+    rate, stiffness, beta, second = 0.03, 2.0, 0.9, 4.0
+    force = adam_force(rate, stiffness, beta, second)
+    x, m = 1.0, 0.0
+    y, v = 1.0, 0.0
+    for _ in range(50):
+        m = beta * m + (1 - beta) * stiffness * x
+        x -= rate * m / math.sqrt(second)
+        v = beta * v - force * y
+        y += v
+        assert x == pytest.approx(y, abs=1e-12)
+    for bad in ((rate, stiffness, 1.0, second), (rate, stiffness, beta, 0.0), (rate, stiffness, beta, math.nan)):
+        with pytest.raises(InvalidArgumentError):
+            adam_force(*bad)

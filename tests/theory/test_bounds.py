@@ -1,0 +1,160 @@
+"""Bounds of the gap: above the truth where it is exact, equal to it where the lemma is tight, void where a condition fails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.theory.bounds import (
+    GapBound,
+    Landscape,
+    best_constant_step,
+    constant_step_bound,
+    decaying_step_bound,
+    lemma_constants,
+    measured_landscape,
+    one_step,
+)
+
+CURVATURE, NOISE, FIRST = np.array([2.0, 0.7, 0.5]), np.array([0.3, 0.1, 0.6]), np.array([1.0, -0.4, 2.0])
+QUADRATIC = Landscape(2.0, 0.5, float(NOISE.sum()), float(CURVATURE @ FIRST**2 / 2))
+
+
+def exact_gaps(step_T: np.ndarray) -> np.ndarray:
+    """The expected gap of a quadratic objective with constant gradient noise: E x^2 of every direction obeys a recursion."""
+    square, gaps = FIRST**2, [CURVATURE @ FIRST**2 / 2]
+    for step in step_T:
+        square = (1 - step * CURVATURE) ** 2 * square + step**2 * NOISE
+        gaps.append(CURVATURE @ square / 2)
+    return np.array(gaps)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.1, 0.24])
+def test_a_constant_step_stays_below_its_bound(step: float) -> None:
+    bound = constant_step_bound(QUADRATIC, step, 500)
+    truth = exact_gaps(np.full(500, step))
+    assert not bound.void
+    assert (truth <= bound.bound_T * (1 + 1e-12)).all()
+    assert constant_step_bound(QUADRATIC, step, 5000).bound_T[-1] == pytest.approx(bound.limit, rel=1e-6)
+    curve, pl, mse = QUADRATIC.smoothness, QUADRATIC.pl, QUADRATIC.mse
+    assert bound.limit == pytest.approx(curve * step**2 * mse / (4 * pl * step - 2 * curve * pl * step**2))
+
+
+@pytest.mark.parametrize("scale", [1.1, 2.0, 5.0])
+def test_falling_steps_stay_below_recursion_and_closed_form(scale: float) -> None:
+    steps = 4000
+    bound = decaying_step_bound(QUADRATIC, scale, steps)
+    truth = exact_gaps(scale / np.arange(1.0, steps + 1))
+    assert (truth <= bound.bound_T * (1 + 1e-12)).all()
+    v, c, first = lemma_constants(QUADRATIC, scale, slack=0.25)
+    count = np.arange(first, steps + 1)
+    assert first < steps / 2
+    assert (bound.bound_T[count - 1] <= max(v, c) / count * (1 + 1e-12)).all()  # before update i it is at most max(v, c)/i
+    assert bound.leading_constant == pytest.approx(QUADRATIC.smoothness * scale**2 * QUADRATIC.mse / (4 * QUADRATIC.pl * scale - 2))
+
+
+def test_in_one_dimension_recursion_and_limit_are_exact() -> None:
+    """There L = mu, nothing is given away, and n times the gap tends to the leading constant."""
+    lam, noise = 0.8, 0.3
+    landscape = Landscape(lam, lam, noise, lam / 2)
+    scale, steps = 2.0, 3000
+    square, gaps = 1.0, [lam / 2]
+    for i in range(1, steps + 1):
+        square = (1 - scale / i * lam) ** 2 * square + (scale / i) ** 2 * noise
+        gaps.append(lam * square / 2)
+    bound = decaying_step_bound(landscape, scale, steps)
+    assert bound.bound_T == pytest.approx(gaps, rel=1e-9)
+    assert steps * bound.bound_T[-1] == pytest.approx(landscape.leading_constant(scale), rel=1e-3)
+
+
+def test_the_best_scale_has_the_least_leading_constant() -> None:
+    best = QUADRATIC.best_scale
+    assert QUADRATIC.leading_constant(best) == pytest.approx(QUADRATIC.smoothness * QUADRATIC.mse / (2 * QUADRATIC.pl**2))
+    assert QUADRATIC.leading_constant(best) < min(QUADRATIC.leading_constant(best * f) for f in (0.9, 0.99, 1.01, 1.1))
+    assert QUADRATIC.leading_constant(1 / (2 * QUADRATIC.pl)) == math.inf
+
+
+@pytest.mark.parametrize("steps", [1, 30, 1000])
+def test_the_best_constant_step_is_the_lowest_of_a_grid(steps: int) -> None:
+    best = best_constant_step(QUADRATIC, steps)
+    lowest = constant_step_bound(QUADRATIC, best, steps).bound_T[-1]
+    grid = np.geomspace(1e-5, 0.4999 / QUADRATIC.smoothness, 300)
+    assert not constant_step_bound(QUADRATIC, best, steps).void  # a step whose own bound is void is no recommendation
+    assert lowest <= min(constant_step_bound(QUADRATIC, float(step), steps).bound_T[-1] for step in grid) * (1 + 1e-6)
+
+
+def test_one_step_beyond_two_over_l_still_bounds() -> None:
+    """A gap grows by (1 - L eta)^2 at most; a quadratic's does along its steepest direction."""
+    landscape = Landscape(2.0, 0.5, 0.0, 1.0)
+    assert float(one_step(landscape, 1.0, 1.7)) == pytest.approx((1 - 2 * 1.7) ** 2)
+    assert float(one_step(Landscape(2.0, 0.5, 0.0, 1.0, largest_gap=1.5), 1.0, 1.7)) == 1.5
+    assert one_step(QUADRATIC, [0.0, 1.0], 0.1) == pytest.approx([0.01, 1 - 0.1 + 0.01 + 0.01])
+
+
+def test_conditions_that_fail_void_the_bound_and_say_so() -> None:
+    bound = decaying_step_bound(QUADRATIC, 1.0, 10)
+    assert bound.void
+    assert bound.status == "b = 1 > 1/(2 mu) = 1 does not hold: the bound is void."
+    assert constant_step_bound(QUADRATIC, 0.3, 10).void
+    assert constant_step_bound(QUADRATIC, 3.0, 10).bound_T[-1] == math.inf
+    fine = decaying_step_bound(QUADRATIC, 2.0, 10)
+    assert "at most" in fine.status
+    assert fine.conditions[0].sentence.endswith("holds.")
+
+
+def test_each_assumption_says_whether_it_was_checked() -> None:
+    """Bounded rewards, L, the PL region, no bias and M: numbers alone cannot tell, so none is passed off as checked."""
+    for bound in (
+        constant_step_bound(QUADRATIC, 0.1, 10),
+        decaying_step_bound(QUADRATIC, 2.0, 10),
+        constant_step_bound(QUADRATIC, 3.0, 10),
+    ):
+        assert [condition.holds for condition in bound.conditions[1:]] == [None] * 5
+        for word in ("bounded rewards", "L = 2", "mu = 0.5", "without bias", "M = 1"):
+            assert sum(word in statement for statement in bound.unchecked) == 1
+    assert "not checked" in fine_sentence(constant_step_bound(QUADRATIC, 0.1, 10))
+
+
+def fine_sentence(bound: GapBound) -> str:
+    """The last condition in words."""
+    return bound.conditions[-1].sentence
+
+
+def test_constants_are_found_on_the_way() -> None:
+    rng = np.random.default_rng(0)
+    place = rng.standard_normal((200, 3))
+    gap, gradient = place**2 @ CURVATURE / 2, -place * CURVATURE
+    found = measured_landscape(gap, gradient, place, np.linspace(0, 1, 200))
+    assert 0.5 <= found.pl < 0.8
+    assert 1.9 < found.smoothness <= 2.0 + 1e-12
+    assert (found.mse, found.first_gap) == (1.0, gap[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: Landscape(1.0, 2.0, 0.1, 1.0), "mu at most L"),
+        (lambda: Landscape(math.nan, 2.0, 0.1, 1.0), "smoothness"),
+        (lambda: Landscape(1.0, 0.5, -0.1, 1.0), "mse"),
+        (lambda: one_step(QUADRATIC, -1.0, 0.1), "at least 0"),
+        (lambda: constant_step_bound(QUADRATIC, 0.0, 1), "positive step"),
+        (lambda: decaying_step_bound(QUADRATIC, 2.0, 0), "at least 1 step"),
+        (lambda: decaying_step_bound(QUADRATIC, 2.0, 1, offset=-1), "offset"),
+        (lambda: lemma_constants(QUADRATIC, 1.0), "above 1/"),
+        (lambda: lemma_constants(QUADRATIC, 2.0, slack=0.0), "slack"),
+        (lambda: measured_landscape([-1.0, 0.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0]), "at least 0"),
+        (lambda: measured_landscape([1.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0]), "1 points"),
+    ],
+)
+def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidArgumentError, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_points_get_a_sentence() -> None:
+    with pytest.raises(InsufficientDataError, match="2 points"):
+        measured_landscape([1.0, 0.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0])

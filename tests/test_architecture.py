@@ -179,7 +179,7 @@ def test_every_module_says_its_job() -> None:
             continue
         assert docstring, f"{dotted(path)} has no docstring"
         paragraph = docstring.split("\n\n")[0]
-    XX, f"{dotted(path)}: the first paragraph of the docstring says the job in a sentence"
+        assert paragraph.endswith((".", ":", "?")), f"{dotted(path)}: the first paragraph of the docstring says the job in a sentence"
 
 
 def test_functions_are_short() -> None:

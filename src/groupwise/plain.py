@@ -26,7 +26,7 @@ class Plain:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         shown: dict[str, Any] = {}
-        for entry in self.KEYS or [field.name for field in fields(self)]:  # type: ignore[arg-type] - results are dataclasses
+        for entry in self.KEYS or getattr(type(self), "__dataclass_fields__", ()):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
                 shown |= plain(getattr(self, key[1:]))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from groupwise.errors import GroupwiseError, OverwriteError
-from groupwise.record.run import RecordWriter, RunRecord, journal
+from groupwise.record import journal
+from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task
 

@@ -92,6 +92,8 @@ def answer(case: tuple[str, ...]) -> dict[str, Any]:
     from groupwise import examples
     from groupwise.cli.app import main
 
+    sys.argv = ["groupwise"]  # what a page says of its making
+
     with tempfile.TemporaryDirectory() as folder:
         places = {
             "data": str(DATA), "page": f"{folder}/page.html", "folder": f"{folder}/run", "examples": str(examples.trl_run()),

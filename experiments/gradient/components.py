@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.estimators.components import Method, components
-from groupwise.estimators.group_size import Budget, plan_from_components
+from groupwise.estimators.plan import Budget, plan_from_components
 from groupwise.simulate.bandit import BanditWorld, random_world
 
 WORLDS = ("binary", "continuous", "noisy")

@@ -21,8 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from groupwise.estimators.components import components
-from groupwise.estimators.group_size import error_of
-from groupwise.estimators.plans import Budget
+from groupwise.estimators.plan import Budget, error_of
 from groupwise.simulate.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)

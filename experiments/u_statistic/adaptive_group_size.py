@@ -30,8 +30,8 @@ from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
 from training import START, run, settings_of
 from world import start, world_task
 
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.group_size_controller import ControllerRule, RunningComponents, decide, running_components
+from groupwise.estimators.components import Components
+from groupwise.estimators.controller import ControllerRule, RunningComponents, decide, running_components
 from groupwise.trainer import adaptive as trainer
 from groupwise.trainer.settings import AdaptiveSettings
 

@@ -16,7 +16,7 @@ from gap_world import BASELINE, BLACK, BLUE, VERMILION, Stage, options, parts_at
 
 from groupwise.simulate.falling_steps import falling_runs
 from groupwise.theory.bounds import Landscape, constant_step_bound, decaying_step_bound, lemma_constants
-from groupwise.theory.suboptimality import limiting_gap, stationary_gap
+from groupwise.theory.final_gap import limiting_gap, stationary_gap
 
 PROMPTS, OFFSET = 8, 40
 STEPS = (1, 3, 10, 30, 100, 300, 1000)

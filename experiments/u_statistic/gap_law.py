@@ -18,7 +18,7 @@ from gap_world import BASELINE, BLACK, NAME, STYLE, Stage, options, print_table,
 from scipy import stats
 
 from groupwise.simulate.falling_steps import falling_runs
-from groupwise.theory.suboptimality import limiting_gap
+from groupwise.theory.final_gap import limiting_gap
 
 PROMPTS, OFFSET = 8, 40
 SIZES = (2, 4, 8, 16, 64)

@@ -20,8 +20,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.components import components
+from groupwise.estimators.components import Components, components
 from groupwise.scores.scores import score_gram
 from groupwise.theory.mse import PromptMoments
 from groupwise.trainer.policy import Policy, Sampled, policy_size

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from groupwise.diagnostics import CHECKS, Diagnosis, Finding, diagnose
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
-    from groupwise.estimators.comparison import compare_baselines
-    from groupwise.estimators.component_results import Components
-    from groupwise.estimators.components import components
-    from groupwise.estimators.group_size import plan_from_components, plan_group_size
-    from groupwise.estimators.plans import Budget, GroupSizePlan
+    from groupwise.estimators.baseline_errors import compare_baselines
+    from groupwise.estimators.components import Components, components
+    from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components, plan_group_size
+    from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
-    from groupwise.estimators.trainer_presets import preset
     from groupwise.intervals import Interval, wilson
     from groupwise.readers import READERS, open_run
     from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
@@ -39,14 +37,14 @@ __version__ = "0.1.0"
 _HOME = {
     "ADVANTAGES": "estimators.advantages",
     "Backtest": "curves.results",
-    "Budget": "estimators.plans",
+    "Budget": "estimators.plan",
     "CHECKS": "diagnostics",
-    "Components": "estimators.component_results",
+    "Components": "estimators.components",
     "Diagnosis": "diagnostics",
     "Finding": "diagnostics",
     "FitResult": "curves.results",
     "Forecast": "curves.results",
-    "GroupSizePlan": "estimators.plans",
+    "GroupSizePlan": "estimators.plan",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
@@ -63,7 +61,7 @@ _HOME = {
     "Summary": "report.summary",
     "backtest": "curves.backtest",
     "diagnose": "diagnostics",
-    "compare_baselines": "estimators.comparison",
+    "compare_baselines": "estimators.baseline_errors",
     "components": "estimators.components",
     "fit": "curves.fit",
     "forecast": "curves.forecast",
@@ -71,9 +69,9 @@ _HOME = {
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
     "open_run": "readers",
-    "plan_from_components": "estimators.group_size",
-    "plan_group_size": "estimators.group_size",
-    "preset": "estimators.trainer_presets",
+    "plan_from_components": "estimators.plan",
+    "plan_group_size": "estimators.plan",
+    "preset": "estimators.presets",
     "render": "report.html",
     "reward_statistics": "estimators.rewards_alone",
     "save_components": "analysis.component_file",

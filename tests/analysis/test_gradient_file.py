@@ -11,10 +11,8 @@ import pytest
 
 from groupwise.analysis.component_file import check_free, is_components, load_components, path_beside, save_components
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
-from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import components
-from groupwise.estimators.group_size import plan_from_components
-from groupwise.estimators.plans import Budget
+from groupwise.estimators.components import QUANTITIES, Components, components
+from groupwise.estimators.plan import Budget, plan_from_components
 from groupwise.scores.sums import score_sums
 
 

@@ -17,8 +17,7 @@ from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.components import components
-from groupwise.estimators.group_size import error_of, plan_from_components, plan_group_size
-from groupwise.estimators.plans import Budget
+from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size
 from groupwise.estimators.rewards_alone import reward_statistics
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table

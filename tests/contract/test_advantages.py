@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.advantage_specs import AdvantageSpec
 from groupwise.estimators.advantages import ADVANTAGES, Advantage, advantage_by_name
-from groupwise.estimators.dynamic_baselines import DynamicBaseline, KernelBaseline, RunningBaseline
-from groupwise.estimators.trainer_presets import PRESETS, preset
+from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "advantages.md").read_text(encoding="utf-8")
 PROMPTS, SIZE = 5, 6

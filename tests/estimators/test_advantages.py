@@ -29,7 +29,7 @@ from groupwise.estimators.advantages import (
     variance_optimal,
     weighted_leave_one_out,
 )
-from groupwise.estimators.dynamic_baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise.estimators.rollout_groups import into_groups
 
 # Two prompts that share four parameters through their features; three arms each, rewards that are not binary, one of them negative.

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import components, components_of_moments, projected_components, pseudo_values
-from groupwise.estimators.group_moments import MOMENTS, moments_of_scores
+from groupwise.estimators.components import QUANTITIES, Components, components, components_of_moments, projected_components, pseudo_values
+from groupwise.estimators.moments import MOMENTS, moments_of_scores
 from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
 
@@ -204,11 +203,11 @@ def test_large_batch_meets_the_truth() -> None:
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise.estimators import group_moments
+    from groupwise.estimators import moments
 
     score, reward, prompt = batch()
     whole = [components(reward, prompt, score_ND=score), components(reward, prompt, gram_NN=score @ score.T)]
-    monkeypatch.setattr(group_moments, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(moments, "_CHUNK_BYTES", 1)
     same(whole[0], components(reward, prompt, score_ND=score))
     same(whole[1], components(reward, prompt, gram_NN=score @ score.T))
 

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.estimators.advantage_specs import AdvantageSpec
-from groupwise.estimators.trainer_presets import PRESETS, preset
+from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of among themselves
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.estimators.trainer_presets import preset
+from groupwise.estimators.presets import preset
 from groupwise.trainer.tasks import make_task
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what TRL and its libraries warn of among themselves

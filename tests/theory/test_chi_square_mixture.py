@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory import compression
+from groupwise.theory import contour
 from groupwise.theory.chi_square_mixture import ChiSquareMixture
-from groupwise.theory.compression import compressed
-from groupwise.theory.contour import Terms, upper_tails
+from groupwise.theory.contour import Terms, compressed, upper_tails
 
 GEOMETRIC = 0.9 ** np.arange(100)
 LAWS = {
@@ -263,7 +262,7 @@ def test_compression_keeps_lower_tails_where_weights_span_thirty_orders(kind: st
     weight = np.concatenate([[1.0], 10 ** (rng.uniform(-40, -20, 2000) if low else rng.uniform(-30, 0, 3000))])
     point = np.array([5e-20, 1e-19, 1e-18] if low else [1.0, 10.0, 40.0])
     found = ChiSquareMixture(weight)
-    monkeypatch.setattr(compression, "WORTHWHILE", math.inf)
+    monkeypatch.setattr(contour, "WORTHWHILE", math.inf)
     whole = ChiSquareMixture(weight)
     assert len(whole._terms.weight_K) == len(weight) > len(found._terms.weight_K)
     assert found.logcdf(point) == pytest.approx(whole.logcdf(point), abs=1e-10)

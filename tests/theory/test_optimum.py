@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory.mse import between_prompts, mse
-from groupwise.theory.optimum import excess_over_optimum, optimal_group_size
+from groupwise.theory.mse import between_prompts, excess_over_optimum, mse, optimal_group_size
 
 
 def error_times_cost(vp: float, t: float, r: float, size: np.ndarray, cost_ratio: float = 0.0) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.group_size_controller import ControllerRule
+from groupwise.estimators.controller import ControllerRule
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer import adaptive
 from groupwise.trainer.settings import AdaptiveSettings, TrainSettings

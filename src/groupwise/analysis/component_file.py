@@ -18,9 +18,8 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
-from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import LARGEST, Method, assemble, components_of_pseudo_values
-from groupwise.estimators.group_moments import SMALLEST_GROUP
+from groupwise.estimators.components import LARGEST, QUANTITIES, Components, Method, assemble, components_of_pseudo_values
+from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.intervals import Interval, student_quantile
 
 FORMAT, VERSION = "groupwise-components", 1

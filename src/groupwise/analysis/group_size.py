@@ -17,10 +17,9 @@ import polars as pl
 
 from groupwise.analysis.component_file import SavedComponents, load_components, path_beside
 from groupwise.errors import GroupwiseError, InsufficientDataError, UnreadableRunError
-from groupwise.estimators.comparison import BaselineRow, compare_baselines
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.group_size import plan_from_components
-from groupwise.estimators.plans import Budget, GroupSizePlan
+from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
+from groupwise.estimators.components import Components
+from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.record.run import RunRecord
 from groupwise.report.charts import Chart

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from groupwise.estimators.component_results import Components
-    from groupwise.estimators.components import Method
+    from groupwise.estimators.components import Components, Method
 
 METHODS = ("jackknife", "bootstrap")
 AGGREGATIONS = ("sum", "sequence_mean", "batch_token_mean")

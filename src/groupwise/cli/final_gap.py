@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from groupwise.estimators.component_results import Components
-    from groupwise.estimators.plans import GroupSizePlan
+    from groupwise.estimators.components import Components
+    from groupwise.estimators.plan import GroupSizePlan
     from groupwise.theory.final_gap import CovarianceParts
 
 OBJECTIVES = ("gradient", "final-gap")
@@ -80,7 +80,7 @@ class Cost:
         """Eigenvalues of minus the Hessian that are not zero, rising."""
         import numpy as np
 
-        from groupwise.theory.suboptimality import RANK_TOLERANCE
+        from groupwise.theory.final_gap import RANK_TOLERANCE
 
         value_D = np.linalg.eigvalsh(-(self.hessian_DD + self.hessian_DD.T) / 2)
         return [float(value) for value in value_D if value > RANK_TOLERANCE * value_D[-1]]
@@ -100,7 +100,7 @@ def cost_of(goal: Goal) -> Cost:
     """Return the cost of noise for a goal."""
     import numpy as np
 
-    from groupwise.theory.suboptimality import RANK_TOLERANCE, cost_of_constant_step, cost_of_noise
+    from groupwise.theory.final_gap import RANK_TOLERANCE, cost_of_constant_step, cost_of_noise
 
     assert goal.curvature is not None
     try:
@@ -192,7 +192,7 @@ def _flat_directions(cost: Cost, group_size: int, prompts: int) -> tuple[str, ..
 def _with_law(cost: Cost, group_size: int, prompts: int, said: str) -> dict[str, Any]:
     """Quantiles of the law, and the same batch with an oracle and with no baseline, where all matrices are known."""
     from groupwise.theory.chi_square_mixture import ChiSquareMixture
-    from groupwise.theory.suboptimality import limiting_gap, stationary_gap
+    from groupwise.theory.final_gap import limiting_gap, stationary_gap
 
     assert cost.parts is not None
     found: dict[str, Any] = {}

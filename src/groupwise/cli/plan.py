@@ -17,8 +17,8 @@ from groupwise.cli.options import Opening, checked_share, out_console, print_jso
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.estimators.component_results import Components
-    from groupwise.estimators.plans import Budget, GroupSizePlan
+    from groupwise.estimators.components import Components
+    from groupwise.estimators.plan import Budget, GroupSizePlan
     from groupwise.record.run import RunRecord
 
 UNITS = ("rollouts", "tokens", "seconds")
@@ -42,7 +42,7 @@ class Spending:
 
     def budget(self, *, amount: float | None, rollout_cost: float | None) -> Budget:
         """Return the budget, with what was found out for what was not given."""
-        from groupwise.estimators.plans import Budget
+        from groupwise.estimators.plan import Budget
 
         whole = amount if self.amount is None else self.amount
         if whole is None:
@@ -131,7 +131,7 @@ def _from_numbers(
     values: tuple[float, float, float], spending: Spending, cost: Cost | None, *, group_size: int | None, as_json: bool
 ) -> None:
     """Plan for three numbers."""
-    from groupwise.estimators.group_size import plan_group_size
+    from groupwise.estimators.plan import plan_group_size
 
     plan = plan_group_size(*values, spending.budget(amount=None, rollout_cost=None), present=group_size)
     end = _end(cost, plan)
@@ -155,8 +155,8 @@ def _from_data(
 ) -> None:
     """Plan for components of a file, or of those that lie beside a run."""
     from groupwise.cli.saved import components_of_file
-    from groupwise.estimators.comparison import compare_baselines
-    from groupwise.estimators.group_size import plan_from_components
+    from groupwise.estimators.baseline_errors import compare_baselines
+    from groupwise.estimators.plan import plan_from_components
 
     notes: list[str] = list(_unit_note(cost))
     turned = cost is not None and not cost.isotropic

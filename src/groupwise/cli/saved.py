@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from groupwise.estimators.component_results import Components
-    from groupwise.estimators.components import Method
+    from groupwise.estimators.components import Components, Method
 
 _LEVEL = 0.95
 

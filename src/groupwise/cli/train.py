@@ -328,7 +328,7 @@ def _check_effect(given: Mapping[str, Any]) -> None:
 
 def _adaptive(given: Mapping[str, Any]) -> AdaptiveSettings | None:
     """Return how the group size follows what is measured, or None where it stays."""
-    from groupwise.estimators.group_size_controller import ControllerRule
+    from groupwise.estimators.controller import ControllerRule
     from groupwise.trainer.settings import AdaptiveSettings
 
     if given["adaptive_group_size"] == "off":

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.group_size_controller import Decision, decide, running_components
+from groupwise.estimators.components import Components
+from groupwise.estimators.controller import Decision, decide, running_components
 from groupwise.scores.sums import ScoreSums, score_sums
 
 if TYPE_CHECKING:

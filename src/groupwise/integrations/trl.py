@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.component_results import Components
+from groupwise.estimators.components import Components
 from groupwise.integrations.alerts import Checks, Severity, severity
 from groupwise.integrations.groups import Generation, apart, joined
 from groupwise.integrations.looks import Looks

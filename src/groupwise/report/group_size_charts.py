@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.estimators.components import contrast_quantile
-from groupwise.estimators.group_size import weights_of
-from groupwise.estimators.plans import GroupSizePlan
+from groupwise.estimators.plan import GroupSizePlan, weights_of
 from groupwise.estimators.rewards_alone import DeadShare, RewardStatistics
 from groupwise.intervals import percent
 from groupwise.report.charts import Chart, Line, Mark, Role, smooth_line, useful_range

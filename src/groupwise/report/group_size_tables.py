@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from groupwise.estimators.comparison import BaselineRow
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.plans import CurvePoint, GroupSizePlan
+from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.components import Components
+from groupwise.estimators.plan import CurvePoint, GroupSizePlan
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.intervals import Interval, percent
 from groupwise.report.wording import alike, number, share

@@ -18,9 +18,9 @@ from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.curves.results import FitResult
-from groupwise.estimators.comparison import BaselineRow
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.plans import GroupSizePlan
+from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.components import Components
+from groupwise.estimators.plan import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
 from groupwise.report.diagnosis import print_findings

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float, checked_shape, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.component_results import QUANTITIES, Components
-from groupwise.estimators.components import assemble, refuse_extremes
-from groupwise.estimators.group_moments import MOMENTS, sums_of_scores, unbiased_moments, usable_groups
+from groupwise.estimators.components import QUANTITIES, Components, assemble, refuse_extremes
+from groupwise.estimators.moments import MOMENTS, sums_of_scores, unbiased_moments, usable_groups
 from groupwise.intervals import Interval, student_quantile
 
 WIDEST = 4096

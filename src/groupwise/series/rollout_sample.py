@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.group_moments import SMALLEST_GROUP
+from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.record.run import RunRecord
 
 _LONGEST_TEXTS = 4096

@@ -3,7 +3,7 @@ r"""Bounds of the expected gap $\Delta_n = J^* - J(\theta_n)$ after n steps of s
 For an objective with L-Lipschitz gradient and $|g|^2 \ge 2\mu\Delta$ (Polyak-Lojasiewicz), and a gradient of mean squared error at most M,
 one step of size $\eta$ gives $E\Delta' \le (1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$. Every bound lists
 its conditions: those on steps are checked, and where one fails the bound says that it is void; those on the
-objective are listed as unchecked. The distribution of the gap is not here: that is `suboptimality`.
+objective are listed as unchecked. The distribution of the gap is not here: that is `final_gap`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Float, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

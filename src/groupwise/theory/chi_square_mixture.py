@@ -2,7 +2,7 @@ r"""The law of a weighted sum of chi-squares, in the shape of a frozen `scipy.st
 
 $Q = \sum_k w_k\chi^2_{d_k}(\lambda_k)$, independent: weights of any sign, from one to 100,000 of them, any degrees of freedom, central or
 not. Equal weights are one chi-square, taken from SciPy up to 1e4 degrees; otherwise the characteristic function is inverted along a
-path through the saddle point (`contour`), far tails included. It says nothing of where the weights come from: that is `suboptimality`.
+path through the saddle point (`contour`), far tails included. It says nothing of where the weights come from: that is `final_gap`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory.compression import compressed
-from groupwise.theory.contour import Tails, Terms, upper_tails
-
-Float = NDArray[np.float64]
+from groupwise.theory.contour import Tails, Terms, compressed, upper_tails
 
 NEWTON_STEPS = 80
 LAST_PLACE = 700.0  # of -log of a point: nearer to zero a float holds no number with all its digits

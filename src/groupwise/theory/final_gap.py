@@ -1,24 +1,376 @@
-r"""What the baseline, the group size and the number of prompts buy in the final gap: GRPO beside the oracle and no baseline.
+r"""The limiting law of the gap to the best policy: from curvature, step constant and gradient covariance to a sum of chi-squares.
 
-The covariance of a minibatch's gradient at the optimum is linear in what the components are: for leave-one-out it is
-$\Omega = \frac1B[C_p + \frac{C_1}G + \frac{C_2}{G(G-1)}]$, and so is the mean of the limiting law. Its weights are not: they are
-eigenvalues. It measures no component: those of traces are `estimators.components`', and matrices come from whoever has scores.
+Steps b/i towards an optimum with Hessian $-\Lambda$, where the gradient of a minibatch has covariance $\Omega$: then
+$\sqrt n(\theta_n - \theta^*) \to N(0,\Sigma)$ with $\Sigma_{jk} = b^2\Omega_{jk}/(b(\lambda_j+\lambda_k) - 1)$ in the eigenbasis of
+$\Lambda$, and $n\Delta_n \to \sum_k w_k\chi^2_1$ with w the eigenvalues of $\frac12\Sigma^{1/2}\Lambda\Sigma^{1/2}$. It estimates no
+Hessian and no covariance, and it knows no finite n: that is `bounds`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import percent
-from groupwise.theory.suboptimality import Factor, LimitingGap, cost_of_noise, limiting_gap
+from groupwise.theory.chi_square_mixture import ChiSquareMixture
 
-Float = NDArray[np.float64]
+Factor = Literal["corrected", "printed"]
+
+RANK_TOLERANCE = 1e-10  # of the largest curvature: smaller ones count as none
+NEGLIGIBLE_NOISE = 1e-9  # share of the noise: rounding
+NEGLIGIBLE_WEIGHT = 1e-14  # of the largest weight: rounding of an eigenvalue that is zero
+
+
+@dataclass(frozen=True, slots=True)
+class LimitingGap:
+    r"""The limiting law of $n\Delta_n$.
+
+    Args:
+        weight_K: the weights of the chi-squares, falling, in reward units; as many as the curvature has directions with noise.
+        curvature_K: eigenvalues of $\Lambda$ on its range, falling.
+        projected_noise_K: $\Omega_{kk}$ along them, and so what each direction's share of the mean comes from.
+        dimensions: parameters.
+        flat_noise: share of the trace of $\Omega$ that lies in directions without curvature; the law leaves it out, which is
+            right as long as the curvature elsewhere stays the same along them.
+        step_constant: b.
+        threshold: $1/(2\lambda_{min})$, which b exceeds.
+        factor: "corrected" or "printed".
+    """
+
+    weight_K: Float
+    curvature_K: Float
+    projected_noise_K: Float
+    dimensions: int
+    flat_noise: float
+    step_constant: float
+    threshold: float
+    factor: Factor
+
+    @property
+    def rank(self) -> int:
+        """Directions with curvature."""
+        return len(self.curvature_K)
+
+    @property
+    def law(self) -> ChiSquareMixture:
+        """The law itself, in the shape of a `scipy.stats` distribution; InvalidArgumentError where there is no noise."""
+        if not len(self.weight_K):
+            raise InvalidArgumentError("expected noise in some direction with curvature, got none: n times the gap tends to 0")
+        return ChiSquareMixture(self.weight_K)
+
+    @property
+    def mean(self) -> float:
+        r"""$E[n\Delta_n] \to \sum_k w_k = \sum_k b^2\lambda_k\Omega_{kk}/(4b\lambda_k - 2)$."""
+        return float(self.weight_K.sum())
+
+    @property
+    def variance(self) -> float:
+        r"""$2\sum_k w_k^2$."""
+        return float(2 * (self.weight_K**2).sum())
+
+    def quantile(self, probability: ArrayLike) -> Float:
+        """Return quantiles of the law; 0 throughout where there is no noise."""
+        return self.law.ppf(probability) if len(self.weight_K) else np.zeros_like(np.asarray(probability, dtype=float))
+
+    def gap_after(self, steps: float) -> float:
+        """Return the expected gap after that many steps, to leading order."""
+        return self.mean / steps
+
+    @property
+    def status(self) -> str:
+        """One sentence."""
+        flat = "" if self.rank == self.dimensions else f" on {self.rank} of {self.dimensions} directions, the others being flat"
+        if flat and self.flat_noise > NEGLIGIBLE_NOISE:
+            flat += (
+                f" with {percent(self.flat_noise)} of the noise, which is left out: right only if the curvature does not change along them"
+            )
+        printed = " with the paper's printed covariance, which lacks b^2" if self.factor == "printed" else ""
+        return f"The expected gap tends to {self.mean:.3g}/n{flat}{printed}."
+
+
+def limiting_gap(
+    hessian_DD: ArrayLike,
+    covariance_DD: ArrayLike,
+    step_constant: float,
+    *,
+    factor: Factor = "corrected",
+    tolerance: float = RANK_TOLERANCE,
+) -> LimitingGap:
+    r"""Return the limiting law of n times the gap, with steps b/i.
+
+    $\Sigma_{jk} = b^2\Omega_{jk}/(b(\lambda_j+\lambda_k)-1)$ on the range of $\Lambda$; the weights are the eigenvalues of
+    $\frac12\Sigma^{1/2}\Lambda\Sigma^{1/2}$.
+
+    Args:
+        hessian_DD: Hessian of the objective at the optimum, negative semi-definite; may lack rank.
+        covariance_DD: covariance of the minibatch's gradient there, $\Omega$.
+        step_constant: b, above $1/(2\lambda_{min})$ with the smallest curvature that is not zero.
+        factor: "corrected", or "printed" for the covariance as the paper prints it, without $b^2$; it is right at b = 1 only.
+        tolerance: curvature below this share of the largest counts as none.
+
+    Returns:
+        The law.
+
+    Raises:
+        InvalidArgumentError: a Hessian that is not symmetric or not negative semi-definite, or zero; a covariance that is none; b at
+            or below the threshold.
+
+    Example:
+        >>> gap = limiting_gap([[-2.0, 0.0], [0.0, 0.0]], [[0.5, 0.0], [0.0, 0.1]], 1.0)
+        >>> gap.weight_K.round(12).tolist(), gap.rank, round(gap.mean, 12)  # b^2 lam Omega / (4 b lam - 2)
+        ([0.166666666667], 1, 0.166666666667)
+        >>> limiting_gap([[-2.0]], [[0.5]], 0.25)
+        Traceback (most recent call last):
+        ...
+        groupwise.errors.InvalidArgumentError: expected b above 1/(2 x smallest curvature) = 0.25, got 0.25: ...
+
+    Source: the paper's Theorem 8 (2603.01162) with the factor $b^2$ that its covariance lacks, derived here
+    (docs/theory/final-gap.md).
+    """
+    if factor not in ("corrected", "printed"):
+        raise InvalidArgumentError(f"expected the factor 'corrected' or 'printed', got {factor!r}: leave it out for the right one")
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
+    covariance = _covariance(covariance_DD, dimensions)
+    threshold = _check_step(step_constant, curvature_K)
+    noise_KK = basis_DK.T @ covariance @ basis_DK
+    scale = step_constant**2 if factor == "corrected" else 1.0
+    spread_KK = scale * noise_KK / (step_constant * np.add.outer(curvature_K, curvature_K) - 1)
+    weight_K = _weights(curvature_K, spread_KK)
+    total = float(np.trace(covariance))
+    flat = 1 - float(np.trace(noise_KK)) / total if total > 0 else 0.0
+    return LimitingGap(
+        weight_K=weight_K[weight_K > NEGLIGIBLE_WEIGHT * max(float(weight_K[0]), 0.0)],
+        curvature_K=curvature_K,
+        projected_noise_K=np.diag(noise_KK).copy(),
+        dimensions=dimensions,
+        flat_noise=min(max(flat, 0.0), 1.0),
+        step_constant=step_constant,
+        threshold=threshold,
+        factor=factor,
+    )
+
+
+def averaged_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, tolerance: float = RANK_TOLERANCE) -> Float:
+    r"""Return the weights of the law for the average of the iterates, which no step constant enters and no fixed one improves on.
+
+    $\Sigma = \Lambda^{-1}\Omega\Lambda^{-1}$, so the weights are the eigenvalues of $\frac12\Lambda^{-1/2}\Omega\Lambda^{-1/2}$.
+
+    Args:
+        hessian_DD: as in `limiting_gap`.
+        covariance_DD: as there.
+        tolerance: as there.
+
+    Returns:
+        The weights, falling.
+
+    Raises:
+        InvalidArgumentError: as there.
+
+    Example:
+        >>> averaged_gap([[-2.0]], [[0.5]]).round(12).tolist()
+        [0.125]
+
+    Source: Polyak and Juditsky (1992), SIAM Journal on Control and Optimization 30, 838-855.
+    """
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
+    root_K = np.sqrt(curvature_K)
+    return np.asarray(np.linalg.eigvalsh(noise_KK / np.multiply.outer(root_K, root_K) / 2)[::-1])
+
+
+def cost_of_noise(hessian_DD: ArrayLike, step_constant: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+    r"""Return the matrix C with which the mean of the limiting law is $\mathrm{tr}(C\Omega)$.
+
+    $C = \sum_k \frac{b^2\lambda_k}{4b\lambda_k - 2} v_kv_k^T$: what a unit of gradient variance in each direction costs in the end.
+
+    Args:
+        hessian_DD: as in `limiting_gap`.
+        step_constant: b.
+        tolerance: as there.
+
+    Returns:
+        C, positive semi-definite, shape (D, D).
+
+    Raises:
+        InvalidArgumentError: as there.
+
+    Example:
+        >>> cost_of_noise([[-2.0]], 1.0).round(12).tolist()
+        [[0.333333333333]]
+
+    Source: derived here, from the trace of the paper's Theorem 8 with its factor mended.
+    """
+    curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
+    _check_step(step_constant, curvature_K)
+    cost_K = step_constant**2 * curvature_K / (4 * step_constant * curvature_K - 2)
+    return np.asarray((basis_DK * cost_K) @ basis_DK.T)
+
+
+def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+    r"""Return the weights of the law of the gap itself, once a constant step has forgotten its start.
+
+    $S_{jk} = \eta^2\Omega_{jk}/(1 - (1-\eta\lambda_j)(1-\eta\lambda_k))$ on the range of $\Lambda$, so the expected gap is
+    $\sum_k\frac{\eta\Omega_{kk}}{2(2-\eta\lambda_k)}$: for small steps $\frac\eta4$ times the mean squared error of the gradient in the
+    directions with curvature, however large that is.
+
+    Args:
+        hessian_DD: as in `limiting_gap`.
+        covariance_DD: as there.
+        step: $\eta$, below 2 over the largest curvature.
+        tolerance: as there.
+
+    Returns:
+        The weights of the chi-squares, falling, in reward units; they add up to the expected gap.
+
+    Raises:
+        InvalidArgumentError: as there, or a step at which the iterates do not settle.
+
+    Example:
+        >>> stationary_gap([[-2.0]], [[0.5]], 0.1).round(12).tolist()  # eta Omega / (2 (2 - eta lam))
+        [0.013888888889]
+
+    Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
+    """
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
+    _check_constant_step(step, curvature_K)
+    keep_K = 1 - step * curvature_K
+    return _weights(curvature_K, step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K)))
+
+
+def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+    r"""Return the matrix C with which the expected stationary gap of a constant step is $\mathrm{tr}(C\Omega)$.
+
+    $C = \sum_k \frac{\eta}{2(2-\eta\lambda_k)} v_kv_k^T$
+
+    Args:
+        hessian_DD: as in `limiting_gap`.
+        step: as in `stationary_gap`.
+        tolerance: as in `limiting_gap`.
+
+    Returns:
+        C, as `cost_of_noise` gives it for falling steps.
+
+    Raises:
+        InvalidArgumentError: as there.
+
+    Example:
+        >>> cost_of_constant_step([[-2.0]], 0.1).round(12).tolist()
+        [[0.027777777778]]
+
+    Source: derived here.
+    """
+    curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
+    _check_constant_step(step, curvature_K)
+    return np.asarray((basis_DK * (step / (2 * (2 - step * curvature_K)))) @ basis_DK.T)
+
+
+def best_step_constant(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, tolerance: float = RANK_TOLERANCE) -> float:
+    r"""Return the b with which the expected limit is least.
+
+    The minimum of $\sum_k b^2\lambda_k\Omega_{kk}/(4b\lambda_k-2)$, a convex function.
+
+    Args:
+        hessian_DD: as in `limiting_gap`.
+        covariance_DD: as there.
+        tolerance: as there.
+
+    Returns:
+        b; 1/lambda where all curvatures are equal.
+
+    Raises:
+        InvalidArgumentError: as in `limiting_gap`, or no noise in any direction with curvature.
+
+    Example:
+        >>> round(best_step_constant([[-2.0]], [[0.5]]), 8)
+        0.5
+
+    Source: derived here.
+    """
+    from scipy.optimize import brentq
+
+    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
+    noise_K = np.diag(noise_KK)
+    if not (noise_K > 0).any():
+        raise InvalidArgumentError("expected noise in some direction with curvature, got none: any b will do")
+
+    def slope(log_b: float) -> float:
+        reach_K = math.exp(log_b) * curvature_K
+        return float((noise_K * reach_K * (reach_K - 1) / (2 * reach_K - 1) ** 2).sum())
+
+    low, high = 1 / float(curvature_K[0]), 1 / float(curvature_K[-1])
+    low = max(low, 0.5 * high * (1 + 1e-9))
+    if slope(math.log(low)) >= 0 or low >= high:
+        return low
+    return math.exp(float(brentq(slope, math.log(low), math.log(high) + 1e-9, xtol=1e-14)))
+
+
+def _curvature(hessian_DD: ArrayLike, tolerance: float) -> tuple[Float, Float, int]:
+    """Eigenvalues of minus the Hessian on its range, falling, and their directions."""
+    hessian = finite_array("hessian_DD", hessian_DD, dimensions=2)
+    if hessian.shape[0] != hessian.shape[1] or not np.allclose(hessian, hessian.T, rtol=0, atol=1e-8 * np.abs(hessian).max(initial=0)):
+        raise InvalidArgumentError(
+            f"expected a symmetric Hessian, got shape {hessian.shape} or unequal halves: average it with its transpose"
+        )
+    value_D, vector_DD = np.linalg.eigh(-(hessian + hessian.T) / 2)
+    largest = float(np.abs(value_D).max())
+    if largest == 0:
+        raise InvalidArgumentError("expected a Hessian with some curvature, got zeros: without any the gap has no such law")
+    if value_D[0] < -max(tolerance, 1e-12) * largest:
+        raise InvalidArgumentError(
+            f"expected a negative semi-definite Hessian, got an eigenvalue of {-value_D[0]:.3g} above 0: this point is no maximum"
+        )
+    kept = value_D > tolerance * largest
+    return value_D[kept][::-1], vector_DD[:, kept][:, ::-1], len(value_D)
+
+
+def _covariance(covariance_DD: ArrayLike, dimensions: int) -> Float:
+    """A covariance of the right size, or a sentence."""
+    covariance = finite_array("covariance_DD", covariance_DD, dimensions=2)
+    if covariance.shape != (dimensions, dimensions):
+        raise InvalidArgumentError(f"expected a covariance of {dimensions} x {dimensions}, as the Hessian, got {covariance.shape}")
+    largest = float(np.abs(covariance).max())
+    if not np.allclose(covariance, covariance.T, rtol=0, atol=1e-8 * largest):
+        raise InvalidArgumentError("expected a symmetric covariance, got unequal halves: average it with its transpose")
+    least = float(np.linalg.eigvalsh((covariance + covariance.T) / 2)[0])
+    if least < -1e-8 * largest:
+        raise InvalidArgumentError(f"expected a covariance without negative eigenvalues, got {least:.3g}: it is no covariance")
+    return (covariance + covariance.T) / 2
+
+
+def _modes(hessian_DD: ArrayLike, covariance_DD: ArrayLike, tolerance: float) -> tuple[Float, Float]:
+    """Curvatures, falling, and the covariance along their directions."""
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
+    return curvature_K, np.asarray(basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK)
+
+
+def _weights(curvature_K: Float, spread_KK: Float) -> Float:
+    """Weights of the law, falling, where the error has this covariance along the directions."""
+    root_K = np.sqrt(curvature_K)
+    # Lambda^(1/2) Sigma Lambda^(1/2) has the eigenvalues of Sigma^(1/2) Lambda Sigma^(1/2), and needs no root of Sigma.
+    return np.asarray(np.linalg.eigvalsh(root_K[:, None] * spread_KK * root_K / 2)[::-1], dtype=np.float64)
+
+
+def _check_step(step_constant: float, curvature_K: Float) -> float:
+    """Refuse a step constant with which sqrt(n) times the error has no limiting law; return the threshold."""
+    threshold = 1 / (2 * float(curvature_K[-1]))
+    if not (step_constant > threshold and math.isfinite(step_constant)):
+        raise InvalidArgumentError(
+            f"expected b above 1/(2 x smallest curvature) = {threshold:g}, got {step_constant:g}: "
+            "at or below it the gap falls more slowly than 1/n"
+        )
+    return threshold
+
+
+def _check_constant_step(step: float, curvature_K: Float) -> None:
+    """Refuse a constant step at which the iterates do not settle."""
+    most = 2 / float(curvature_K[0])
+    if not 0 < step < most:
+        raise InvalidArgumentError(f"expected a step above 0 and below 2 over the largest curvature = {most:g}, got {step:g}")
 
 
 @dataclass(frozen=True, slots=True)

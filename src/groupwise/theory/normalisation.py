@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.theory.mse import PromptMoments
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Float, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
-Float = NDArray[np.float64]
 Sample = TypeVar("Sample")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
-from groupwise.estimators.group_size_controller import RunningComponents, decide, running_components
+from groupwise.estimators.controller import RunningComponents, decide, running_components
 from groupwise.trainer.credit import advantage_of, gradients_kept
 from groupwise.trainer.rewards import total_reward
 from groupwise.trainer.run_folder import DECISIONS
@@ -26,7 +26,7 @@ from groupwise.trainer.run_folder import DECISIONS
 if TYPE_CHECKING:
     import torch
 
-    from groupwise.estimators.component_results import Components
+    from groupwise.estimators.components import Components
     from groupwise.trainer.policy import Actor
     from groupwise.trainer.problems import Problem
     from groupwise.trainer.settings import AdaptiveSettings, TrainSettings

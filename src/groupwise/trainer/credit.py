@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.advantage_specs import AdvantageSpec
 from groupwise.estimators.advantages import Advantage, advantage_by_name
-from groupwise.estimators.dynamic_baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise.estimators.presets import AdvantageSpec
 from groupwise.trainer.knowable import answer_weight
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def advantage_of(name: str) -> Advantage | AdvantageSpec:
     """Return the advantage of a name, or the preset of FRAMEWORK/ESTIMATOR[/VERSION]."""
     if "/" not in name:
         return advantage_by_name(name)
-    from groupwise.estimators.trainer_presets import preset
+    from groupwise.estimators.presets import preset
 
     framework, estimator, *version = name.split("/", 2)
     return preset(framework, estimator=estimator, version=version[0] if version else None)

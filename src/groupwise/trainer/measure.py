@@ -17,8 +17,7 @@ from torch import Tensor
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.components import components
+from groupwise.estimators.components import Components, components
 from groupwise.scores.scores import score_gram
 from groupwise.trainer.enumeration import MOST_OUTCOMES, OutcomeTree, outcome_log_probabilities, outcome_rewards
 from groupwise.trainer.knowable import answer_weight, is_function

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.group_size_controller import ControllerRule
+from groupwise.estimators.controller import ControllerRule
 
 if TYPE_CHECKING:
     from groupwise.record.settings import RunConfig

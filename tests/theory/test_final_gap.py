@@ -10,18 +10,16 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.simulate.bandit import random_world
 from groupwise.theory.final_gap import (
     CovarianceParts,
-    compare_final_gaps,
-    components_at_cost,
-    covariance_parts,
-    excess_sentence,
-    projected_components,
-)
-from groupwise.theory.suboptimality import (
     averaged_gap,
     best_step_constant,
+    compare_final_gaps,
+    components_at_cost,
     cost_of_constant_step,
     cost_of_noise,
+    covariance_parts,
+    excess_sentence,
     limiting_gap,
+    projected_components,
     stationary_gap,
 )
 

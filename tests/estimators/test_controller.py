@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.estimators.group_size_controller import ControllerRule, RunningComponents, decide, running_components
+from groupwise.estimators.controller import ControllerRule, RunningComponents, decide, running_components
 
 
 def sure(vp: float, t: float, r: float, *, prompts: float = 100.0, spread: float = 0.0) -> RunningComponents:

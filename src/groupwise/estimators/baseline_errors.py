@@ -14,7 +14,7 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.component_results import QUANTITIES, Components
+from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.intervals import Interval, effective_freedom, student_quantile
 
 

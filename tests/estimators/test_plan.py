@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.comparison import compare_baselines
-from groupwise.estimators.component_results import Components
-from groupwise.estimators.components import components
-from groupwise.estimators.group_size import plan_from_components, plan_group_size
-from groupwise.estimators.plans import Budget
+from groupwise.estimators.baseline_errors import compare_baselines
+from groupwise.estimators.components import Components, components
+from groupwise.estimators.plan import Budget, plan_from_components, plan_group_size
 from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import random_world
 
@@ -249,7 +247,7 @@ def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
 
 def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
     """Two places hold the law of leave-one-out; they must not drift apart."""
-    from groupwise.estimators.group_size import error_of
+    from groupwise.estimators.plan import error_of
     from groupwise.theory.mse import mse
 
     for size in (2, 5, 64):

@@ -46,7 +46,7 @@ def commands() -> dict[str, Any]:
 def quantities() -> set[str]:
     """The canonical names of what a log can hold: those in the readers' rules, and those found in the embedded run."""
     from groupwise.readers import open_run
-    from groupwise.readers.semantics import known_quantities
+    from groupwise.readers.keys import known_quantities
 
     names = set(known_quantities())
     names |= {meaning.quantity for meaning in open_run(examples.trl_run()).meanings}

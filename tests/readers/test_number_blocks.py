@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.readers.tables import JsonlFeed, numbers_of
+from groupwise.readers.json_logs import JsonlFeed, numbers_of
 
 
 def plain_row(rng: random.Random) -> dict[str, Any]:

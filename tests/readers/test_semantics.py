@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.readers.semantics import looks_like_trl, meanings_of, trl_versions
+from groupwise.readers.keys import looks_like_trl, meanings_of, trl_versions
 from groupwise.record.run import Meaning, RunConfig
 
 Columns = dict[str, NDArray[np.float64]]

@@ -12,7 +12,7 @@ import pytest
 from tests.readers.writers import event_file, wandb_file
 
 from groupwise.readers import open_run
-from groupwise.readers.step_keys import STEP_KEYS, is_counter
+from groupwise.readers.steps import STEP_KEYS, is_counter
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[Mapping[str, Any]]

@@ -21,7 +21,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.groups import MEANINGS, Generation, text_of
 from groupwise.integrations.identity import Identity, home_of
 from groupwise.readers.configs import settings_in
-from groupwise.readers.semantics import meanings_of
+from groupwise.readers.keys import meanings_of
 from groupwise.record.run import Meaning, RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"

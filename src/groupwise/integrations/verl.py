@@ -24,7 +24,7 @@ from groupwise.integrations.groups import MEANINGS, Generation, apart, joined
 from groupwise.integrations.identity import Identity, home_of
 from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.semantics import meanings_of
+from groupwise.readers.keys import meanings_of
 from groupwise.record.run import Meaning, RunConfig
 
 VARIABLE = "GROUPWISE_RECORD"

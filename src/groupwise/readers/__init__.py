@@ -13,23 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Request
-from groupwise.readers.cells import CsvFeed, read_csv, sniff_csv
+from groupwise.readers.assemble import Feed, Request
 from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
 from groupwise.readers.console import ConsoleFeed, read_console, sniff_console
-from groupwise.readers.databases import read_database, sniff_database
-from groupwise.readers.events import read_event_stream, sniff_event_stream
-from groupwise.readers.feeds import Feed
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.mlflow_files import read_mlflow, sniff_mlflow
+from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, read_jsonl, sniff_event_stream, sniff_json, sniff_jsonl
+from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.printed import read_printed, sniff_printed
 from groupwise.readers.printed_dicts import DictFeed, read_printed_dicts, sniff_printed_dicts
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
-from groupwise.readers.semantics import is_quantity, known_quantities
 from groupwise.readers.source import peek, shown
-from groupwise.readers.tables import JsonlFeed, read_json, read_jsonl, read_parquet_table, sniff_json, sniff_jsonl, sniff_parquet
+from groupwise.readers.tables import CsvFeed, read_csv, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
+from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.verl import read_verl, sniff_verl
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb

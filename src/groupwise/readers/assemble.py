@@ -5,21 +5,20 @@ It opens no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
-from groupwise.readers.merge import Merged, merge_rows
+from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted, plain
-from groupwise.readers.semantics import TRL_FAMILY, framework_of, meanings_of
-from groupwise.readers.slime_steps import rollout_numbers
-from groupwise.readers.source import shown
-from groupwise.readers.step_keys import is_counter, step_column
+from groupwise.readers.source import Peek, open_text, shown
+from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
 
@@ -284,3 +283,45 @@ def with_rollouts(record: RunRecord, rollouts: pl.DataFrame | None, notes: tuple
     return RunRecord(
         record.name, record.steps, rollouts, record.config, record.meanings, (*record.sources, *sources), (*record.notes, *notes)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the lines of a feed come from."""
+
+    path: Path  # of the file
+    size: int  # bytes of it that were read
+    encoding: str = "utf-8"  # of its text
+    binary: str = ""  # what it is if it is no text, else ""
+
+    @classmethod
+    def of(cls, path: Path, seen: Peek) -> Origin:
+        """Return the origin of a file at which somebody looked."""
+        return cls(path, seen.size, seen.encoding, seen.binary)
+
+
+class Feed(Protocol):
+    """Takes the lines of a log in order, each with its line feed where it has one."""
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines."""
+
+    def finish(self) -> None:
+        """Take what was held back: no line follows."""
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+
+
+def read_fed(feed: Feed, path: Path, seen: Peek, request: Request) -> RunRecord:
+    """Read a whole file through a feed."""
+    with open_text(path, seen.encoding) as file:
+        feed.take(file)
+    feed.finish()
+    return feed.record(Origin.of(path, seen), request)
+
+
+def encoding_notes(encoding: str) -> Iterator[str]:
+    """Yield the note on an encoding that was guessed."""
+    if encoding == "latin-1":
+        yield "the file is not UTF-8 and was read as Latin-1"

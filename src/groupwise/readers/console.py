@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.assemble import Log, Origin, Request, assemble, read_fed
 from groupwise.readers.configs import with_found
 from groupwise.readers.console_rows import is_cut_row, is_trainers, stands_alone, strangers
 from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
-from groupwise.readers.feeds import Origin, read_fed
+from groupwise.readers.json_logs import keep_row
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ESCAPE, peek, shown
-from groupwise.readers.tables import keep_row
 from groupwise.record.run import RunRecord
 from groupwise.record.settings import RunConfig
 

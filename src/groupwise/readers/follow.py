@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
-from groupwise.readers.feeds import Feed, Origin
+from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.source import peek, shown
 from groupwise.record.run import JOURNAL, RunRecord

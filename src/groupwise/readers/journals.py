@@ -16,8 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import NothingYetError
-from groupwise.readers.assemble import Request
-from groupwise.readers.feeds import Origin
+from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import shown
 from groupwise.record.journal import decode_entry

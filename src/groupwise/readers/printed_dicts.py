@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import NothingYetError
-from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
 from groupwise.readers.console import parse_row
-from groupwise.readers.feeds import Origin, encoding_notes, read_fed
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ESCAPE, peek, shown, start_of
 from groupwise.readers.verl import PREFIX

@@ -1,6 +1,6 @@
 """Rows of a log, collected column by column as they stream past: numbers are kept, texts are counted.
 
-It neither orders nor merges rows: `merge.py` does.
+It neither orders nor merges rows: `steps.py` does.
 """
 
 from __future__ import annotations

@@ -1,325 +1,208 @@
-"""Generic logs: JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
+"""Tables: cells between commas, semicolons or tabs, whole or line by line, and Parquet.
 
-The columns' meaning is judged by their names; a framework's own log has its own reader.
+The columns' meaning is judged by their names elsewhere.
 """
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.feeds import Origin, encoding_notes, read_fed
-from groupwise.readers.rows import RowStore, clean_key, counted
-from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
+from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
+from groupwise.readers.source import peek, shown
+from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
-from groupwise.record.settings import RunConfig
 from groupwise.record.table import read_parquet
 
-_NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
-_WRAPPED = {"step", "data"}
-_BLOCK, _FEW = 20_000, 64
-_NEGATIVE_ZERO = re.compile(r"-0[,}\s]")  # a whole number loses its sign in a column of such
-_STATE_KEYS = ("log_history", "global_step", "max_steps")
+_BATCH = 4096
+_LONGEST_CELL = 1 << 20
 
 
-def sniff_jsonl(path: Path) -> float:
-    """Return the confidence that the file holds one JSON object a line."""
+def sniff_csv(path: Path) -> float:
+    """Return the confidence that the file is a table of comma-, semicolon- or tab-separated cells."""
     seen = peek(path)
-    if seen.binary or not seen.text.startswith("{"):
+    if seen.binary or seen.text[:1] in "[{":
         return 0.0
-    lines = seen.text.splitlines()
-    if len(lines) == 1:
-        return 0.6 if _is_object(lines[0]) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
-    return 0.85 if any(_is_object(line) for line in lines[:5] if len(line) > 2) else 0.0
+    lines = [line for line in seen.text.splitlines()[:20] if line.strip()]
+    delimiter = _delimiter(lines[0])
+    if not delimiter:
+        return 0.6 if path.suffix.lower() in (".csv", ".tsv") and len(lines) > 1 else 0.0
+    names = lines[0].split(delimiter)
+    rows = [line.split(delimiter) for line in lines[1:]]
+    cells = [parse_number(cell.strip().strip('"')) for row in rows for cell in row[: len(names)]]
+    wide = sum(len(row) >= len(names) for row in rows[:-1] or rows) * 2 >= len(rows[:-1] or rows)
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return 0.8
+    return 0.8 if wide and cells and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200 else 0.1
 
 
-def _is_object(line: str) -> bool:
-    """Return whether a line is a whole JSON object."""
-    try:
-        return isinstance(JsonReader().loads(line), dict)
-    except ValueError:
-        return False
+def _delimiter(line: str) -> str:
+    """Return the separator of a header line, "" for none."""
+    counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else ""
 
 
-def read_jsonl(path: Path, request: Request) -> RunRecord:
-    """Read one JSON object a line; events of several types that share a step become one row."""
-    return read_fed(JsonlFeed(), path, peek(path), request)
+def read_csv(path: Path, request: Request) -> RunRecord:
+    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing."""
+    return read_fed(CsvFeed(request.chosen), path, peek(path), request)
 
 
-class JsonlFeed:
-    """One JSON object a line."""
+class _WantedError(Exception):
+    """A record of the table goes on in a line that has not come yet."""
+
+
+class _Waiting:
+    """Lines for `csv.reader`, which may pause between two records and, unlike a file, in the middle of one."""
 
     def __init__(self) -> None:
-        """Start with no rows."""
-        self._store, self._reader = RowStore(), JsonReader()
-        self._damaged = self._skipped = 0
-        self._plain = True  # until a block of lines holds anything but numbers
+        """Start with no lines."""
+        self.lines: deque[str] = deque()
+        self.taken: list[str] = []
+        self.ended = False
 
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._store.count
+    def __iter__(self) -> _Waiting:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next line; between records there may be none, within one it is wanted."""
+        if self.lines:
+            self.taken.append(self.lines.popleft())
+            return self.taken[-1]
+        if self.taken and not self.ended:
+            raise _WantedError
+        raise StopIteration
+
+
+class CsvFeed:
+    """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
+
+    def __init__(self, chosen: str = "") -> None:
+        """Start before the header."""
+        self.count = 0
+        self._chosen = chosen
+        self._runs: dict[str, dict[int, str]] = {}
+        self._columns: dict[int, str] | None = None
+        self._waiting, self._delimiter = _Waiting(), ","
+        self._rows: Iterator[list[str]] | None = None
+        self._names: list[str] | None = None
+        self._notes: list[str] = []
+        self._store, self._broken, self._over = RowStore(), 0, False
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        rest = iter(lines)
-        size = _BLOCK if self._store.count else _FEW  # few at first: lines with texts are long, and are not held by the thousand
-        while self._plain and (block := list(islice(rest, size))):
-            size = _BLOCK
-            if len(block) >= _FEW:
-                self._plain = self._take_numbers(block)
-                if self._plain:
-                    continue
-            for line in block:
-                self._take_line(line)
-        for line in rest:
-            self._take_line(line)
-
-    def _take_numbers(self, block: Sequence[str]) -> bool:
-        """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
-        found = numbers_of(block)
-        if found is None or "train_runtime" in found or len(set(map(clean_key, found))) < len(found):
-            return False
-        self._store.add_columns(found, len(block))
-        return True
-
-    def _take_line(self, line: str) -> None:
-        """Take one line."""
-        text = line.strip().lstrip("\ufeff")
-        if not text:
-            return
-        try:
-            row = self._reader.loads(text)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            self._damaged += 1
-        elif not keep_row(row):
-            self._skipped += 1
-        else:
-            self._store.add(_unwrapped(row))
+        for line in lines:
+            if self._rows is None and line.strip():
+                self._start(line)
+            if self._rows is not None and not self._over:
+                self._waiting.lines.append(line.replace("\0", ""))
+                if len(self._waiting.lines) >= _BATCH:
+                    self._read()
+        self._read()
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Take a record that goes on beyond the last line, as far as it is there."""
+        self._waiting.ended = True
+        self._read()
+
+    def _start(self, line: str) -> None:
+        """Choose the separator by the first line."""
+        csv.field_size_limit(_LONGEST_CELL)
+        self._delimiter = _delimiter(line) or ","
+        self._rows = csv.reader(self._waiting, delimiter=self._delimiter, skipinitialspace=True)
+
+    def _read(self) -> None:
+        """Read the records that are whole."""
+        batch: list[list[str]] = []
+        while self._rows is not None and not self._over:
+            self._waiting.taken.clear()
+            try:
+                row = next(self._rows)
+            except StopIteration:
+                break
+            except _WantedError:
+                self._waiting.lines.extend(self._waiting.taken)
+                break
+            except csv.Error:
+                self._over = True
+                break
+            if row and self._names is None:
+                self._header([name.lstrip("\ufeff") for name in row])
+            elif any(row):
+                self._row(row, batch)
+        if batch:
+            assert self._names is not None
+            self._store.add_cells(self._names, batch)
+            self.count = self._store.count
+
+    def _header(self, names: list[str]) -> None:
+        """Take the names of the columns; of a table that W&B exported, those of one run."""
+        self._runs = exported_runs(names)
+        if self._runs:
+            only = next(iter(self._runs)) if len(self._runs) == 1 else ""
+            self._columns = self._runs.get(self._chosen or only)
+        if self._columns is not None:
+            names = list(self._columns.values())
+            self._notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
+        self._names = _unique(names, self._notes)
+
+    def _row(self, row: list[str], batch: list[list[str]]) -> None:
+        """Keep one row unless it is the header again."""
+        assert self._names is not None
+        if self._columns is not None:
+            row = [row[at] if at < len(row) else "" for at in self._columns]
+        self._broken += len(row) != len(self._names)
+        if not _repeats_header(row, self._names):
+            batch.append(_decimal_points(row) if self._delimiter == ";" else row)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        notes = list(encoding_notes(origin.encoding)) + _json_notes(self._reader, self._skipped)
-        damaged = self._damaged
-        if damaged:
-            notes.append(
-                f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out"
-            )
-        if damaged > self._store.count:
+        if self._runs and self._columns is None:
+            listed = ", ".join(list(self._runs)[:6]) + (f" and {len(self._runs) - 6} more" if len(self._runs) > 6 else "")
             raise UnreadableRunError(
-                f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
+                f"expected one run, got {shown(origin.path)}, which holds {len(self._runs)}: add one of #{clean_key(listed)} to the path"
             )
-        return assemble(Log(self._store, origin.path, "jsonl", origin.size, request.config, tuple(notes)), request)
+        if self._runs:
+            request = replace(request, chosen="")
+        notes = [*encoding_notes(origin.encoding), *self._notes]
+        if self._broken:
+            has = counted(self._broken, "row has", "rows have")
+            notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
+        return assemble(Log(self._store, origin.path, "csv", origin.size, request.config, tuple(notes)), request)
 
 
-def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
-    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each."""
-    text = "".join(lines)
-    try:
-        table = pl.read_ndjson(text.encode(), infer_schema_length=None)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError):
-        return None
-    # A key that is missing leaves a null, and one that stands twice two quotes too many: without either, every row has every key once.
-    once = len(table) == len(lines) and text.count('"') == 2 * len(table) * table.width
-    if not once or _NEGATIVE_ZERO.search(text):
-        return None
-    if any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
-        return None
-    return {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
+def _unique(names: list[str], notes: list[str]) -> list[str]:
+    """Return the header with a number behind a name that comes again."""
+    unique: list[str] = []
+    for name in names:
+        base, number = clean_key(name), 2
+        final = base
+        while final in unique:
+            final, number = f"{base} ({number})", number + 1
+        unique.append(final)
+    again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
+    if again:
+        notes.append(f"{counted(len(again), 'column')} of a name that comes more than once: the later ones carry a number")
+    return unique
 
 
-def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
-    """Return a row without the one key that holds its numbers."""
-    if set(row) == _WRAPPED and isinstance(row["data"], dict):
-        return row["data"] | {"step": row["step"]}
-    inner = row.get("metrics")
-    if not isinstance(inner, dict) or inner.keys() & row.keys():
-        return row
-    return {key: value for key, value in row.items() if key != "metrics"} | inner
+def _repeats_header(row: list[str], names: list[str]) -> bool:
+    """Return whether a row is the header again, as in files that were appended to."""
+    return len(row) == len(names) and row[0].strip() == names[0] and [cell.strip() for cell in row] == names
 
 
-def keep_row(row: Mapping[str, Any]) -> bool:
-    """Return whether a row is one of steps, and no summary of a whole training."""
-    return not ("train_runtime" in row and "reward" not in row and "loss" not in row)
-
-
-def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
-    """Return notes on what the JSON held besides rows of the run."""
-    notes = []
-    if reader.duplicates:
-        notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
-    if skipped:
-        notes.append("the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out")
-    return notes
-
-
-def sniff_json(path: Path) -> float:
-    """Return the confidence that the file is one JSON list or object."""
-    seen = peek(path)
-    return 0.5 if not seen.binary and re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
-
-
-def read_json(path: Path, request: Request) -> RunRecord:
-    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several."""
-    seen = peek(path)
-    if seen.text.startswith("["):
-        return _read_list(path, seen, request)
-    reader = JsonReader()
-    try:
-        whole = reader.loads(read_whole(path, seen))
-    except ValueError:
-        raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again") from None
-    return _read_object(path, seen, request, whole)
-
-
-def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
-    """Read a JSON list of rows, as far as it is whole."""
-    store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
-    runs: list[dict[str, Any]] = []
-    with open_text(path, seen.encoding) as file:
-        file.read(_after_bracket(file))
-        stream = ArrayStream(file, "", reader)
-        for row in stream:
-            if not isinstance(row, dict):
-                strange += 1
-            elif _inner_logs(row):
-                runs.append(row)
-            elif keep_row(row):
-                store.add(row)
-            else:
-                skipped += 1
-        whole = stream.complete
-    if runs:
-        return _read_run(path, seen, request, _named_runs(runs, {}))
-    notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
-    if not whole:
-        if not store.count:
-            raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
-        notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
-    if strange:
-        notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
-    return assemble(Log(store, path, "json", seen.size, request.config, tuple(notes)), request)
-
-
-def _after_bracket(file: TextIO) -> int:
-    """Return how many characters come up to and with the opening bracket, standing at the start again."""
-    head = file.read(1 << 16)
-    file.seek(0)
-    return head.index("[") + 1
-
-
-def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
-    """Read the log that a JSON object holds."""
-    runs = [(key, value) for key, value in whole.items() if _is_list_of_runs(value)]
-    if runs:
-        return _read_run(path, seen, request, _named_runs([run for _, value in runs for run in value], whole))
-    rows = _rows_in(whole)
-    if rows is None:
-        found = settings_in(dict(flatten(whole)))
-        what = f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
-        hint = "give the log, and this file with --config" if found else "give the log"
-        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}")
-    return _record_of(path, seen, request, rows, whole)
-
-
-def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
-    """Return the record of rows and the settings beside them."""
-    store = RowStore()
-    kept = [row for row in rows if keep_row(row)]
-    for row in kept:
-        store.add(row)
-    beside = settings_in(dict(flatten({key: value for key, value in about.items() if not isinstance(value, list)})))
-    config = request.config
-    missing = {key: value for key, value in beside.items() if key in RunConfig.__slots__ and not getattr(config, key).known}
-    config = config.with_settings(missing, f"{path.name}, beside the rows")
-    notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
-    return assemble(Log(store, path, "json", seen.size, config, notes, name=name), request)
-
-
-def _is_rows(value: Any) -> bool:
-    """Return whether a value is a list of rows."""
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
-
-
-def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an object: its longest list of rows, its columns, or its entries numbered by step."""
-    lists = [value for value in whole.values() if _is_rows(value)]
-    if lists:
-        longest: list[dict[str, Any]] = max(lists, key=len)
-        return longest
-    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
-    if columns:
-        length = max(len(value) for value in columns.values())
-        full = {key: value for key, value in columns.items() if len(value) == length}
-        return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
-    numbered = {key: value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
-    if len(numbered) > 1 and len(numbered) * 2 > len(whole):
-        return [{"step": float(key), **value} for key, value in sorted(numbered.items(), key=lambda item: int(item[0]))]
-    inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
-    return inner[0] if len(inner) == 1 else None
-
-
-def _rows_in_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an inner object of columns or rows, one level down."""
-    if any(isinstance(inner, list) and len(inner) > 1 for inner in value.values()):
-        return _rows_in({key: inner for key, inner in value.items() if isinstance(inner, list)})
-    return None
-
-
-def _numbers(values: list[Any]) -> bool:
-    """Return whether a list holds numbers, perhaps with gaps."""
-    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
-
-
-def _inner_logs(run: Mapping[str, Any]) -> bool:
-    """Return whether an object holds the log of a run of its own."""
-    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1]
-    return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
-
-
-def _is_list_of_runs(value: Any) -> bool:
-    """Return whether a value is a list of runs, each with its own log."""
-    return _is_rows(value) and sum(_inner_logs(run) for run in value) * 2 > len(value)
-
-
-def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return runs by name; a run listed twice counts once."""
-    named: dict[str, dict[str, Any]] = {}
-    shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
-    for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
-        name = next((str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)), str(number))
-        named.setdefault("".join(character for character in name if character.isprintable())[:80], {**shared, **run})
-    return named
-
-
-def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]]) -> RunRecord:
-    """Read the chosen run of several."""
-    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
-    if name not in runs:
-        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
-        got = f"got {shown(path)}, which holds {len(runs)} runs"
-        got = got if not name else f"got no {name[:60]!r} among the {len(runs)} of {shown(path)}"
-        raise UnreadableRunError(f"expected one run, {got}: add one of #{listed} to the path")
-    run = runs[name]
-    rows = _rows_in(run)
-    if rows is None:
-        raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
-    return _record_of(path, seen, request, rows, run, name)
+def _decimal_points(row: list[str]) -> list[str]:
+    """Return cells whose decimal commas are points."""
+    return [cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row]
 
 
 def sniff_parquet(path: Path) -> float:

@@ -18,8 +18,8 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, parse_yaml, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.slime_steps import by_rollouts
 from groupwise.readers.source import peek, shown
+from groupwise.readers.steps import by_rollouts
 from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
-from groupwise.readers.completions import completions_of, logged_means, without_evaluations
 from groupwise.readers.configs import recover
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
-from groupwise.record.run import RunConfig, RunRecord
+from groupwise.record.run import RunConfig, RunRecord, Source
+from groupwise.record.table import read_parquet
 
 STATE = "trainer_state.json"
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
@@ -209,3 +211,211 @@ def read_folder(path: Path, request: Request) -> RunRecord:
     if not states:
         raise problem or UnreadableRunError(f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder")
     return _record(states, home, request, tuple(notes) if states else ())
+
+
+_TEXT_BYTES = 1 << 28
+_AGREEMENT = 0.999
+_CONDITION = 1e6
+
+Array = NDArray[np.float64]
+
+
+def completions_of(
+    folder: Path, config: RunConfig, means: Mapping[str, Array], total: Array | None
+) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
+    """Return the rollouts of a run folder."""
+    files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file())[:100_000]
+    return completions_in(files, config, means, total)
+
+
+def completions_in(
+    files: Sequence[Path], config: RunConfig, means: Mapping[str, Array], total: Array | None
+) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
+    """Return the rollouts in files of completions."""
+    if not files:
+        return None, config, (), ()
+    notes: list[str] = []
+    size = sum(path.stat().st_size for path in files)
+    tables, sources = [], []
+    for path in files:
+        try:
+            table = _typed(read_parquet(path), texts=size <= _TEXT_BYTES)
+        except UnreadableRunError:
+            table = None
+        if table is None:
+            notes.append(f"the file {path.name} is damaged or holds no completions and was left out")
+            continue
+        tables.append(table)
+        sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
+    if not tables:
+        return None, config, tuple(notes), ()
+    if size > _TEXT_BYTES:
+        notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
+    rows, config = _rebuilt(pl.concat(tables, how="diagonal"), config, means, total, notes)
+    return rows, config, tuple(notes), tuple(sources)
+
+
+def _rebuilt(
+    rows: pl.DataFrame, config: RunConfig, means: Mapping[str, Array], total: Array | None, notes: list[str]
+) -> tuple[pl.DataFrame, RunConfig]:
+    """Return rows of completions with their groups and the total reward, and the settings that they tell."""
+    rows, config = _grouped(rows.sort("step", maintain_order=True), config, notes)
+    functions = _functions(rows, means)
+    weights = _logged_weights(functions, means, total)
+    return rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None), config
+
+
+def logged_means(record: RunRecord) -> tuple[dict[str, Array], Array | None]:
+    """Return the mean of each reward function in the T rows of a log, and the mean total reward, None where it is not logged."""
+    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
+    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
+    return means, logged.get("reward")
+
+
+def with_logged_completions(record: RunRecord, table: pl.DataFrame | None, source: str) -> RunRecord:
+    """Return the record with completions that a tracker kept beside its numbers."""
+    typed = None if table is None else _typed(table, texts=True)
+    if typed is None or not len(typed):
+        return record
+    notes: list[str] = []
+    means, total = logged_means(record)
+    rows, config = _rebuilt(typed, record.config, means, total, notes)
+    left: pl.DataFrame | None = rows
+    evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
+    if evaluations and "reward" in rows.columns:
+        evaluated = np.zeros(len(record.steps), dtype=bool)
+        for column in evaluations:
+            evaluated |= record.steps[column].is_not_null().to_numpy()
+        left, found = without_evaluations(rows, record.steps["step"].to_numpy().astype(float), total, evaluated)
+        notes += found
+    sources = (*record.sources, Source(source, "completions", 0, len(rows)))
+    return dataclasses.replace(record, rollouts=left, config=config, sources=sources, notes=(*record.notes, *notes))
+
+
+def without_evaluations(
+    rollouts: pl.DataFrame, step: Array, reward: Array | None, evaluated: NDArray[np.bool_]
+) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
+    """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's over them.
+
+    They are kept there only where their mean reward is the one that the log gives for training.
+    """
+    suspects = set(step[evaluated].astype(int).tolist()) & set(rollouts["step"].to_list())
+    means = rollouts.filter(pl.col("step").is_in(sorted(suspects))).group_by("step").agg(pl.col("reward").mean()).rows()
+    logged = dict(zip(step.astype(int).tolist(), (reward if reward is not None else np.full(len(step), np.nan)).tolist(), strict=True))
+    kept = {at for at, mean in means if mean is not None and abs(mean - (logged[at] if logged[at] is not None else np.nan)) < 1e-4}
+    foreign = sorted(suspects - kept)
+    if not foreign:
+        return rollouts, ()
+    left = rollouts.filter(~pl.col("step").is_in(foreign))
+    steps = counted(len(foreign), "step")
+    note = f"the completions of {steps} with an evaluation are the evaluation's (TRL writes them over the training's): left out"
+    return (left if len(left) else None), (note,)
+
+
+def _typed(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | None:
+    """Return the columns in our types, or None where the table is not one of completions."""
+    if not {"step", "prompt", "completion"} <= set(table.columns):
+        return None
+    columns = [pl.col("step").cast(pl.Int64, strict=False)]
+    for name, kind in table.schema.items():
+        if name in ("prompt", "completion"):
+            columns.append(pl.col(name).cast(pl.Utf8, strict=False) if kind == pl.Utf8 else pl.lit(None, dtype=pl.Utf8).alias(name))
+        elif name != "step" and kind.is_numeric():
+            columns.append(pl.col(name).cast(pl.Float64, strict=False).fill_nan(None))
+    typed = table.select(columns).drop_nulls("step")
+    return typed if texts else typed.with_columns(pl.col("prompt").hash().cast(pl.Utf8), pl.lit(None, dtype=pl.Utf8).alias("completion"))
+
+
+def _grouped(rows: pl.DataFrame, config: RunConfig, notes: list[str]) -> tuple[pl.DataFrame, RunConfig]:
+    """Return the rows with prompt_id: by position where G is known, else by runs of one prompt."""
+    step = rows["step"].to_numpy()
+    within = np.arange(len(step)) - np.searchsorted(step, step, side="left")
+    group = config.value("group_size")
+    counts = np.unique(step, return_counts=True)[1]
+    if group and bool((counts % group == 0).all()):
+        prompt_id = within // group
+        notes.append(f"groups of completions by position: {group} rows each ({config.group_size.source})")
+        return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
+    new = np.ones(len(step), dtype=bool)
+    prompt = rows["prompt"].to_list()
+    new[1:] = (np.diff(step) != 0) | np.array([a != b for a, b in zip(prompt[1:], prompt[:-1], strict=True)], dtype=bool)
+    lengths = np.diff(np.append(np.flatnonzero(new), len(step)))
+    run = np.cumsum(new) - 1
+    first = run[np.searchsorted(step, step, side="left")]
+    prompt_id = run - first
+    notes.append("groups of completions by runs of equal prompts: two neighbouring groups of one prompt would count as one")
+    if group:
+        source = config.group_size.source
+        notes.append(f"the rows of a step are not a multiple of the group size {group} ({source}), which is not used for them")
+    elif len(lengths) and lengths[0] > 1 and bool((lengths == lengths[0]).all()):
+        config = config.with_settings({"group_size": int(lengths[0])}, "runs of equal prompts in the completions")
+    return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
+
+
+def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
+    """Return the columns that are reward functions: those that the log names, else every number but the advantage."""
+    numbers = [name for name, kind in rows.schema.items() if kind == pl.Float64 and name != "advantage"]
+    lowered = {name.lower() for name in named}
+    return [name for name in numbers if name.lower() in lowered] or numbers
+
+
+def rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
+    """Return the rows in the record's columns, with the total reward where it is known."""
+    unknown = pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
+    total = unknown
+    if weights:
+        weighted = [pl.col(name) * weight for name, weight in weights.items()]
+        missing = pl.all_horizontal(pl.col(list(weights)).is_null())
+        total = rows.select(reward=pl.when(missing).then(None).otherwise(pl.sum_horizontal(weighted))).to_series()
+    agrees = _agreement(rows, total) if weights and "advantage" in rows.columns else None
+    names = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items())
+    if agrees is not None and agrees < _AGREEMENT:
+        notes.append(f"the advantages contradict a total reward of {names}: the functions are weighted otherwise, so the total is unknown")
+        total = unknown
+    elif len(weights) > 1 or stated:
+        how = "the advantages agree" if agrees is not None else "no advantage could confirm it"
+        why = "as the log's own mean rewards tell" if stated else "the plain sum"
+        notes.append(f"the total reward of a completion is {names}, {why} ({how})")
+    renamed = rows.rename({name: f"reward/{name}" for name in weights}).with_columns(total.alias("reward"))
+    wanted = ["step", "prompt_id", "prompt", "completion", "reward", *(f"reward/{name}" for name in weights), "advantage"]
+    return renamed.select([name for name in wanted if name in renamed.columns])
+
+
+def _logged_weights(functions: Sequence[str], means: Mapping[str, Array], total: Array | None) -> dict[str, float] | None:
+    """Return the weights w with `reward = sum_f w_f mean_f` in every row of the log, or None where no such weights are determined."""
+    if total is None or set(functions) - set(means):
+        return None
+    design = np.column_stack([means[name] for name in functions])
+    good = np.isfinite(design).all(axis=1) & np.isfinite(total)
+    if good.sum() < 2 * len(functions) + 1 or np.linalg.cond(design[good]) > _CONDITION:
+        return None
+    weights = np.linalg.lstsq(design[good], total[good], rcond=None)[0]
+    if np.abs(design[good] @ weights - total[good]).max() > 1e-5 * max(1.0, float(np.abs(total[good]).max())):
+        return None
+    return {name: round(float(weight), 4) for name, weight in zip(functions, weights, strict=True)}
+
+
+def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
+    """Return the correlation, within groups, of advantage and total reward; None where neither moves.
+
+    An advantage is the centred reward times one factor a group, so it is 1 in every group where the total is right.
+    """
+    reward, advantage = _centred(rows, total), _centred(rows, rows["advantage"])
+    key = (np.diff(rows["prompt_id"].to_numpy(), prepend=-1) != 0) | (np.diff(rows["step"].to_numpy(), prepend=0) != 0)
+    key = np.cumsum(key) - 1
+    good = np.isfinite(reward) & np.isfinite(advantage)
+    size = int(key.max()) + 1 if len(key) else 0
+    sums = [np.bincount(key[good], weights=values[good], minlength=size) for values in (reward * advantage, reward**2, advantage**2)]
+    moving = (sums[1] > 1e-12) & (sums[2] > 1e-12)
+    moving |= (sums[1] > 1e-6) & (sums[2] <= 1e-12)
+    if not moving.any():
+        return None
+    scale = np.sqrt(sums[1] * sums[2])
+    correlation = np.divide(sums[0], scale, out=np.zeros(size), where=scale > 0)
+    return float(np.mean(correlation[moving]))
+
+
+def _centred(rows: pl.DataFrame, values: pl.Series) -> NDArray[np.float64]:
+    """Return values minus the mean of their group."""
+    frame = rows.select("step", "prompt_id").with_columns(values.alias("value"))
+    return frame.select(pl.col("value") - pl.col("value").mean().over("step", "prompt_id")).to_series().cast(pl.Float64).to_numpy()

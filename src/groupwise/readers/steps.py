@@ -1,19 +1,23 @@
 """Rows of a log to one row a step: restarts superseded, event types joined, several rows of one step averaged.
 
-Every decision leaves a note. It knows no framework; what a key means is in `semantics.py`.
+Every decision leaves a note. It knows no framework; what a key means is in `keys.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, counted
-from groupwise.readers.step_keys import is_counter
+from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, counted, plain
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test"})
 _EITHER = frozenset({"step", "epoch", "train/epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
@@ -29,12 +33,12 @@ class Merged:
     """One row a step."""
 
     step: NDArray[np.int64]  # T steps, strictly increasing
-    columns: Mapping[str, NDArray[np.float64]]  # key -> T values, NaN where missing
-    trained: NDArray[np.bool_]  # T flags, whether the step has a row that is not an evaluation alone
+    columns: Mapping[str, Array]  # key -> T values, NaN where missing
+    trained: Flags  # T flags, whether the step has a row that is not an evaluation alone
     rows: int  # rows that went in
     notes: tuple[str, ...]  # what was decided
     # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
-    clock: NDArray[np.float64] | None = None
+    clock: Array | None = None
 
 
 def is_evaluation(key: str) -> bool:
@@ -42,9 +46,7 @@ def is_evaluation(key: str) -> bool:
     return key.lower().startswith(("eval_", "eval/", "eval ", "val/", "val_", "val-", "validation/", "test/", "test_"))
 
 
-def merge_rows(
-    store: RowStore, step_R: NDArray[np.float64], *, hidden: Iterable[str] = (), cumulative: Iterable[str] = (), chosen: str = ""
-) -> Merged:
+def merge_rows(store: RowStore, step_R: Array, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = (), chosen: str = "") -> Merged:
     """Return one row a step."""
     notes: list[str] = []
     mine = _rows_of(store, chosen)
@@ -71,11 +73,11 @@ def merge_rows(
     return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
 
 
-def _usable(step_R: NDArray[np.float64], mine: NDArray[np.bool_], notes: list[str]) -> NDArray[np.bool_]:
+def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is wrong with theirs."""
     finite = np.isfinite(step_R)
     exact = finite & (np.abs(step_R) < _LARGEST_STEP)
-    whole: NDArray[np.bool_] = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
+    whole: Flags = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
     if not whole[mine].any() and (finite & ~exact)[mine].any():
         raise UnreadableRunError("expected steps below 2^53, got larger ones in every row: name another column with --column step=NAME")
     if not whole[mine].any():
@@ -89,9 +91,7 @@ def _usable(step_R: NDArray[np.float64], mine: NDArray[np.bool_], notes: list[st
     return whole
 
 
-def _numbered(
-    step_R: NDArray[np.float64], mine: NDArray[np.bool_], main: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | None]:
     """Return whole steps for fractional ones, and the number behind each step where that is a clock; whole ones stay as they are.
 
     Equal numbers are one step, so restarts and evaluations keep their places; where the numbers fall too often to be a
@@ -111,7 +111,7 @@ def _numbered(
     return numbered, clock
 
 
-def _rows_of(store: RowStore, chosen: str) -> NDArray[np.bool_]:
+def _rows_of(store: RowStore, chosen: str) -> Flags:
     """Return which rows are of the run chosen; raise where there is none, or where none was chosen of several."""
     if not chosen:
         _refuse_several_runs(store)
@@ -153,7 +153,7 @@ def _kinds(store: RowStore) -> NDArray[np.object_] | None:
     return None
 
 
-def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> NDArray[np.bool_]:
+def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     """Return which rows are of training: an evaluation may be logged late without a restart."""
     if kinds is not None:
         return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
@@ -164,7 +164,7 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> NDArray[np
     return main
 
 
-def _standing(step: NDArray[np.int64], usable: NDArray[np.bool_], main: NDArray[np.bool_], notes: list[str]) -> NDArray[np.bool_]:
+def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[str]) -> Flags:
     """Return which rows count: those that a restart did not write again."""
     position = np.flatnonzero(main)
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
@@ -192,17 +192,17 @@ def _standing(step: NDArray[np.int64], usable: NDArray[np.bool_], main: NDArray[
 def _reduced(
     store: RowStore,
     kinds: NDArray[np.object_] | None,
-    kept: NDArray[np.bool_],
+    kept: Flags,
     index: NDArray[np.int64],
     length: int,
     hidden: set[str],
     cumulative: set[str],
     notes: list[str],
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Array]:
     """Return each key, one value a step; rows of one step are averaged, joined, or the last is taken."""
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
-    columns: dict[str, NDArray[np.float64]] = {}
+    columns: dict[str, Array] = {}
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
     for name, rows, values in _named(store, kinds, hidden, cumulative):
@@ -230,8 +230,8 @@ def _reduced(
 def _several(
     name: str,
     where: NDArray[np.int64],
-    value: NDArray[np.float64],
-    filled: NDArray[np.float64],
+    value: Array,
+    filled: Array,
     averaged: dict[str, int],
     repeated: set[int],
 ) -> None:
@@ -254,7 +254,7 @@ def _several(
 
 def _named(
     store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
-) -> Iterable[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+) -> Iterable[tuple[str, NDArray[np.int64], Array]]:
     """Yield each key with its rows and values; a key of several event types becomes one key a type."""
     for key in store.names():
         if key in hidden:
@@ -277,3 +277,146 @@ def _named(
         if key in cumulative and len(training) > 1:
             chosen = np.isin(here, training)
             yield key, rows[chosen], values[chosen]
+
+
+CALLS = "_step"  # W&B's count of calls
+# In the order in which they are preferred; the trainers' own before what only a loop of one's own would write.
+STEP_KEYS = (
+    "step", "train/global_step", "training/global_step", "trainer/global_step", "global_step", "rollout/step", "train/step",
+    "training_step", "train_step", "grpo_step", "progress/step", "global_step/max_steps", "steps", "iteration", "iter", "update",
+    "optimizer_step", CALLS,
+)  # fmt: skip
+_COUNTER = re.compile(r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test|progress)/_?(?:global_)?steps?|_step")
+
+
+def is_counter(key: str) -> bool:
+    """Return whether a key counts steps and measures nothing."""
+    return _COUNTER.fullmatch(plain(key)) is not None
+
+
+def step_column(store: RowStore) -> tuple[str, Array | None, str]:
+    """Return the column that tells the step of each row."""
+    named: dict[str, str] = {}
+    for key in store.names():
+        named.setdefault(plain(key), key)
+    present = [named[name] for name in STEP_KEYS if name in named]
+    if CALLS in named and len(present) > 1:
+        return _beside_calls(store, [key for key in present if key != named[CALLS]], named[CALLS])
+    for counted_in in (_whole_values, _increasing_values):
+        best = max(present, key=lambda key: counted_in(store.sparse(key)[1]), default="")
+        if best and counted_in(store.sparse(best)[1]) * 2 >= store.count:
+            return best, store.dense(best), ""
+    return "", None, ""
+
+
+def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Array, str]:
+    """Return the trainer's own counter in a history of W&B, each row without it counted with the next that has it."""
+    most = max(_whole_values(store.sparse(key)[1]) for key in keys)
+    best = next((key for key in keys if most and 2 * _whole_values(store.sparse(key)[1]) >= most), "")
+    own = store.dense(calls)
+    if not best:
+        return calls, own, ""
+    step = store.dense(best)
+    both = np.isfinite(step) & np.isfinite(own)
+    if both.sum() > 1 and (step[both] == own[both]).all():  # as where the trainer gives W&B its own step
+        return best, np.where(np.isfinite(step), step, own), ""
+    carried = _carried_back(step)
+    return best, carried, f"the step of a row is its {best}, or that of the row after it"
+
+
+def _carried_back(step: Array) -> Array:
+    """Return the steps, each missing one that of the next row that has it: what is timed within a step is logged before it."""
+    place = np.where(np.isfinite(step), np.arange(len(step)), len(step))
+    following = np.minimum.accumulate(place[::-1])[::-1]
+    return np.append(step, np.nan)[following]
+
+
+def _whole_values(values: Array) -> int:
+    """Return how many values are whole numbers."""
+    return int((np.isfinite(values) & (values == np.floor(values))).sum())
+
+
+def _increasing_values(values: Array) -> int:
+    """Return how many values there are where they increase but for a few restarts, as fractional steps do; else 0."""
+    finite = values[np.isfinite(values)]
+    return len(finite) if len(finite) > 1 and (np.diff(finite) <= 0).mean() <= 0.2 else 0
+
+
+_ROLLOUT = ("rollout/raw_reward", "rollout/rewards", "rollout/response_len/mean")
+_NUMBERED = ("rollout/step", "eval/step")
+_NO_UPDATE = ("rollout/", "eval/")
+
+
+def rollout_numbers(store: RowStore) -> tuple[int, Array | None, str]:
+    """Return the rollout of each row of a log of slime that tells it by slime's own counters."""
+    names = store.names()
+    if not {"rollout/step", "train/step"} & set(names):
+        return 0, None, ""
+    rollouts = _holding(store, [name for name in names if name in _ROLLOUT])
+    others = _holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
+    updates = _holding(store, [name for name in names if name.startswith("train/")]) & ~others
+    stated = store.dense("step") if "step" in names else np.full(store.count, np.nan)
+    counter = store.dense("rollout/step") if "rollout/step" in names else np.full(store.count, np.nan)
+    both = np.isfinite(stated) & np.isfinite(counter)
+    if np.isfinite(stated).all() and (stated[both] == counter[both]).all():
+        return 0, None, ""
+    own, update = (_first(store, keys, stated) for keys in (_NUMBERED, ("train/step",)))
+    each, step = _by_updates(rollouts, updates, own, update)
+    return each, step if each or np.isfinite(own[rollouts]).any() else None, _said_of_updates(each)
+
+
+def by_rollouts(rows: Sequence[MutableMapping[str, Any]], key: str) -> tuple[int, str]:
+    """Give the rows of slime the number of their rollout as their step."""
+    rollouts = np.array([any(name in row for name in _ROLLOUT) for row in rows], dtype=bool)
+    updates = np.array([any(name.startswith("train/") for name in row) and not _has(row, _NO_UPDATE) for row in rows], dtype=bool)
+    own, update = (np.array([_number(row, (*keys, key)) for row in rows], dtype=np.float64) for keys in (_NUMBERED, ("train/step",)))
+    each, step = _by_updates(rollouts, updates, own, update)
+    for row, number in zip(rows, step.tolist() if each else (), strict=each > 0):
+        if number == number:
+            row[key] = number
+        else:
+            row.pop(key, None)
+    return each, _said_of_updates(each)
+
+
+def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:
+    """Return the updates of a rollout, 0 where that cannot be told, and the rollout of each row."""
+    first, last = own[rollouts & np.isfinite(own)], update[updates & np.isfinite(update)]
+    if not len(first) or not len(last):
+        return 0, own
+    # The last of both are of one rollout, or of neighbours where the log was cut off.
+    each = max(1, round((float(last.max()) + 1) / (float(first.max()) + 1)))
+    return each, np.where(updates, update // each, own)
+
+
+def _said_of_updates(each: int) -> str:
+    """Return the note on how rows of training are numbered."""
+    what = f"{counted(each, 'optimiser update')} of each rollout"
+    return f"slime numbers the rows of training by updates: they are put with their rollout, {what}" if each else ""
+
+
+def _holding(store: RowStore, names: Sequence[str]) -> Flags:
+    """Return which rows hold any of the keys."""
+    found = np.zeros(store.count, dtype=bool)
+    for name in names:
+        found[store.sparse(name)[0]] = True
+    return found
+
+
+def _first(store: RowStore, keys: Sequence[str], otherwise: Array) -> Array:
+    """Return the first of the keys that each row has, else another number."""
+    found = otherwise
+    for key in reversed([key for key in keys if key in store.names()]):
+        values = store.dense(key)
+        found = np.where(np.isfinite(values), values, found)
+    return found
+
+
+def _has(row: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
+    """Return whether a key of the row starts with one of the texts."""
+    return any(name.startswith(starts) for name in row)
+
+
+def _number(row: Mapping[str, Any], keys: Sequence[str]) -> float:
+    """Return the first of the keys that a row has as a number, NaN where it has none."""
+    return next((row[name] for name in keys if isinstance(row.get(name), float)), float("nan"))

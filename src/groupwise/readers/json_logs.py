@@ -1,0 +1,405 @@
+"""Generic logs: JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
+
+The columns' meaning is judged by their names; a framework's own log has its own reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
+from groupwise.readers.configs import flatten, settings_in
+from groupwise.readers.rows import RowStore, clean_key, counted
+from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
+from groupwise.readers.steps import STEP_KEYS
+from groupwise.record.run import RunRecord
+from groupwise.record.settings import RunConfig
+
+_NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_WRAPPED = {"step", "data"}
+_BLOCK, _FEW = 20_000, 64
+_NEGATIVE_ZERO = re.compile(r"-0[,}\s]")  # a whole number loses its sign in a column of such
+_STATE_KEYS = ("log_history", "global_step", "max_steps")
+
+
+def sniff_jsonl(path: Path) -> float:
+    """Return the confidence that the file holds one JSON object a line."""
+    seen = peek(path)
+    if seen.binary or not seen.text.startswith("{"):
+        return 0.0
+    lines = seen.text.splitlines()
+    if len(lines) == 1:
+        return 0.6 if _is_object(lines[0]) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+    return 0.85 if any(_is_object(line) for line in lines[:5] if len(line) > 2) else 0.0
+
+
+def _is_object(line: str) -> bool:
+    """Return whether a line is a whole JSON object."""
+    try:
+        return isinstance(JsonReader().loads(line), dict)
+    except ValueError:
+        return False
+
+
+def read_jsonl(path: Path, request: Request) -> RunRecord:
+    """Read one JSON object a line; events of several types that share a step become one row."""
+    return read_fed(JsonlFeed(), path, peek(path), request)
+
+
+class JsonlFeed:
+    """One JSON object a line."""
+
+    def __init__(self) -> None:
+        """Start with no rows."""
+        self._store, self._reader = RowStore(), JsonReader()
+        self._damaged = self._skipped = 0
+        self._plain = True  # until a block of lines holds anything but numbers
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._store.count
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines."""
+        rest = iter(lines)
+        size = _BLOCK if self._store.count else _FEW  # few at first: lines with texts are long, and are not held by the thousand
+        while self._plain and (block := list(islice(rest, size))):
+            size = _BLOCK
+            if len(block) >= _FEW:
+                self._plain = self._take_numbers(block)
+                if self._plain:
+                    continue
+            for line in block:
+                self._take_line(line)
+        for line in rest:
+            self._take_line(line)
+
+    def _take_numbers(self, block: Sequence[str]) -> bool:
+        """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
+        found = numbers_of(block)
+        if found is None or "train_runtime" in found or len(set(map(clean_key, found))) < len(found):
+            return False
+        self._store.add_columns(found, len(block))
+        return True
+
+    def _take_line(self, line: str) -> None:
+        """Take one line."""
+        text = line.strip().lstrip("\ufeff")
+        if not text:
+            return
+        try:
+            row = self._reader.loads(text)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            self._damaged += 1
+        elif not keep_row(row):
+            self._skipped += 1
+        else:
+            self._store.add(_unwrapped(row))
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        notes = list(encoding_notes(origin.encoding)) + _json_notes(self._reader, self._skipped)
+        damaged = self._damaged
+        if damaged:
+            notes.append(
+                f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out"
+            )
+        if damaged > self._store.count:
+            raise UnreadableRunError(
+                f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
+            )
+        return assemble(Log(self._store, origin.path, "jsonl", origin.size, request.config, tuple(notes)), request)
+
+
+def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
+    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each."""
+    text = "".join(lines)
+    try:
+        table = pl.read_ndjson(text.encode(), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError):
+        return None
+    # A key that is missing leaves a null, and one that stands twice two quotes too many: without either, every row has every key once.
+    once = len(table) == len(lines) and text.count('"') == 2 * len(table) * table.width
+    if not once or _NEGATIVE_ZERO.search(text):
+        return None
+    if any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
+        return None
+    return {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
+
+
+def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
+    """Return a row without the one key that holds its numbers."""
+    if set(row) == _WRAPPED and isinstance(row["data"], dict):
+        return row["data"] | {"step": row["step"]}
+    inner = row.get("metrics")
+    if not isinstance(inner, dict) or inner.keys() & row.keys():
+        return row
+    return {key: value for key, value in row.items() if key != "metrics"} | inner
+
+
+def keep_row(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is one of steps, and no summary of a whole training."""
+    return not ("train_runtime" in row and "reward" not in row and "loss" not in row)
+
+
+def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
+    """Return notes on what the JSON held besides rows of the run."""
+    notes = []
+    if reader.duplicates:
+        notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
+    if skipped:
+        notes.append("the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out")
+    return notes
+
+
+def sniff_json(path: Path) -> float:
+    """Return the confidence that the file is one JSON list or object."""
+    seen = peek(path)
+    return 0.5 if not seen.binary and re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+
+
+def read_json(path: Path, request: Request) -> RunRecord:
+    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several."""
+    seen = peek(path)
+    if seen.text.startswith("["):
+        return _read_list(path, seen, request)
+    reader = JsonReader()
+    try:
+        whole = reader.loads(read_whole(path, seen))
+    except ValueError:
+        raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again") from None
+    return _read_object(path, seen, request, whole)
+
+
+def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
+    """Read a JSON list of rows, as far as it is whole."""
+    store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
+    runs: list[dict[str, Any]] = []
+    with open_text(path, seen.encoding) as file:
+        file.read(_after_bracket(file))
+        stream = ArrayStream(file, "", reader)
+        for row in stream:
+            if not isinstance(row, dict):
+                strange += 1
+            elif _inner_logs(row):
+                runs.append(row)
+            elif keep_row(row):
+                store.add(row)
+            else:
+                skipped += 1
+        whole = stream.complete
+    if runs:
+        return _read_run(path, seen, request, _named_runs(runs, {}))
+    notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
+    if not whole:
+        if not store.count:
+            raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
+        notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
+    if strange:
+        notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
+    return assemble(Log(store, path, "json", seen.size, request.config, tuple(notes)), request)
+
+
+def _after_bracket(file: TextIO) -> int:
+    """Return how many characters come up to and with the opening bracket, standing at the start again."""
+    head = file.read(1 << 16)
+    file.seek(0)
+    return head.index("[") + 1
+
+
+def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
+    """Read the log that a JSON object holds."""
+    runs = [(key, value) for key, value in whole.items() if _is_list_of_runs(value)]
+    if runs:
+        return _read_run(path, seen, request, _named_runs([run for _, value in runs for run in value], whole))
+    rows = _rows_in(whole)
+    if rows is None:
+        found = settings_in(dict(flatten(whole)))
+        what = f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
+        hint = "give the log, and this file with --config" if found else "give the log"
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}")
+    return _record_of(path, seen, request, rows, whole)
+
+
+def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
+    """Return the record of rows and the settings beside them."""
+    store = RowStore()
+    kept = [row for row in rows if keep_row(row)]
+    for row in kept:
+        store.add(row)
+    beside = settings_in(dict(flatten({key: value for key, value in about.items() if not isinstance(value, list)})))
+    config = request.config
+    missing = {key: value for key, value in beside.items() if key in RunConfig.__slots__ and not getattr(config, key).known}
+    config = config.with_settings(missing, f"{path.name}, beside the rows")
+    notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
+    return assemble(Log(store, path, "json", seen.size, config, notes, name=name), request)
+
+
+def _is_rows(value: Any) -> bool:
+    """Return whether a value is a list of rows."""
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
+
+
+def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of an object: its longest list of rows, its columns, or its entries numbered by step."""
+    lists = [value for value in whole.values() if _is_rows(value)]
+    if lists:
+        longest: list[dict[str, Any]] = max(lists, key=len)
+        return longest
+    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
+    if columns:
+        length = max(len(value) for value in columns.values())
+        full = {key: value for key, value in columns.items() if len(value) == length}
+        return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+    numbered = {key: value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
+    if len(numbered) > 1 and len(numbered) * 2 > len(whole):
+        return [{"step": float(key), **value} for key, value in sorted(numbered.items(), key=lambda item: int(item[0]))]
+    inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _rows_in_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of an inner object of columns or rows, one level down."""
+    if any(isinstance(inner, list) and len(inner) > 1 for inner in value.values()):
+        return _rows_in({key: inner for key, inner in value.items() if isinstance(inner, list)})
+    return None
+
+
+def _numbers(values: list[Any]) -> bool:
+    """Return whether a list holds numbers, perhaps with gaps."""
+    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+
+
+def _inner_logs(run: Mapping[str, Any]) -> bool:
+    """Return whether an object holds the log of a run of its own."""
+    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1]
+    return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
+
+
+def _is_list_of_runs(value: Any) -> bool:
+    """Return whether a value is a list of runs, each with its own log."""
+    return _is_rows(value) and sum(_inner_logs(run) for run in value) * 2 > len(value)
+
+
+def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return runs by name; a run listed twice counts once."""
+    named: dict[str, dict[str, Any]] = {}
+    shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
+    for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
+        name = next((str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)), str(number))
+        named.setdefault("".join(character for character in name if character.isprintable())[:80], {**shared, **run})
+    return named
+
+
+def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]]) -> RunRecord:
+    """Read the chosen run of several."""
+    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
+    if name not in runs:
+        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
+        got = f"got {shown(path)}, which holds {len(runs)} runs"
+        got = got if not name else f"got no {name[:60]!r} among the {len(runs)} of {shown(path)}"
+        raise UnreadableRunError(f"expected one run, {got}: add one of #{listed} to the path")
+    run = runs[name]
+    rows = _rows_in(run)
+    if rows is None:
+        raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
+    return _record_of(path, seen, request, rows, run, name)
+
+
+_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
+_PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
+_KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
+
+
+def sniff_event_stream(path: Path) -> float:
+    """Return the confidence that the file is a stream of events with their numbers inside "metrics"."""
+    seen = peek(path)
+    if seen.binary or not seen.text.startswith("{"):
+        return 0.0
+    reader, found, events = JsonReader(), 0, 0
+    for line in seen.text.splitlines()[:20]:
+        try:
+            row = reader.loads(line)
+        except ValueError:
+            continue
+        found += 1
+        events += isinstance(row, Mapping) and _is_event(row)
+    return 0.9 if events > 1 and events * 4 > found * 3 else 0.0
+
+
+def _is_event(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is an event that tells its step by the name of what it belongs to, if at all."""
+    named = isinstance(row.get("event"), str) and isinstance(row.get("metrics"), Mapping)
+    return named and not any(key in row for key in STEP_KEYS)
+
+
+def read_event_stream(path: Path, request: Request) -> RunRecord:
+    """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version."""
+    seen = peek(path)
+    reader = JsonReader()
+    rows: list[tuple[float, dict[str, Any]]] = []
+    damaged = unplaced = 0
+    with open_text(path, seen.encoding) as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                event = reader.loads(line.strip().lstrip("\ufeff"))
+            except ValueError:
+                event = None
+            if not isinstance(event, Mapping) or not _is_event(event):
+                damaged += 1
+                continue
+            step = _step_of_event(event)
+            if step is None:
+                unplaced += 1
+            else:
+                rows.append((step, _row_of_event(event, step)))
+    if not rows:
+        raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
+    store = RowStore()
+    for _, row in sorted(rows, key=lambda entry: entry[0]):
+        store.add(row)
+    notes = ["the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
+    if unplaced:
+        notes.append(f"{counted(unplaced, 'event')} of no step left out")
+    if damaged:
+        notes.append(f"{counted(damaged, 'line is no event and was', 'lines are no events and were')} left out")
+    return assemble(Log(store, path, "events", seen.size, request.config, tuple(notes)), request)
+
+
+def _step_of_event(event: Mapping[str, Any]) -> float | None:
+    """Return the step that an event belongs to."""
+    for key in _PLACES:
+        value = event.get(key)
+        match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+        if match:
+            return float(match[1])
+        if isinstance(value, float):
+            return value
+    version = event.get("policy_version")
+    return version if isinstance(version, float) and not any(event.get(key) for key in _PLACES) else None
+
+
+def _row_of_event(event: Mapping[str, Any], step: float) -> dict[str, Any]:
+    """Return the numbers of an event by name, with the phase in front of those that are not of training."""
+    phase = str(event.get("phase") or event["event"])[:60]
+    event_name = str(event["event"])[:60]
+    front = "" if phase.startswith("train") else f"{event_name if event_name.startswith(phase) else phase}/"
+    times = {key: event[key] for key in _KEPT if front == "" and isinstance(event.get(key), float)}
+    return {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}

@@ -1,6 +1,7 @@
-"""Rollouts as trainers dump them, one row of our own a completion: ms-swift, NeMo-RL, ART, prime-rl and slime.
+"""Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART, prime-rl and slime.
 
-Only the shape of a row is changed. Which files belong together is in `rollouts.py`; groups are made in `rollouts.py`.
+Only the shape of a row is changed; `rollouts.py` makes groups and steps of them. slime's files are pickles of PyTorch: they are
+read by an unpickler that knows plain data and inert stand-ins for tensors, and refuses whatever else a pickle asks for.
 """
 
 from __future__ import annotations

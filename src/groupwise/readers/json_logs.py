@@ -1,6 +1,6 @@
-"""Generic logs: JSON lines, JSON lists and columns, Parquet tables, one row or several a step.
+"""JSON: one object a line, events of several types, a list of rows, columns, or an object that holds the rows of one or several runs.
 
-The columns' meaning is judged by their names; a framework's own log has its own reader.
+What the columns mean is judged by their names in `keys.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The table of keys: framework, versions and key, the canonical quantity and exactly what is logged under it there.
+"""What the keys of a log mean: a table by framework and version, and what decides where a key changed its meaning.
 
-The table is what trainers' sources say or their logs show. Where a key's meaning changed between versions (TRL's `reward_std`), the log's other keys
-and values decide; where they cannot, the safe reading is taken and the meaning is marked ambiguous. No value is changed here.
+The table holds what trainers' sources say or their logs show. Where versions differ (TRL's `reward_std`), the log's other keys and
+values decide; where they cannot, the safe reading is taken and the meaning is marked ambiguous. No value is changed here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Rows that hold one completion each, collected as they stream past: texts, numbers, and the keys that tell groups apart.
+"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or without their trainer's own layout.
 
-The keys that are understood are the lists at the top. It opens no file and makes no record: `rollouts.py` does.
+The keys that are understood are the lists at the top. The steps of the record are means over the rollouts; losses, clocks and
+evaluations are not in such files and are not invented.
 """
 
 from __future__ import annotations

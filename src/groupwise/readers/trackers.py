@@ -1,6 +1,6 @@
-"""SQLite databases of trackers: trackio's, with TRL's completions in it, and MLflow's. Opened read-only.
+"""trackio and MLflow: their SQLite databases, opened read-only, and MLflow's folders of text files.
 
-A database of several runs is one log a run: the user says which. Its statements are ours; nothing in the file is executed.
+A store of several runs is one log a run: the user says which. The statements are ours; nothing in a file is executed.
 """
 
 from __future__ import annotations

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.controller import ControllerRule
+from groupwise.plain import Plain
 
 if TYPE_CHECKING:
     from groupwise.record.settings import RunConfig
@@ -69,6 +73,20 @@ _WHOLES: tuple[tuple[str, int], ...] = (
 )
 
 
+def _known(kind: type, given: object, what: str) -> dict[str, Any]:
+    """Return the settings given, or refuse the first that the class does not have and name the nearest that it has."""
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"expected a table with a value for every {what}; got {str(given)[:60]!r}")
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in names:
+            near = get_close_matches(str(name), names, 1)
+            raise InvalidArgumentError(
+                f"expected a {what}, got {str(name)[:60]!r}: " + (f"write {near[0]}" if near else f"use one of {', '.join(names)}")
+            )
+    return dict(given)
+
+
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
     """How the group size follows the components that are measured while a run goes on; the rollouts of a step stay as many."""
@@ -78,6 +96,18 @@ class AdaptiveSettings:
     prompts: int = 16  # of one measurement, at least 3; drawn for it alone, with random numbers of their own
     rollouts: int = 8  # of each, at least 4
     rule: ControllerRule = field(default_factory=ControllerRule)  # threshold, fading and bounds
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> AdaptiveSettings:
+        """Return the settings that a part of a settings file names."""
+        found = _known(cls, given, "setting of the adaptive group size")
+        if "rule" in found and not isinstance(found["rule"], ControllerRule):
+            rule = _known(ControllerRule, found["rule"], "setting of the adaptive rule")
+            try:
+                found["rule"] = ControllerRule(**rule)
+            except TypeError:
+                raise InvalidArgumentError(f"expected numbers in the rule of the adaptive group size; got {str(rule)[:60]}") from None
+        return cls(**found)
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain."""
@@ -92,7 +122,7 @@ class AdaptiveSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainSettings:
+class TrainSettings(Plain):
     r"""How a policy is trained.
 
     A step is one optimiser update on `rollouts_per_step` rollouts: N of them, N/G prompts times G. The same N and number of steps for
@@ -155,6 +185,21 @@ class TrainSettings:
     # group sizes that follow measured components, from `group_size` on; None keeps it
     adaptive: AdaptiveSettings | None = None
 
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> TrainSettings:
+        """Return the settings that a settings file names; those it leaves out have their defaults, and a key that is none is refused.
+
+        A number may be written as text, since YAML reads 5e-4 as one.
+        """
+        found = _known(cls, given, "training setting")
+        for name, *_ in _NUMBERS:
+            if isinstance(found.get(name), str):
+                with suppress(ValueError):  # what is no number is refused with the others
+                    found[name] = float(found[name])
+        if not isinstance(found.get("adaptive"), AdaptiveSettings | None):
+            found["adaptive"] = AdaptiveSettings.from_mapping(found["adaptive"])
+        return cls(**found)
+
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
         for name, choices in _CHOICES.items():
@@ -162,6 +207,8 @@ class TrainSettings:
                 raise InvalidArgumentError(
                     f"expected {name} to be one of {', '.join(get_args(choices))}; got {str(getattr(self, name))[:60]!r}"
                 )
+        if not isinstance(self.advantage, str):
+            raise InvalidArgumentError(f"expected the name of an advantage; got {str(self.advantage)[:60]!r}")
         for name, least in _WHOLES:
             self._check_whole(name, least)
         for name, low, high, low_open, high_open in _NUMBERS:
@@ -255,10 +302,6 @@ class TrainSettings:
         done = (step - self.ramp_steps - 1) / max(1, self.steps - self.ramp_steps)
         share = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[self.schedule]
         return self.learning_rate * share
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return dataclasses.asdict(self)
 
     def run_config(self, *, model: str = "", max_completion_length: int | None = None) -> RunConfig:
         """Return the settings as a record keeps them."""

@@ -81,9 +81,9 @@ def measure(log: Path, page: Path) -> None:
         importlib.import_module(library)
     imported = time.perf_counter()
     baseline = peak_megabytes()
+    from groupwise.analysis.summary import summarise
     from groupwise.readers import open_run
     from groupwise.report.html import render
-    from groupwise.report.summary import summarise
 
     record = open_run(log, settings={"group_size": "8", "prompts_per_step": "8"})
     read = time.perf_counter()

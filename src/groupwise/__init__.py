@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.analysis.component_file import load_components, save_components
+    from groupwise.analysis.summary import Summary, summarise
     from groupwise.curves.backtest import backtest
     from groupwise.curves.fit import fit
     from groupwise.curves.forecast import forecast
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
     from groupwise.record.settings import RunConfig, Setting
     from groupwise.report.html import render
-    from groupwise.report.summary import Summary, summarise
     from groupwise.scores.sums import score_sums
     from groupwise.series.metric import MetricSeries, metric_series
 
@@ -58,7 +58,7 @@ _HOME = {
     "RunRecord": "record.run",
     "Setting": "record.settings",
     "Source": "record.run",
-    "Summary": "report.summary",
+    "Summary": "analysis.summary",
     "backtest": "curves.backtest",
     "diagnose": "diagnostics",
     "compare_baselines": "estimators.baseline_errors",
@@ -76,7 +76,7 @@ _HOME = {
     "reward_statistics": "estimators.rewards_alone",
     "save_components": "analysis.component_file",
     "score_sums": "scores.sums",
-    "summarise": "report.summary",
+    "summarise": "analysis.summary",
     "wilson": "intervals",
 }
 

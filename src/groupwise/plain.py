@@ -5,6 +5,7 @@ Numbers that are not finite become None, since JSON has none. Nothing is read ba
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -56,3 +57,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Write strict JSON in ASCII: no NaN, no infinity, no lone surrogate as such."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators)

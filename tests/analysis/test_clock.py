@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.analysis.clock import Clock
+from groupwise.analysis.fitted import Clock
 from groupwise.intervals import Interval
 
 

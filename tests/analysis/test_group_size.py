@@ -14,17 +14,17 @@ import pytest
 from rich.console import Console
 
 from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.evidence import dead_share_chart, error_chart
 from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
+from groupwise.analysis.summary import Summary, summarise
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.components import components
 from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size
 from groupwise.estimators.rewards_alone import reward_statistics
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.report.group_size_charts import dead_share_chart, error_chart
-from groupwise.report.group_size_tables import plan_grid
 from groupwise.report.html import render
-from groupwise.report.summary import Summary, summarise
+from groupwise.report.tables import plan_grid
 from groupwise.report.text import print_summary
 
 Make = Callable[..., RunRecord]

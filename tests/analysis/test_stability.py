@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.stability import NO_GUARANTEE, measured_stability, mixture_notes, stability_evidence, with_ratio
+from groupwise.analysis.stability_charts import map_chart
 from groupwise.analysis.stability_results import StabilityEvidence, ranged, ranged_margin
+from groupwise.analysis.summary import summarise
 from groupwise.diagnostics.stability_settings import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.charts import Chart, Line
 from groupwise.report.figures import draw, new_sheet
 from groupwise.report.html import render
-from groupwise.report.stability_charts import map_chart
 from groupwise.report.stability_page import stability_svg
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
-from groupwise.report.summary import summarise
 from groupwise.report.text import print_summary
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.bandit_settings import Training, bandit

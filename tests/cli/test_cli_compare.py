@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, setting_of, typed_groups
+from groupwise.analysis.compare import RunGroup, differing_settings, grouped_by, paired_by, setting_of, typed_groups
 from groupwise.cli import app as cli
 from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RunConfig

@@ -11,7 +11,7 @@ import pytest
 from groupwise.diagnostics import CHECKS, Diagnosis, Evidence, Finding, Measure, diagnose, pairs
 from groupwise.diagnostics.verdict import LOG_FOR, chance_in_words, conclude
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise.report.diagnosis import measured as measured_line
+from groupwise.report.text import measured as measured_line
 from groupwise.simulate.runs import simulated_run
 from groupwise.simulate.training import FAILURES
 

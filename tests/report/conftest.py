@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from groupwise.analysis.clock import Clock
-from groupwise.analysis.fitted import Fitted, ForecastRow, Outlook
+from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
 from groupwise.curves.results import Candidate, FitResult, FitStatus, Forecast, Noise
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source

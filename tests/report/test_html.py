@@ -12,10 +12,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from groupwise.analysis.charts import POINTS
+from groupwise.analysis.summary import provenance, summarise
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.report.charts import POINTS
 from groupwise.report.html import render
-from groupwise.report.summary import provenance, summarise
 
 Make = Callable[..., RunRecord]
 HOSTILE = (

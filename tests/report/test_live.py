@@ -169,7 +169,7 @@ def test_hostile_texts_are_cleaned_and_stay_data(tmp_path: Path) -> None:
 
 
 def test_a_run_is_judged_as_the_report_judges_it(tmp_path: Path, made_record: Callable[..., RunRecord]) -> None:
-    from groupwise.report.summary import summarise
+    from groupwise.analysis.summary import summarise
 
     record = made_record(200)
     summary = summarise(record)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.report.paths import shown_argument, shown_path
+from groupwise.wording import shown_argument, shown_path
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from groupwise.report.charts import Chart, Line, Mark
-from groupwise.report.figures import COLOURS, HALF, WIDE, draw, new_sheet
-from groupwise.report.svg import StyleSheet, compact
+from groupwise.analysis.charts import Chart, Line, Mark
+from groupwise.report.figures import COLOURS, HALF, WIDE, StyleSheet, compact, draw, new_sheet
 
 ROLES = ["observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem"]
 

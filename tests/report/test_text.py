@@ -12,12 +12,12 @@ from rich.console import Console
 
 from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.analysis.fitted import Fitted, fit_metric
+from groupwise.analysis.summary import summarise
 from groupwise.curves.results import Backtest
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import RunRecord
-from groupwise.report.summary import summarise
 from groupwise.report.text import print_fit, print_forecast, print_scores, print_summary
-from groupwise.report.wording import capital, law_name
+from groupwise.wording import capital, law_name
 
 
 def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:

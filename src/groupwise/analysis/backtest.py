@@ -13,7 +13,7 @@ from typing import Any
 
 from groupwise.curves.backtest import BacktestSummary, summarise_backtests
 from groupwise.curves.results import Backtest
-from groupwise.report.wording import clean, count, number, share
+from groupwise.wording import clean, count, number, share
 
 METHOD_NAMES = {
     "groupwise": "groupwise",

@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from groupwise.analysis.charts import Chart
 from groupwise.analysis.component_file import SavedComponents, load_components, path_beside
+from groupwise.analysis.evidence import dead_share_chart, error_chart
 from groupwise.errors import GroupwiseError, InsufficientDataError, UnreadableRunError
 from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.record.run import RunRecord
-from groupwise.report.charts import Chart
-from groupwise.report.group_size_charts import dead_share_chart, error_chart
-from groupwise.report.paths import shown_argument
-from groupwise.report.wording import clean, sentence
 from groupwise.series.rollout_sample import recurrence_notes
 from groupwise.theory.final_gap import excess_sentence
+from groupwise.wording import clean, sentence, shown_argument
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 MISSING = f"Group size: {LOG_COMPLETIONS}."

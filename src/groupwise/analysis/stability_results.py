@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from groupwise.analysis.charts import Chart
 from groupwise.diagnostics.margin import LARGE
 from groupwise.diagnostics.stability_settings import asking
 from groupwise.intervals import Interval, finite_or_none
-from groupwise.report.charts import Chart
-from groupwise.report.wording import alike, number
+from groupwise.wording import alike, number
 
 if TYPE_CHECKING:
     from groupwise.stability.fluctuations import EarlyWarning

@@ -466,7 +466,7 @@ def _usage(error: Any) -> str:
 
 def _say(message: str, code: int) -> int:
     """Print one line to standard error and return the code."""
-    from groupwise.report.wording import clean
+    from groupwise.wording import clean
 
     typer.echo(f"groupwise: {clean(message, longest=2000)}", err=True)
     return code

@@ -23,7 +23,7 @@ def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: flo
     if min_rows < 1:
         raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
     from groupwise.analysis.backtest import Scores
-    from groupwise.report.wording import clean
+    from groupwise.wording import clean
 
     scored: list[ScoredRun] = []
     left_out: list[tuple[str, str]] = []
@@ -50,8 +50,8 @@ def _score(path: Path, opening: Opening, *, metric: str, from_share: float, leve
     """Score one run."""
     from groupwise.analysis.backtest import ScoredRun, cluster_of
     from groupwise.curves.backtest import backtest
-    from groupwise.report.wording import clean
     from groupwise.series.metric import metric_series
+    from groupwise.wording import clean
 
     record = opening.open(path)
     series = metric_series(record, metric)

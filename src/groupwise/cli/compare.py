@@ -14,7 +14,7 @@ from groupwise.cli.options import Opening, checked_share, checked_until, free_ta
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.analysis.run_groups import RunGroup
+    from groupwise.analysis.compare import RunGroup
 
 _APART = "vs"
 
@@ -54,8 +54,7 @@ def run(
         if output.suffix.lower() != ".svg":
             raise InvalidArgumentError(f"-o expects a name that ends in .svg; got {output.name!r}")
         free_target(output, every, force=force)
-    from groupwise.analysis.compare import compare_runs, comparison_chart, comparison_svg
-    from groupwise.analysis.run_groups import unpaired_note
+    from groupwise.analysis.compare import compare_runs, comparison_chart, comparison_svg, unpaired_note
     from groupwise.comparison.compare import Question
 
     paired = grouping.pair_by is not None
@@ -104,7 +103,7 @@ def _groups(
     rows: Sequence[Sequence[Path]], opening: Opening, grouping: Grouping, step: Callable[[str], None]
 ) -> tuple[list[RunGroup], list[RunGroup]]:
     """Open the runs and sort them: into groups, and those into pairs where that is asked."""
-    from groupwise.analysis.run_groups import grouped_by, paired_by, typed_groups
+    from groupwise.analysis.compare import grouped_by, paired_by, typed_groups
 
     records = []
     for row in rows:

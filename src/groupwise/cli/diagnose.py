@@ -29,7 +29,7 @@ def run(path: Path, opening: Opening, *, until: float | None, evidence: bool, as
     if as_json:
         print_json(found.as_dict(evidence=evidence))
     else:
-        from groupwise.report.diagnosis import print_diagnosis
+        from groupwise.report.text import print_diagnosis
 
         print_diagnosis(found, out_console(), evidence=evidence)
     return found.verdict != "healthy"

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from groupwise.intervals import percent
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

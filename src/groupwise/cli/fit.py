@@ -16,8 +16,8 @@ def run(path: Path, opening: Opening, *, metric: str, law: str | None, until: fl
     checked_share("--level", level)
     checked_until(until)
     from groupwise.analysis.fitted import fit_metric
+    from groupwise.analysis.summary import fit_dict
     from groupwise.curves.laws import law_by_name
-    from groupwise.report.summary import fit_dict
 
     if law is not None:
         law_by_name(law)

@@ -153,7 +153,7 @@ def typed_arguments(paths: Sequence[Path]) -> list[str]:
     """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
     import shlex
 
-    from groupwise.report.paths import shown_argument
+    from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}
     return [shlex.quote(shown_argument(argument, typed)) for argument in sys.argv[1:]]
@@ -168,7 +168,7 @@ def out_console() -> Console:
 
 def print_json(value: object) -> None:
     """Print strict JSON on standard output."""
-    from groupwise.report.wording import to_json
+    from groupwise.plain import to_json
 
     print(to_json(value, indent=1))
 
@@ -183,7 +183,7 @@ def progress(*, quiet: bool, total: int) -> Iterator[Callable[[str], None]]:
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from groupwise.report.wording import clean
+    from groupwise.wording import clean
 
     bar = Progress(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True)
     with bar:

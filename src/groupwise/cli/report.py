@@ -25,7 +25,7 @@ from groupwise.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from groupwise.report.summary import Summary
+    from groupwise.analysis.summary import Summary
 
 DEFAULT = Path("groupwise-report.html")
 _FEWEST_POINTS = 120
@@ -55,7 +55,7 @@ def run(
         free_target(target, inputs, force=force)
     with progress(quiet=as_json, total=2 * len(paths) + 1) as step:
         summaries = _summaries(paths, opening, metric=metric, until=until, at=steps, level=level, step=step, inputs=inputs)
-        from groupwise.report.summary import provenance
+        from groupwise.analysis.summary import provenance
 
         made = provenance(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
         if target is not None:
@@ -87,8 +87,8 @@ def _summaries(
     inputs: list[Path],
 ) -> list[Summary]:
     """Open and summarise each run, add its files to the inputs; with many runs lines keep fewer points, so that pages stay small."""
-    from groupwise.report.charts import POINTS
-    from groupwise.report.summary import summarise
+    from groupwise.analysis.charts import POINTS
+    from groupwise.analysis.summary import summarise
 
     points = max(_FEWEST_POINTS, POINTS // len(paths))
     summaries = []

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 SCORES, GRAM, SKETCH, REWARD, PROMPT = "score_ND", "gram_NN", "sketch_NK", "reward_N", "prompt_N"
 _OF_SCORES = (SCORES, GRAM, SKETCH)

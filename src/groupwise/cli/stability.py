@@ -26,10 +26,10 @@ from groupwise.cli.stability_options import Rival, Typed
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 
 if TYPE_CHECKING:
+    from groupwise.analysis.charts import Chart
     from groupwise.diagnostics.stability_settings import LagSetting
     from groupwise.record.run import RunRecord
-    from groupwise.report.charts import Chart
-    from groupwise.report.group_size_tables import Grid
+    from groupwise.report.tables import Grid
     from groupwise.stability.threshold import Stability
     from groupwise.stability.trainer_rules import TrainerLag
 
@@ -151,9 +151,9 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
 def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
+    from groupwise.analysis.stability_charts import map_chart
     from groupwise.diagnostics.margin import judged
     from groupwise.diagnostics.stability_settings import asking, kl_notes
-    from groupwise.report.stability_charts import map_chart
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
     from groupwise.stability.map import adam_force, rate_limits
 
@@ -290,7 +290,7 @@ def _drawn(answer: _Answer, chart: Chart, output: Path, typed: Sequence[Path]) -
 
     if output.suffix.lower() == ".svg":
         return stability_svg(chart)
-    from groupwise.report.summary import provenance
+    from groupwise.analysis.summary import provenance
 
     made = provenance(typed_arguments(typed))
     return stability_page(answer.title, answer.said, chart, answer.grids, answer.notes, results=answer.data, made=made)

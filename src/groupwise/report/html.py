@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from groupwise.analysis.headline import before_and_after, ranged
+from groupwise.analysis.summary import Summary
+from groupwise.analysis.summary import provenance as make_provenance
 from groupwise.report import sections
-from groupwise.report.figures import new_sheet
+from groupwise.report.figures import StyleSheet, new_sheet
 from groupwise.report.markup import Markup, breakable, join, tag, text
-from groupwise.report.summary import Summary
-from groupwise.report.summary import provenance as make_provenance
-from groupwise.report.svg import StyleSheet
-from groupwise.report.verdict import before_and_after, ranged
-from groupwise.report.wording import steps_of_interval, to_json
+from groupwise.wording import steps_of_interval, to_json
 
 
 def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:
@@ -35,7 +34,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
 
     Example:
         >>> from groupwise.record.run import RunRecord
-        >>> from groupwise.report.summary import summarise
+        >>> from groupwise.analysis.summary import summarise
         >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
         >>> page = render([summarise(RunRecord("demo", steps_table(range(60), {"reward": reward})))])

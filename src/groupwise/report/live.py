@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.report.live_hub import Hub
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

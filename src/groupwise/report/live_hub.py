@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from groupwise.analysis.watched import Track, changes, tracks_of, usual_pace
 from groupwise.errors import GroupwiseError
 from groupwise.readers.follow import Follower
 from groupwise.report.live_judge import judge, new_pool, whole_page
-from groupwise.report.live_series import Track, changes, tracks_of, usual_pace
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 INTERVAL = 1.0  # seconds between two looks at a log
 SHARE = 20  # a look, or a fit, is not repeated before this many times what it took: a twentieth of one processor at most

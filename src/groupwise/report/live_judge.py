@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.record.run import RunRecord
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 if TYPE_CHECKING:
-    from groupwise.report.charts import Chart
+    from groupwise.analysis.charts import Chart
 
 _NICE = 10
 _OVERLAYS = {"law", "rival", "second_rival", "forecast", "plateau"}
@@ -31,8 +31,8 @@ _OVERLAYS = {"law", "rival", "second_rival", "forecast", "plateau"}
 
 def judge(record: RunRecord, metric: str, points: int, level: float, opened: Path | None) -> dict[str, Any]:
     """Return what the report of a run says, as plain data for the live page."""
+    from groupwise.analysis.summary import summarise
     from groupwise.report.sections import facts_of
-    from groupwise.report.summary import summarise
 
     started = time.process_time()
     with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def judge(record: RunRecord, metric: str, points: int, level: float, opened: Pat
 
 def _range(chart: Chart) -> tuple[float, float]:
     """Return ordinates that show all of a chart."""
-    from groupwise.report.charts import useful_range
+    from groupwise.analysis.charts import useful_range
 
     return useful_range(shown=[value for line in chart.lines for value in (*line.y, *line.low, *line.high) if value is not None]) or (
         0.0,
@@ -79,8 +79,8 @@ def _last_step(record: RunRecord) -> int:
 
 def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:
     """Return the report of a run as `groupwise report` would write it."""
+    from groupwise.analysis.summary import provenance, summarise
     from groupwise.report.html import render
-    from groupwise.report.summary import provenance, summarise
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from groupwise.report.wording import clean
+from groupwise.wording import clean
 
 _LONGEST = 4000
 

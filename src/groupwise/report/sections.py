@@ -8,20 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
+from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.group_size import shown_sizes
+from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, before_and_after, nothing_to_forecast, ranged, said_of
+from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
+from groupwise.diagnostics.findings import Diagnosis, Finding
 from groupwise.intervals import percent
-from groupwise.report.charts import Chart, Line
-from groupwise.report.diagnosis_page import diagnosis_section
-from groupwise.report.figures import Drawing, draw
-from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid
+from groupwise.report.figures import Drawing, StyleSheet, draw
 from groupwise.report.markup import Markup, isolated, join, tag, text
-from groupwise.report.parameters import word_of
 from groupwise.report.stability_tables import evidence_grid, limit_grid
-from groupwise.report.summary import Summary
-from groupwise.report.svg import StyleSheet
-from groupwise.report.verdict import ALL_LAWS, THIS_LAW, before_and_after, nothing_to_forecast, ranged, said_of
-from groupwise.report.wording import alike, count, duration, file_size, law_name, number, sentence, steps_of_interval, tokens
+from groupwise.report.tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid, word_of
+from groupwise.report.text import measured, title_of, told, where
+from groupwise.wording import alike, clean, count, duration, file_size, law_name, number, sentence, steps_of_interval, tokens
 
 NARROW = (430, 310)
 _FEW = 8
@@ -412,3 +411,46 @@ def _sources(summary: Summary) -> Markup:
     if not rows:
         return _NOTHING
     return join((tag("h3", text("Files")), table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})))
+
+
+_TONES = {"critical": "worse", "warning": "flat", "info": "nothing"}
+
+
+def diagnosis_section(found: Diagnosis) -> Markup:
+    """Return the content of the section."""
+    parts = [tag("p", text(clean(found.sentence, longest=500)), class_="lede")]
+    if found.causes:
+        listed = ", ".join(
+            f"{title_of(cause.cause).lower()} {cause.probability:.2f}" for cause in found.causes if cause.probability >= 0.005
+        )
+        parts.append(tag("p", text(f"Causes: {listed}."), class_="small"))
+    parts += [_block(finding) for finding in found.findings]
+    quiet = [f"{title_of(healthy.check)}: {healthy.message}" for healthy in found.healthy]
+    if quiet:
+        parts.append(_folded(f"Healthy: {len(quiet)} checks", quiet))
+    missing = [f"{title_of(m.check)}: {m.reason}. Log {m.log_this}." for m in found.unavailable]
+    if missing:
+        parts.append(_folded(f"Could not be looked at: {len(missing)} checks", missing))
+    numbers = [told(measure) for measure in found.measures if measure.value is not None]
+    if numbers:
+        parts.append(_folded(f"Measured besides: {len(numbers)} number{'s' if len(numbers) > 1 else ''}", numbers))
+    gaps = [told(measure) for measure in found.measures if measure.value is None]
+    if gaps:
+        parts.append(_folded(f"Not measured: {len(gaps)} number{'s' if len(gaps) > 1 else ''}", gaps))
+    return join(parts, "\n")
+
+
+def _block(finding: Finding) -> Markup:
+    """Return one finding: what, since when, the number, what to do."""
+    sign = tag("span", text(finding.severity), class_=f"tone {_TONES[finding.severity]}")
+    head = tag("h3", join((sign, text(f" {title_of(finding.check)}, {where(finding)}"))))
+    said = tag("p", text(clean(sentence(finding.message), longest=1000)))
+    number = tag("p", text(f"Measured: {measured(finding)}."), class_="small")
+    advice = tag("p", text(clean(sentence(finding.advice), longest=1000)))
+    return tag("div", join((head, said, number, advice)), class_="finding")
+
+
+def _folded(title: str, lines: list[str]) -> Markup:
+    """Return lines that open on demand."""
+    content = tag("ul", join(tag("li", text(clean(line, longest=500))) for line in lines), class_="notes")
+    return tag("details", join((tag("summary", text(title)), content)))

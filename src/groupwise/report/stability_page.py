@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from groupwise.report.charts import Chart
+from groupwise.analysis.charts import Chart
 from groupwise.report.figures import COLOURS, new_sheet, standalone
-from groupwise.report.group_size_tables import Grid
 from groupwise.report.html import document
 from groupwise.report.markup import isolated, join, tag, text
 from groupwise.report.sections import figure, grid
+from groupwise.report.tables import Grid
 
 
 def stability_page(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from groupwise.analysis.stability_results import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.intervals import Interval
-from groupwise.report.group_size_tables import Grid
-from groupwise.report.wording import number
+from groupwise.report.tables import Grid
+from groupwise.wording import number
 
 if TYPE_CHECKING:
     from groupwise.stability.map import RateLimit

@@ -16,19 +16,19 @@ from groupwise.analysis.backtest import METHOD_NAMES, Scores
 from groupwise.analysis.compare import RunComparison, contrast_grid
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
+from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
 from groupwise.analysis.stability_results import StabilityEvidence
+from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
+from groupwise.diagnostics.findings import Diagnosis, Finding, Measure
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
-from groupwise.report.diagnosis import print_findings
-from groupwise.report.group_size_tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid
-from groupwise.report.parameters import word_of
-from groupwise.report.summary import Summary
-from groupwise.report.verdict import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
-from groupwise.report.wording import (
+from groupwise.report.tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid, word_of
+from groupwise.stability.threshold import Stability
+from groupwise.wording import (
     alike,
     capital,
     clean,
@@ -41,7 +41,6 @@ from groupwise.report.wording import (
     steps_of_interval,
     tokens,
 )
-from groupwise.stability.threshold import Stability
 
 _TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
 
@@ -284,3 +283,86 @@ def _cost(outlook: Outlook) -> str:
     parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
     parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     return f" 95 % of the way: {', '.join(parts)}."
+
+
+STYLES = {"critical": "red", "warning": "yellow", "info": "blue"}
+
+
+def title_of(check: str) -> str:
+    """Return the name of a check or of a cause as words."""
+    return capital(check.replace("_", " "))
+
+
+def where(finding: Finding) -> str:
+    """Return since when a finding holds, in two words."""
+    return "throughout" if finding.since_step is None else f"step {finding.since_step:,}"
+
+
+def measured(finding: Finding) -> str:
+    """Return the number of a finding with its interval and what it is held against."""
+    value = finding.value
+    ends = f" ({number(value.low)} to {number(value.high)})" if math.isfinite(value.low) and math.isfinite(value.high) else ""
+    what = f"{finding.what} " if finding.what else ""
+    return f"{what}{number(value.value)}{ends}, against {number(finding.threshold)}"
+
+
+def told(measure: Measure) -> str:
+    """Return a number beside a check as a sentence, or why there is none and what to log."""
+    said = sentence(f"{title_of(measure.check)}: {measure.message}")
+    return f"{said} Log {measure.log_this}." if measure.value is None and measure.log_this else said
+
+
+def print_diagnosis(found: Diagnosis, console: Console, *, evidence: bool = False) -> None:
+    """Print a diagnosis."""
+    soft = not console.is_terminal
+    console.print(f"\n[bold]{escape(clean(found.run))}: {title_of(found.verdict).lower()}[/]", highlight=False, soft_wrap=soft)
+    console.print(escape(clean(found.sentence, longest=500)), highlight=False, soft_wrap=soft)
+    if found.causes:
+        listed = ", ".join(
+            f"{cause.cause.replace('_', ' ')} {cause.probability:.2f}" for cause in found.causes if cause.probability >= 0.005
+        )
+        console.print(f"Causes: {listed}.", highlight=False, soft_wrap=soft)
+    for finding in found.findings:
+        style = STYLES[finding.severity]
+        console.print(
+            f"\n[{style}]{finding.severity}[/]  [bold]{title_of(finding.check)}[/], {where(finding)}", highlight=False, soft_wrap=soft
+        )
+        for line in (finding.message, f"Measured: {measured(finding)}.", finding.advice):
+            console.print(f"  {escape(clean(sentence(line), longest=1000))}", highlight=False, soft_wrap=soft)
+    if found.healthy:
+        console.print()
+    for healthy in found.healthy:
+        console.print(
+            f"[green]healthy[/]  {title_of(healthy.check)}: {escape(clean(healthy.message, longest=500))}", highlight=False, soft_wrap=soft
+        )
+    for missing in found.unavailable:
+        said = escape(clean(f"{missing.reason}. Log {missing.log_this}", longest=500))
+        console.print(f"[dim]unavailable  {title_of(missing.check)}: {said}.[/]", highlight=False, soft_wrap=soft)
+    _print_measures(found, console, evidence=evidence)
+
+
+def _print_measures(found: Diagnosis, console: Console, *, evidence: bool) -> None:
+    """Print the numbers beside the checks."""
+    soft = not console.is_terminal
+    missing = [measure for measure in found.measures if measure.value is None]
+    if found.measures:
+        console.print()
+    for measure in found.measures:
+        if measure.value is not None:
+            console.print(f"[blue]measured[/]  {escape(clean(told(measure), longest=500))}", highlight=False, soft_wrap=soft)
+        elif evidence:
+            console.print(f"[dim]not measured  {escape(clean(told(measure), longest=500))}[/]", highlight=False, soft_wrap=soft)
+    if missing and not evidence:
+        names = ", ".join(measure.name.replace("_", " ") for measure in missing)
+        console.print(f"[dim]Not measured: {names}; --evidence says why, and what to log.[/]", highlight=False, soft_wrap=soft)
+
+
+def print_findings(found: Diagnosis, console: Console) -> None:
+    """Print a diagnosis in short, within a summary."""
+    soft = not console.is_terminal
+    console.print(f"[dim]Diagnosis:[/] {escape(clean(found.sentence, longest=500))}", highlight=False, soft_wrap=soft)
+    for finding in found.findings:
+        said = escape(clean(sentence(finding.message), longest=600))
+        console.print(
+            f"[{STYLES[finding.severity]}]{finding.severity}[/]  {title_of(finding.check)}: {said}", highlight=False, soft_wrap=soft
+        )

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import cut, fit_metric
+from groupwise.analysis.summary import MOST_FUNCTIONS, Summary, provenance, summarise
 from groupwise.errors import InvalidArgumentError, MissingMetricError
+from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.summary import MOST_FUNCTIONS, Summary, provenance, summarise
-from groupwise.report.wording import to_json
 
 Make = Callable[..., RunRecord]
 

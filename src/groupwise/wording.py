@@ -1,18 +1,20 @@
-"""How the report writes texts and numbers: cleaned of what a log may hide in them, and short.
+"""How numbers, names and texts are written for people: cleaned of what a log may hide in them, and short.
 
-It knows no record and no page; HTML and Rich escape on their own.
+Results and pages both use it. It knows no record and no page; HTML and Rich escape on their own.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from groupwise.intervals import Interval
 
 _LONGEST = 200
+_OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.DOTALL)
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 LAW_NAMES = {
     "constant": "constant level",
@@ -103,6 +105,16 @@ def decimals_of(values: Iterable[float]) -> int | None:
     return max(least, -exponent + (1 if scale / 10.0**exponent < 5 else 0))
 
 
+def ranged(interval: Interval) -> str:
+    """Write an interval as "0.74 (0.70 to 0.79)"; ends that the data do not limit are named."""
+    value, low, high = alike(interval.value, interval.low, interval.high)
+    if math.isinf(interval.low) and math.isinf(interval.high):
+        return f"{value} (no limit either way)"
+    if math.isinf(interval.high):
+        return f"{value} (at least {low})"
+    return f"{value} (at most {high})" if math.isinf(interval.low) else f"{value} ({low} to {high})"
+
+
 def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Write a step and its interval with the two digits or so that the width of the interval allows."""
     finite = [end for end in (low, value, high) if math.isfinite(end)]
@@ -169,20 +181,30 @@ def sentence(clause: str) -> str:
     return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
 
 
-def plain(value: Any) -> Any:
-    """Return `value` as JSON can hold it: numbers that are not finite become None, unknown things their text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return plain(value.item()) if hasattr(value, "item") else str(value)
+def shown_path(path: str, opened: Path | None) -> str:
+    """Return a file's path relative to the folder that holds what was opened."""
+    if opened is not None:
+        file, root = Path(path).absolute(), Path(opened.absolute())
+        if root.name in ("", ".."):
+            file, root = file.resolve(), root.resolve()
+        if file.is_relative_to(root):
+            home = root == Path.home()  # its name is a person's
+            return file.relative_to(root if home else root.parent).as_posix()
+    return _own_name(path)
 
 
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    r"""Write strict JSON in ASCII: no NaN, no infinity, no lone surrogate as such."""
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators)
+def shown_argument(argument: str, runs: Collection[str]) -> str:
+    """Return an argument of the command with every path from elsewhere cut to its own name."""
+    if argument in runs:
+        return _own_name(argument)
+    found = _OPTION.fullmatch(argument)
+    assert found is not None  # the pattern takes any text
+    option, value = found[1] or "", found[2]
+    outside = PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute() or value.startswith(("~", "../")) or value in runs
+    return option + (_own_name(value) if outside else value)
+
+
+def _own_name(path: str) -> str:
+    """Return the last part of a path; "." stays."""
+    windows = PureWindowsPath(path)
+    return (windows.name if windows.is_absolute() and windows.drive else Path(path).name) or path

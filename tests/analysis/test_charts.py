@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from groupwise.report.charts import abscissae, averages, kept_rows, observed_line, rounded, smooth_line, useful_range
+from groupwise.analysis.charts import abscissae, averages, kept_rows, observed_line, rounded, smooth_line, useful_range
 
 finite = st.floats(-1e9, 1e9)
 

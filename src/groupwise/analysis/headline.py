@@ -11,8 +11,7 @@ from typing import Literal
 
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult
-from groupwise.intervals import Interval
-from groupwise.report.wording import alike, clean, count, law_name, number, readable, sentence, steps_of_interval
+from groupwise.wording import alike, clean, count, law_name, number, ranged, readable, sentence, steps_of_interval
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
 TONE_WORDS: dict[Tone, str] = {
@@ -50,16 +49,6 @@ def subject(metric: str, quantity: str) -> str:
     if quantity == "reward":
         return "the reward"
     return f'the reward "{clean(quantity.removeprefix("reward/"))}"' if quantity.startswith("reward/") else f'"{clean(metric)}"'
-
-
-def ranged(interval: Interval) -> str:
-    """Write an interval as "0.74 (0.70 to 0.79)"; ends that the data do not limit are named."""
-    value, low, high = alike(interval.value, interval.low, interval.high)
-    if math.isinf(interval.low) and math.isinf(interval.high):
-        return f"{value} (no limit either way)"
-    if math.isinf(interval.high):
-        return f"{value} (at least {low})"
-    return f"{value} (at most {high})" if math.isinf(interval.low) else f"{value} ({low} to {high})"
 
 
 def verdict(fitted: Fitted) -> Verdict:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.analysis.watched import changes, means, shown_rows, tracks_of, usual_pace
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.live_series import changes, means, shown_rows, tracks_of, usual_pace
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(2, 200))

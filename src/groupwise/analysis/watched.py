@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.analysis.charts import abscissae, useful_range
+from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
 from groupwise.errors import MissingMetricError
 from groupwise.record.run import RunRecord
-from groupwise.report.charts import abscissae, useful_range
-from groupwise.report.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
-from groupwise.report.wording import capital, clean, sentence
+from groupwise.wording import capital, clean, sentence
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.analysis.fitted import Fitted
+from groupwise.analysis.headline import ranged, verdict
 from groupwise.intervals import Interval
-from groupwise.report.verdict import ranged, verdict
 
 Make = Callable[..., Fitted]
 

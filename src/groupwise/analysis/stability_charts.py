@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.analysis.charts import Chart, Line, Role
 from groupwise.intervals import Interval
-from groupwise.report.charts import Chart, Line, Role
-from groupwise.report.wording import number
+from groupwise.wording import number
 
 if TYPE_CHECKING:
     from groupwise.stability.threshold import Stability

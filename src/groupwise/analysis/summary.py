@@ -13,20 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.analysis.charts import POINTS, Chart
+from groupwise.analysis.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
 from groupwise.analysis.fitted import Fitted, cut, fit_metric
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
+from groupwise.analysis.headline import Verdict, verdict
 from groupwise.analysis.stability import stability_evidence
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.diagnostics import diagnose
 from groupwise.diagnostics.findings import Diagnosis
 from groupwise.intervals import finite_or_none
 from groupwise.record.run import RunRecord
-from groupwise.report.charts import POINTS, Chart
-from groupwise.report.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
-from groupwise.report.paths import shown_path
-from groupwise.report.verdict import Verdict, verdict
-from groupwise.report.wording import clean, readable
 from groupwise.series.groups import group_evidence
+from groupwise.wording import clean, readable, shown_path
 
 MOST_FUNCTIONS = 8
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")

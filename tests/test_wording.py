@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.report.wording import alike, clean, count, file_size, number, plain, readable, share, steps_of_interval, to_json, tokens
+from groupwise.wording import alike, clean, count, file_size, number, plain, readable, share, steps_of_interval, to_json, tokens
 
 
 @given(st.text(max_size=300))

@@ -30,14 +30,16 @@ COMMANDS = {"cli", "__main__"}
 
 # What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
 # import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals", "plain"}
+FOUNDATION = {"errors", "arrays", "intervals", "plain", "wording"}
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
+COMPUTING = {"curves", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "plain": set(),
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
+    "wording": {"intervals"},  # numbers and texts as people read them: results and pages write them alike
     "examples": set(),
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
@@ -51,8 +53,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulate": FOUNDATION | {"record"},  # the judge shares no code with the judged; a record is only data
     "diagnostics": SERIES | {"curves", "stability"},  # a record -> findings
     # a record in, plain results out; a policy of the trainer is opened without transformers
-    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer", "report"},
-    "report": SERIES | MATHEMATICS | {"readers", "diagnostics", "comparison", "analysis"},
+    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer"},
+    # pages of results; of the rooms that compute only the classes of results, and of the readers the log that the live page follows
+    "report": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
     "trainer": FOUNDATION | {"record", "estimators", "scores"},  # the loop uses the library's advantages and writes a record
     # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
     "integrations": FOUNDATION | {"record", "series", "readers", "estimators", "scores", "diagnostics"},
@@ -136,6 +139,20 @@ def test_imports_point_downwards() -> None:
             for name in imports(path)
             if name.split(".")[0] == "groupwise" and part(name) not in allowed | {""}
         ]
+    assert not wrong
+
+
+def test_pages_compute_nothing() -> None:
+    """Of the rooms that compute, pages take the classes of results and constants, and no function."""
+    wrong = [
+        f"{dotted(path)} imports {alias.name} from {node.module}"
+        for path in modules()
+        if part(dotted(path)) == "report"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and part(node.module or "") in COMPUTING | {"readers"}
+        for alias in node.names
+        if not alias.name[0].isupper()
+    ]
     assert not wrong
 
 

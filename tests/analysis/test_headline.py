@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.analysis.fitted import Fitted
-from groupwise.analysis.headline import ranged, verdict
+from groupwise.analysis.headline import verdict
 from groupwise.intervals import Interval
 
 Make = Callable[..., Fitted]

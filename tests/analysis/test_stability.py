@@ -25,9 +25,8 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.figures import draw, new_sheet
+from groupwise.report.figures import draw, new_sheet, standalone
 from groupwise.report.html import render
-from groupwise.report.stability_page import stability_svg
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.text import print_summary
 from groupwise.simulate.bandit_runs import simulate_bandit
@@ -309,7 +308,7 @@ def test_a_logarithmic_axis_puts_equal_factors_at_equal_distances() -> None:
 
 
 def test_the_figure_alone_needs_nothing_else() -> None:
-    svg = stability_svg(map_chart(stability(0.02, 0.9, refresh_interval=8, lag="async", learning_rate=1.0), 1.0))
+    svg = standalone(map_chart(stability(0.02, 0.9, refresh_interval=8, lag="async", learning_rate=1.0), 1.0), prefix="map")
     assert "var(--" not in svg
     assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
     for words in ("exact boundary", "published rule", "you are here", "allowed by the rule, yet unstable"):

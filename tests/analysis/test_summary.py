@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import cut, fit_metric
-from groupwise.analysis.summary import MOST_FUNCTIONS, Summary, provenance, summarise
+from groupwise.analysis.summary import MOST_FUNCTIONS, Summary, summarise
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
+from groupwise.report.html import made_by
 
 Make = Callable[..., RunRecord]
 
@@ -145,7 +146,7 @@ def test_cut_keeps_rollouts_in_step(made_record: Make) -> None:
 
 def test_provenance_can_be_made_twice_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    made = provenance(["report", "x\x1b"])
+    made = made_by(["report", "x\x1b"])
     assert made["date"] == "1970-01-01 00:00 UTC"
     assert "\x1b" not in made["command"]
     assert set(made["packages"]) == {"groupwise", "numpy", "scipy", "polars", "matplotlib"}

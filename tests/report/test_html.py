@@ -13,9 +13,9 @@ from html.parser import HTMLParser
 import pytest
 
 from groupwise.analysis.charts import POINTS
-from groupwise.analysis.summary import provenance, summarise
+from groupwise.analysis.summary import summarise
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.report.html import render
+from groupwise.report.html import made_by, render
 
 Make = Callable[..., RunRecord]
 HOSTILE = (
@@ -62,7 +62,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(made_record: Make) -> str:
-    return render([summarise(made_record())], provenance=provenance(["report", "made"]))
+    return render([summarise(made_record())], provenance=made_by(["report", "made"]))
 
 
 def hostile_record(make: Make) -> RunRecord:
@@ -156,7 +156,7 @@ def test_every_class_of_a_figure_has_a_rule(page: str) -> None:
 def test_a_hostile_log_stays_text(made_record: Make) -> None:
     record = hostile_record(made_record)
     metric = next(name for name in record.metrics() if name.startswith("reward<"))
-    source = render([summarise(record, metric=metric), summarise(record, metric=metric)], provenance=provenance([HOSTILE]))
+    source = render([summarise(record, metric=metric), summarise(record, metric=metric)], provenance=made_by([HOSTILE]))
     taken_apart = Page(source)
     assert len(taken_apart.scripts) == 2
     assert not {tag for tag, _ in taken_apart.elements} & {"img"}
@@ -182,7 +182,7 @@ def test_a_run_without_a_fit_has_a_page(made_record: Make) -> None:
 
 def test_the_same_run_makes_the_same_page(made_record: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    first, second = (render([summarise(made_record(60))], provenance=provenance(["report"])) for _ in range(2))
+    first, second = (render([summarise(made_record(60))], provenance=made_by(["report"])) for _ in range(2))
     assert first == second
 
 

@@ -17,14 +17,12 @@ from groupwise.analysis.charts import Chart, Line, Mark, Role, abscissae, averag
 from groupwise.analysis.fitted import cut
 from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.curves import Curve, curve
-from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
-from groupwise.comparison.verdicts import NAMES
+from groupwise.comparison.results import Comparison, Pairing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.record.run import RunRecord
 from groupwise.record.settings import RULES
-from groupwise.report.tables import Grid
-from groupwise.wording import alike, capital, clean, number
+from groupwise.wording import clean, number
 
 _LONGEST = 48
 
@@ -151,16 +149,6 @@ def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = (
     if within:
         notes.append(f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here.")
     return notes
-
-
-_MEANINGS = {
-    "different": "differs",
-    "equivalent": "the same, to within what matters",
-    "not_separable": "not separable from seed noise",
-    "seed_noise_unknown": "more than step noise; seeds unknown",
-    "within_step_noise": "not separable from step noise",
-    "unavailable": "cannot be compared",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,56 +289,6 @@ def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[S
     return notes
 
 
-def contrast_grid(comparison: RunComparison, pairing: Pairing) -> Grid:
-    """Return level, speed and plateau of two groups as a table."""
-    first, second = comparison.groups[pairing.first].name, comparison.groups[pairing.second].name
-    rows = []
-    for found in pairing.contrasts:
-        values = comparison.found.measured[found.quantity]
-        rows.append(
-            (
-                _label(found, comparison.found),
-                _mean(values[pairing.first]),
-                _mean(values[pairing.second]),
-                *_differing(found.difference),
-                number(found.adjusted_p, digits=2),
-                number(found.minimum_detectable, digits=2),
-                "–" if found.seeds_needed is None else str(found.seeds_needed),
-                _MEANINGS[found.status],
-            )
-        )
-    head = ("", first, second, "Difference", f"{percent(comparison.found.level)} interval", "p", "Would find", "Seeds needed", "Verdict")
-    return Grid(head, tuple(rows), (1, 2, 3, 4, 5, 6, 7))
-
-
-def _label(found: Contrast, comparison: Comparison) -> str:
-    """What is compared."""
-    if found.quantity == "level":
-        return f"Mean of steps {comparison.late_from:,.0f} to {comparison.late_to:,.0f}"
-    if found.quantity == "speed":
-        return f"Steps to {number(comparison.reach)}" if math.isfinite(comparison.reach) else "Steps to a level"
-    return capital(NAMES[found.quantity])
-
-
-def _mean(runs: Sequence[Measured]) -> str:
-    """Mean over the runs that have it."""
-    values = [run.value for run in runs if run.usable]
-    if not values:
-        return "–"
-    if any(math.isinf(value) for value in values):
-        return f"{sum(math.isfinite(value) for value in values)} of {len(values)} reach it"
-    some = "" if len(values) == len(runs) else f" ({len(values)} of {len(runs)})"
-    return number(float(np.mean(values))) + some
-
-
-def _differing(interval: Interval) -> tuple[str, str]:
-    """A difference and its interval."""
-    if not math.isfinite(interval.value):
-        return "–", "–"
-    low, value, high = alike(interval.low, interval.value, interval.high)
-    return value, f"{low} to {high}" if interval.bounded else "–"
-
-
 def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
     """Chart two groups: every run, the late level of each group with its interval, and where they part."""
     found = comparison.found
@@ -391,24 +329,3 @@ def _group_level(found: Comparison, g: int) -> Interval:
     mean = float(np.mean([run.value for run in runs]))
     half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(max(noise.between, noise.step) / len(runs))
     return Interval(mean, mean - half, mean + half, found.level)
-
-
-def comparison_svg(chart: Chart) -> str:
-    """Render the figure alone, for papers and slides: light colours, with a legend below."""
-    from groupwise.report.figures import COLOURS, standalone
-
-    colours = {"first": COLOURS["law"], "second": COLOURS["evaluation"]}
-    return standalone(chart, prefix="compare", samples={role: sample.format(**colours) for role, sample in _SAMPLES.items()})
-
-
-_SAMPLES = {
-    "first_run": '<path d="M0-4h20" stroke="{first}" stroke-width="1.1"/>',
-    "second_run": '<path d="M0-4h20" stroke="{second}" stroke-width="1.1" stroke-dasharray="4.4 1.8"/>',
-    "first_level": (
-        '<rect width="20" height="11" y="-9.5" fill="{first}" opacity=".25"/><path d="M0-4h20" stroke="{first}" stroke-width="2.8"/>'
-    ),
-    "second_level": (
-        '<rect width="20" height="11" y="-9.5" fill="{second}" opacity=".25"/>'
-        '<path d="M0-4h20" stroke="{second}" stroke-width="2.8" stroke-dasharray="8.4 2.2"/>'
-    ),
-}

@@ -174,6 +174,12 @@ class Fitted:
         fit = self.fit
         return "–" if fit is None else alike(float(fit.low_T[-1]), float(fit.curve_T[-1]), float(fit.high_T[-1]))[1]
 
+    def as_dict(self) -> dict[str, Any]:
+        """The keys of `groupwise fit --json`."""
+        if self.fit is None:
+            return {"metric": self.metric, "n": len(self.series.value_T), "law": None, "status": None, "message": self.problem}
+        return {"metric": self.metric, **self.fit.as_dict(), "change_step": finite_or_none(self.clock.step(self.fit.change_time))}
+
 
 def cut(record: RunRecord, until: float | None) -> RunRecord:
     """Return the run as it stood at step `until`."""

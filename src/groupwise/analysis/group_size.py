@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import Chart
 from groupwise.analysis.component_file import SavedComponents, load_components, path_beside
-from groupwise.analysis.evidence import dead_share_chart, error_chart
 from groupwise.errors import GroupwiseError, InsufficientDataError, UnreadableRunError
 from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.components import Components
@@ -64,7 +62,6 @@ class GroupSizeEvidence:
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
     baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
     rewards: RewardFacts | None = None  # what rewards alone say, where there are no components
-    charts: tuple[Chart, ...] = ()  # one, or none
     notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
     provenance: Mapping[str, Any] = field(default_factory=dict)  # what the components were computed from
     missing: str = ""  # what to log, where nothing can be said; else ""
@@ -118,8 +115,7 @@ def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until:
         return GroupSizeEvidence(notes=notes, missing=MISSING)
     command = f"The gradient's own numbers: {measure_command(opened)}"
     repeated = recurrence_notes(record, facts.first_step, facts.last_step)
-    chart = dead_share_chart(facts.statistics, record.config.value("group_size") or facts.statistics.group_size)
-    return GroupSizeEvidence(rewards=facts, charts=() if chart is None else (chart,), notes=(*facts.notes, *repeated, *notes, command))
+    return GroupSizeEvidence(rewards=facts, notes=(*facts.notes, *repeated, *notes, command))
 
 
 def read_components(path: Path) -> SavedComponents:
@@ -146,7 +142,7 @@ def _planned(record: RunRecord, components: Components, provenance: Mapping[str,
     baselines = compare_baselines(components, size, prompts)
     notes += [*plan.notes, *scaling_notes(record)]
     end = _final_gap(baselines, size)
-    return GroupSizeEvidence(components, plan, baselines, None, (error_chart(plan),), tuple(notes), provenance, final_gap=end)
+    return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance, final_gap=end)
 
 
 def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult
-from groupwise.wording import alike, clean, count, law_name, number, ranged, readable, sentence, steps_of_interval
+from groupwise.intervals import percent
+from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
 TONE_WORDS: dict[Tone, str] = {
@@ -170,3 +171,72 @@ def _inertia(fit: FitResult) -> str:
     if overshoot is not None and overshoot.value > 0.02:
         return f"It overshoots its plateau by {number(100 * overshoot.value, digits=2)} % of the way."
     return ""
+
+
+def facts_of(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
+    """Return the numbers that answer most questions: name, value, and what is to be added."""
+    fit, outlook = fitted.fit, fitted.outlook
+    if fit is None or outlook is None:
+        return []
+    if fit.status == "non_stationary":
+        return _facts_of_change(fitted, last_step)
+    facts = [("Now", fitted.now, f"fitted mean at step {last_step:,}")]
+    plateau = outlook.result.plateau
+    if fit.status == "converged":
+        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
+        facts.append(
+            ("95 % of the way", f"step {_done(outlook)[0]}", _spent(outlook))
+            if math.isfinite(outlook.done_step.value)
+            else ("95 % of the way", "–", "")
+        )
+    gain = outlook.result.expected_gain
+    if math.isfinite(gain.value):
+        facts.append(
+            (
+                f"Gain to step {outlook.gain_to:,.0f}",
+                ("+" if gain.value >= 0 else "") + number(gain.value, digits=2),
+                _between(gain.low, gain.high, gain.level),
+            )
+        )
+    facts.append(("Law", law_name(fit.law), f"R² {number(fit.r_squared, digits=2)}" + _explainable(fit)))
+    return facts
+
+
+def _facts_of_change(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
+    """Return the numbers of a run that no law describes."""
+    found = before_and_after(fitted)
+    if found is None:
+        return []
+    before, after, since = found
+    first = ("Before", before, f"mean up to step {since:,.0f}")
+    return [first, ("After", after, f"mean from there to step {last_step:,}")]
+
+
+def _explainable(fit: FitResult) -> str:
+    """Return R2 of what can be explained, where it is known."""
+    return f"; {number(fit.r_squared_explainable, digits=2)} of the explainable" if math.isfinite(fit.r_squared_explainable) else ""
+
+
+def _between(low: float, high: float, level: float) -> str:
+    """Write an interval without its value."""
+    if math.isinf(low) and math.isinf(high):
+        return "no limit either way"
+    if math.isinf(low) or math.isinf(high):
+        return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
+    ends = alike(low, high)
+    return f"{ends[0]} to {ends[1]} ({percent(level)})"
+
+
+def _spent(outlook: Outlook) -> str:
+    """Write what the way to 95 % costs: its interval, tokens and hours where known."""
+    done = outlook.done_step
+    _, low, high = _done(outlook)
+    parts = [f"{low} to {high}"] if done.bounded else []
+    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
+    return ", ".join(parts)
+
+
+def _done(outlook: Outlook) -> tuple[str, str, str]:
+    """Write the step at which 95 % of the way is done, and its interval."""
+    return steps_of_interval(outlook.done_step.value, outlook.done_step.low, outlook.done_step.high)

@@ -1,20 +1,25 @@
 """The summary of one run as plain data: the one source of the page, the terminal text and `--json`.
 
-`summarise` asks the other modules and arranges their answers. It draws nothing and writes nothing.
+`summarise` asks the other parts, each once, and gathers their answers. Nothing is drawn or written here.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import behaviour_charts, evaluation_chart, group_charts, residual_charts, reward_chart
+from groupwise.analysis.evidence import (
+    behaviour_charts,
+    dead_share_chart,
+    error_chart,
+    evaluation_chart,
+    group_charts,
+    residual_charts,
+    reward_chart,
+)
 from groupwise.analysis.fitted import Fitted, cut, fit_metric
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.headline import Verdict, verdict
@@ -22,13 +27,12 @@ from groupwise.analysis.stability import stability_evidence
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.diagnostics import diagnose
 from groupwise.diagnostics.findings import Diagnosis
-from groupwise.intervals import finite_or_none
+from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
 from groupwise.wording import clean, readable, shown_path
 
 MOST_FUNCTIONS = 8
-_PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class SettingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MeaningRow:
+class MeaningRow(Plain):
     """One logged key and what it means."""
 
     column: str
@@ -51,7 +55,7 @@ class MeaningRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRow:
+class SourceRow(Plain):
     """One file that was read."""
 
     path: str
@@ -62,7 +66,7 @@ class SourceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Plain):
     """Everything that a report says of one run.
 
     Args:
@@ -107,36 +111,29 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything on the page as plain data for JSON."""
-        fitted = self.fitted
-        return {
-            "run": self.name,
-            "metric": fitted.metric,
-            "quantity": fitted.quantity,
-            "verdict": self.verdict.as_dict(),
-            "diagnosis": self.diagnosis.as_dict(),
-            "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
-            "fit": fit_dict(fitted),
-            "forecast": None if fitted.outlook is None else fitted.outlook.as_dict(),
-            "functions": [fit_dict(function) for function in self.functions],
-            "charts": {section: [chart.as_dict() for chart in charts] for section, charts in self.charts.items()},
-            "group_size": self.group_size.as_dict(),
-            "stability": self.stability.as_dict(),
-            "missing": list(self.missing),
-            "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
-            "unknown_settings": list(self.unknown_settings),
-            "columns": [_slots(row) for row in self.meanings],
-            "notes": list(self.notes),
-            "sources": [_slots(row) for row in self.sources],
-        }
-
-
-def fit_dict(fitted: Fitted) -> dict[str, Any]:
-    """Return the keys of `groupwise fit --json` for a fitted metric."""
-    if fitted.fit is None:
-        return {"metric": fitted.metric, "n": len(fitted.series.value_T), "law": None, "status": None, "message": fitted.problem}
-    fields = fitted.fit.as_dict()
-    change = fitted.fit.change_time
-    return {"metric": fitted.metric, **fields, "change_step": finite_or_none(fitted.clock.step(change))}
+        shown: dict[str, Any] = plain(
+            {
+                "run": self.name,
+                "metric": self.fitted.metric,
+                "quantity": self.fitted.quantity,
+                "verdict": self.verdict,
+                "diagnosis": self.diagnosis,
+                "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
+                "fit": self.fitted,
+                "forecast": self.fitted.outlook,
+                "functions": self.functions,
+                "charts": self.charts,
+                "group_size": self.group_size,
+                "stability": self.stability,
+                "missing": self.missing,
+                "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
+                "unknown_settings": self.unknown_settings,
+                "columns": self.meanings,
+                "notes": self.notes,
+                "sources": self.sources,
+            }
+        )
+        return shown
 
 
 def summarise(
@@ -190,7 +187,7 @@ def summarise(
         ),
         "residuals": tuple(residual_charts(fitted, points=small)),
         "groups": tuple(group_charts(group_evidence(used), points=small)),
-        "group_size": group_size.charts,
+        "group_size": _group_size_charts(group_size, used),
         "stability": stability.charts,
         "behaviour": tuple(behaviour),
     }
@@ -228,6 +225,17 @@ def _functions(record: RunRecord, fitted: Fitted, *, until: float | None, level:
     )
 
 
+def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Chart, ...]:
+    """Chart the error over the group size, or else the share of dead groups, where either is known."""
+    if found.plan is not None:
+        return (error_chart(found.plan),)
+    if found.rewards is None:
+        return ()
+    statistics = found.rewards.statistics
+    chart = dead_share_chart(statistics, record.config.value("group_size") or statistics.group_size)
+    return () if chart is None else (chart,)
+
+
 def _settings(record: RunRecord) -> tuple[tuple[SettingRow, ...], tuple[str, ...]]:
     """Return the known settings and the names of the unknown ones."""
     known = record.config.known()
@@ -260,35 +268,3 @@ def _notes(record: RunRecord, fitted: Fitted) -> tuple[str, ...]:
     if fitted.outlook is not None:
         notes += map(readable, fitted.outlook.result.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))
-
-
-def _slots(row: SettingRow | MeaningRow | SourceRow) -> dict[str, Any]:
-    """Return a row as a mapping."""
-    return {name: getattr(row, name) for name in type(row).__slots__}
-
-
-def provenance(arguments: Sequence[str]) -> dict[str, Any]:
-    """Say how a page was made: versions, arguments and date."""
-    import importlib.metadata
-
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            from groupwise import __version__
-
-            versions[package] = __version__ if package == "groupwise" else "not installed"
-    return {
-        "command": clean(" ".join(("groupwise", *arguments)), longest=2000),
-        "date": _date(),
-        "python": platform.python_version(),
-        "packages": versions,
-    }
-
-
-def _date() -> str:
-    """Return the date and time to the minute, UTC."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch.isdigit() else dt.datetime.now(dt.UTC)
-    return now.strftime("%Y-%m-%d %H:%M UTC")

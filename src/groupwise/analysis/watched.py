@@ -6,24 +6,30 @@ Nothing is fitted and nothing is drawn here.
 from __future__ import annotations
 
 import math
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import abscissae, useful_range
+from groupwise.analysis.charts import Chart, abscissae, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
-from groupwise.errors import MissingMetricError
+from groupwise.analysis.headline import facts_of
+from groupwise.analysis.summary import summarise
+from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean, sentence
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
 _MEANS = 32
+_OVERLAYS = {"law", "rival", "second_rival", "forecast", "plateau"}
 _DIGITS = 5
 _MOST_OTHERS = 12
 _CLOCKS = ("epoch", "num_tokens", "tokens", "seconds", "optimizer_updates", "_step", "_runtime", "_timestamp", "timestamp", "global_step")
@@ -208,3 +214,46 @@ def usual_pace(times: Sequence[float]) -> float:
     """Return the median seconds between changes, or 0 where too few are known."""
     gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return gaps[len(gaps) // 2] if len(gaps) > 1 else 0.0
+
+
+def judge(record: RunRecord, metric: str, points: int, level: float, opened: Path | None) -> dict[str, Any]:
+    """Return what the report of a run says, as plain data for the live page."""
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            summary = summarise(record, metric=metric, forecast_level=level, points=points, opened=opened)
+        except GroupwiseError as error:
+            return {"problem": clean(error, longest=600), "step": _last_step(record), "cost": time.process_time() - started}
+    chart = summary.charts["metric"][0]
+    said = [("Group size", sentence) for sentence in summary.group_size.said]
+    if summary.stability.verdict != "unavailable":
+        said.append(("Stability", summary.stability.said))
+    return {
+        "problem": "",
+        "step": summary.last_step,
+        "rows": summary.rows,
+        "verdict": summary.verdict.as_dict(),
+        "facts": facts_of(summary.fitted, summary.last_step),
+        "lines": [line.as_dict() for line in chart.lines if line.role in _OVERLAYS],
+        "marks": [{"x": mark.x, "label": mark.label} for mark in chart.marks],
+        "y_range": chart.y_range,
+        "said": [(name, clean(sentence, longest=600)) for name, sentence in said],
+        "groups": [one.as_dict() | {"y_range": one.y_range or _range(one)} for one in summary.charts["groups"] if not one.unavailable],
+        "missing": list(summary.missing),
+        "notes": list(summary.notes),
+        "cost": time.process_time() - started,
+    }
+
+
+def _range(chart: Chart) -> tuple[float, float]:
+    """Return ordinates that show all of a chart."""
+    return useful_range(shown=[value for line in chart.lines for value in (*line.y, *line.low, *line.high) if value is not None]) or (
+        0.0,
+        1.0,
+    )
+
+
+def _last_step(record: RunRecord) -> int:
+    """Return the newest step of a record, 0 where there is none."""
+    return int(record.steps["step"][-1]) if len(record.steps) else 0

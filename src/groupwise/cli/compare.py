@@ -54,7 +54,7 @@ def run(
         if output.suffix.lower() != ".svg":
             raise InvalidArgumentError(f"-o expects a name that ends in .svg; got {output.name!r}")
         free_target(output, every, force=force)
-    from groupwise.analysis.compare import compare_runs, comparison_chart, comparison_svg, unpaired_note
+    from groupwise.analysis.compare import compare_runs, comparison_chart, unpaired_note
     from groupwise.comparison.compare import Question
 
     paired = grouping.pair_by is not None
@@ -67,7 +67,9 @@ def run(
     if output is not None:
         if len(found.found.pairings) > 1:
             raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
-        write_whole(output, comparison_svg(comparison_chart(found, found.found.pairings[0])), force=force)
+        from groupwise.report.figures import standalone
+
+        write_whole(output, standalone(comparison_chart(found, found.found.pairings[0]), prefix="compare"), force=force)
     if as_json:
         print_json(found.as_dict())
         return

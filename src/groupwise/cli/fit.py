@@ -16,7 +16,6 @@ def run(path: Path, opening: Opening, *, metric: str, law: str | None, until: fl
     checked_share("--level", level)
     checked_until(until)
     from groupwise.analysis.fitted import fit_metric
-    from groupwise.analysis.summary import fit_dict
     from groupwise.curves.laws import law_by_name
 
     if law is not None:
@@ -25,7 +24,7 @@ def run(path: Path, opening: Opening, *, metric: str, law: str | None, until: fl
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:
-        print_json(fit_dict(fitted))
+        print_json(fitted.as_dict())
         return
     from groupwise.report.text import print_fit
 

@@ -55,12 +55,12 @@ def run(
         free_target(target, inputs, force=force)
     with progress(quiet=as_json, total=2 * len(paths) + 1) as step:
         summaries = _summaries(paths, opening, metric=metric, until=until, at=steps, level=level, step=step, inputs=inputs)
-        from groupwise.analysis.summary import provenance
+        from groupwise.report.html import made_by
 
-        made = provenance(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
+        made = made_by(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
         if target is not None:
             step("drawing")
-            from groupwise.report.html import render
+            from groupwise.report.html import made_by, render
 
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)

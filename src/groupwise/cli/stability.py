@@ -286,11 +286,12 @@ def _with_typed(record: RunRecord, typed: Typed) -> RunRecord:
 
 def _drawn(answer: _Answer, chart: Chart, output: Path, typed: Sequence[Path]) -> str:
     """Return the file of the map."""
-    from groupwise.report.stability_page import stability_page, stability_svg
+    from groupwise.report.figures import standalone
+    from groupwise.report.stability_page import stability_page
 
     if output.suffix.lower() == ".svg":
-        return stability_svg(chart)
-    from groupwise.analysis.summary import provenance
+        return standalone(chart, prefix="map")
+    from groupwise.report.html import made_by
 
-    made = provenance(typed_arguments(typed))
+    made = made_by(typed_arguments(typed))
     return stability_page(answer.title, answer.said, chart, answer.grids, answer.notes, results=answer.data, made=made)

@@ -100,7 +100,7 @@ def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] 
     return Drawing(compact(buffer.getvalue(), prefix=prefix, sheet=sheet), width, height, box, axes.get_xlim(), axes.get_ylim())
 
 
-def standalone(chart: Chart, *, prefix: str, samples: Mapping[str, str]) -> str:
+def standalone(chart: Chart, *, prefix: str) -> str:
     """Draw a chart alone, for papers and slides: light colours, with a legend in words below."""
     sheet = new_sheet()
     drawing = draw(chart, prefix=prefix, sheet=sheet)
@@ -109,9 +109,9 @@ def standalone(chart: Chart, *, prefix: str, samples: Mapping[str, str]) -> str:
         css = css.replace(f"var(--{name})", colour)
     names = {line.role: line.name for line in reversed(chart.lines)}
     words, left = "", 50.0
-    for role in dict.fromkeys(line.role for line in chart.lines if line.role in samples):
+    for role in dict.fromkeys(line.role for line in chart.lines if line.role in _SAMPLES):
         label = f'<text x="26" font-size="10.5" fill="{COLOURS["muted"]}">{text(names[role])}</text>'
-        words += f'<g transform="translate({left:.0f} {drawing.height + 14})">{samples[role]}{label}</g>'
+        words += f'<g transform="translate({left:.0f} {drawing.height + 14})">{_SAMPLES[role]}{label}</g>'
         left += 46 + 5.6 * len(names[role])
     width, height = max(drawing.width, round(left)), drawing.height + 24
     return (
@@ -119,6 +119,27 @@ def standalone(chart: Chart, *, prefix: str, samples: Mapping[str, str]) -> str:
         f'font-family="sans-serif" role="img"><title>{text(chart.title)}</title><style>{css}</style>'
         f'<rect width="100%" height="100%" fill="#fff"/>{drawing.svg}{words}</svg>\n'
     )
+
+
+# What a line looks like in the legend of a figure that stands alone, by its role.
+_SAMPLES = {
+    "unstable": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".12"/>',
+    "unsafe": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".4"/>',
+    "law": f'<path d="M0-4h20" stroke="{COLOURS["law"]}" stroke-width="2"/>',
+    "rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="1.4 2.2"/>',
+    "second_rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="8 2.6 1.4 2.6"/>',
+    "here": f'<circle cx="10" cy="-4" r="4.5" fill="{COLOURS["evaluation"]}" stroke="{COLOURS["ink"]}" stroke-width="1.6"/>',
+    "first_run": f'<path d="M0-4h20" stroke="{COLOURS["law"]}" stroke-width="1.1"/>',
+    "second_run": f'<path d="M0-4h20" stroke="{COLOURS["evaluation"]}" stroke-width="1.1" stroke-dasharray="4.4 1.8"/>',
+    "first_level": (
+        f'<rect width="20" height="11" y="-9.5" fill="{COLOURS["law"]}" opacity=".25"/>'
+        f'<path d="M0-4h20" stroke="{COLOURS["law"]}" stroke-width="2.8"/>'
+    ),
+    "second_level": (
+        f'<rect width="20" height="11" y="-9.5" fill="{COLOURS["evaluation"]}" opacity=".25"/>'
+        f'<path d="M0-4h20" stroke="{COLOURS["evaluation"]}" stroke-width="2.8" stroke-dasharray="8.4 2.2"/>'
+    ),
+}
 
 
 def _axes(figure: Figure, chart: Chart, width: int, height: int) -> Axes:

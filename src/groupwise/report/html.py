@@ -6,20 +6,25 @@ Every text is escaped, styles and script are allowed by their hash alone, nothin
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import html
 import math
+import os
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from groupwise.analysis.headline import before_and_after, ranged
+from groupwise.analysis.headline import before_and_after
 from groupwise.analysis.summary import Summary
-from groupwise.analysis.summary import provenance as make_provenance
+from groupwise.plain import to_json
 from groupwise.report import sections
 from groupwise.report.figures import StyleSheet, new_sheet
 from groupwise.report.markup import Markup, breakable, join, tag, text
-from groupwise.wording import steps_of_interval, to_json
+from groupwise.wording import clean, ranged, steps_of_interval
+
+_PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
 
 
 def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:
@@ -27,7 +32,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
 
     Args:
         summaries: one a run, at least one.
-        provenance: as `summary.provenance` gives it; made here where None.
+        provenance: as `made_by` gives it; made here where None.
 
     Returns:
         A whole HTML document, in UTF-8, that needs nothing but itself.
@@ -41,7 +46,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
         >>> page.startswith("<!doctype html>"), "http" in page.replace("http-equiv", "")
         (True, False)
     """
-    made = make_provenance(()) if provenance is None else provenance
+    made = made_by(()) if provenance is None else provenance
     sheet = new_sheet()
     several = len(summaries) > 1
     runs = join(sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries))
@@ -144,3 +149,30 @@ def _footer(provenance: Mapping[str, Any]) -> Markup:
             )
         ),
     )
+
+
+def made_by(arguments: Sequence[str]) -> dict[str, Any]:
+    """Say how a page was made: versions, arguments and date."""
+    import importlib.metadata
+
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            from groupwise import __version__
+
+            versions[package] = __version__ if package == "groupwise" else "not installed"
+    return {
+        "command": clean(" ".join(("groupwise", *arguments)), longest=2000),
+        "date": _date(),
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def _date() -> str:
+    """Return the date and time to the minute, UTC."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch.isdigit() else dt.datetime.now(dt.UTC)
+    return now.strftime("%Y-%m-%d %H:%M UTC")

@@ -8,27 +8,36 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import multiprocessing
+import os
 import secrets
+import signal
+import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.watched import Track, changes, tracks_of, usual_pace
+from groupwise.analysis.summary import summarise
+from groupwise.analysis.watched import Track, changes, judge, tracks_of, usual_pace
 from groupwise.errors import GroupwiseError
 from groupwise.readers.follow import Follower
-from groupwise.report.live_judge import judge, new_pool, whole_page
+from groupwise.record.run import RunRecord
+from groupwise.report.html import made_by, render
 from groupwise.wording import clean
 
 INTERVAL = 1.0  # seconds between two looks at a log
 SHARE = 20  # a look, or a fit, is not repeated before this many times what it took: a twentieth of one processor at most
 BEAT = 5.0
 _TICK = 0.1
+_NICE = 10
 _POINTS, _FEWEST_POINTS = 600, 120
 _FEWEST_SECONDS_BETWEEN_FITS = 5.0
 _KEPT_MESSAGES = 1024
@@ -54,6 +63,11 @@ class LiveRun:
     samples: list[dict[str, Any]] = field(default_factory=list)  # completions of the newest step
     looked: bool = False  # whether the page knows what the last look at the log found
     fault: str = ""  # why the last look failed where no log is to blame, "" where it did not
+
+
+def new_pool() -> ProcessPoolExecutor:
+    """Return a pool of one process that leaves Ctrl-C to its parent, the processor to the training, and ends with its parent."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_settle)
 
 
 class Hub:
@@ -353,3 +367,27 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
     for follower in followers:
         follower.start()
     return followers
+
+
+def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:
+    """Return the report of a run as `groupwise report` would write it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        summary = summarise(record, metric=metric, forecast_level=level, opened=opened)
+        return render([summary], provenance=made_by(command))
+
+
+def _settle() -> None:
+    """Begin as a process that others come before."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(OSError, AttributeError):
+        os.nice(_NICE)
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is gone, which a kill does not let it say, and end this process."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

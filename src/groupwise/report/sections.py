@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.group_size import shown_sizes
-from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, before_and_after, nothing_to_forecast, ranged, said_of
+from groupwise.analysis.headline import THIS_LAW, facts_of, nothing_to_forecast, said_of
 from groupwise.analysis.summary import Summary
-from groupwise.curves.results import FitResult
 from groupwise.diagnostics.findings import Diagnosis, Finding
 from groupwise.intervals import percent
 from groupwise.report.figures import Drawing, StyleSheet, draw
@@ -20,7 +19,7 @@ from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid, word_of
 from groupwise.report.text import measured, title_of, told, where
-from groupwise.wording import alike, clean, count, duration, file_size, law_name, number, sentence, steps_of_interval, tokens
+from groupwise.wording import alike, clean, count, file_size, law_name, number, ranged, sentence
 
 NARROW = (430, 310)
 _FEW = 8
@@ -87,46 +86,7 @@ def _opening(summary: Summary, *, several: bool) -> Markup:
     name = tag("p", join((isolated(summary.name), text(f" · {span}{cut} · "), tone(summary))), class_="run-name")
     heading = tag("h2" if several else "h1", text(summary.verdict.headline), class_="headline")
     support = tag("p", text(" ".join(summary.verdict.sentences)), class_="lede")
-    return tag("header", join((name, heading, support, _listed(facts_of(summary)))))
-
-
-def facts_of(summary: Summary) -> list[tuple[str, str, str]]:
-    """Return the numbers that answer most questions: name, value, and what is to be added."""
-    fit, outlook = summary.fitted.fit, summary.fitted.outlook
-    if fit is None or outlook is None:
-        return []
-    if fit.status == "non_stationary":
-        return _facts_of_change(summary)
-    facts = [("Now", summary.fitted.now, f"fitted mean at step {summary.last_step:,}")]
-    plateau = outlook.result.plateau
-    if fit.status == "converged":
-        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
-        facts.append(
-            ("95 % of the way", f"step {_done(summary)[0]}", _spent(summary))
-            if math.isfinite(outlook.done_step.value)
-            else ("95 % of the way", "–", "")
-        )
-    gain = outlook.result.expected_gain
-    if math.isfinite(gain.value):
-        facts.append(
-            (
-                f"Gain to step {outlook.gain_to:,.0f}",
-                ("+" if gain.value >= 0 else "") + number(gain.value, digits=2),
-                _between(gain.low, gain.high, gain.level),
-            )
-        )
-    facts.append(("Law", law_name(fit.law), f"R² {number(fit.r_squared, digits=2)}" + _explainable(fit)))
-    return facts
-
-
-def _facts_of_change(summary: Summary) -> list[tuple[str, str, str]]:
-    """Return the numbers of a run that no law describes."""
-    found = before_and_after(summary.fitted)
-    if found is None:
-        return []
-    before, after, since = found
-    first = ("Before", before, f"mean up to step {since:,.0f}")
-    return [first, ("After", after, f"mean from there to step {summary.last_step:,}")]
+    return tag("header", join((name, heading, support, _listed(facts_of(summary.fitted, summary.last_step)))))
 
 
 def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
@@ -137,40 +97,6 @@ def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
         tag("div", join((tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))))) for name, value, more in facts
     )
     return tag("dl", items, class_="facts")
-
-
-def _explainable(fit: FitResult) -> str:
-    """Return R2 of what can be explained, where it is known."""
-    return f"; {number(fit.r_squared_explainable, digits=2)} of the explainable" if math.isfinite(fit.r_squared_explainable) else ""
-
-
-def _between(low: float, high: float, level: float) -> str:
-    """Write an interval without its value."""
-    if math.isinf(low) and math.isinf(high):
-        return "no limit either way"
-    if math.isinf(low) or math.isinf(high):
-        return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
-    ends = alike(low, high)
-    return f"{ends[0]} to {ends[1]} ({percent(level)})"
-
-
-def _spent(summary: Summary) -> str:
-    """Write what the way to 95 % costs: its interval, tokens and hours where known."""
-    outlook = summary.fitted.outlook
-    assert outlook is not None
-    done = outlook.done_step
-    _, low, high = _done(summary)
-    parts = [f"{low} to {high}"] if done.bounded else []
-    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
-    return ", ".join(parts)
-
-
-def _done(summary: Summary) -> tuple[str, str, str]:
-    """Write the step at which 95 % of the way is done, and its interval."""
-    outlook = summary.fitted.outlook
-    assert outlook is not None
-    return steps_of_interval(outlook.done_step.value, outlook.done_step.low, outlook.done_step.high)
 
 
 def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:

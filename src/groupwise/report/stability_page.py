@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.analysis.charts import Chart
-from groupwise.report.figures import COLOURS, new_sheet, standalone
+from groupwise.report.figures import new_sheet
 from groupwise.report.html import document
 from groupwise.report.markup import isolated, join, tag, text
 from groupwise.report.sections import figure, grid
@@ -31,18 +31,3 @@ def stability_page(
     embedded = {"groupwise": made["packages"]["groupwise"], "provenance": made}
     embedded["runs"] = [{**results, "charts": {"stability": [chart.as_dict()]}}]
     return document("Stability – groupwise", tag("article", join(parts, "\n"), class_="run"), embedded, sheet=sheet, provenance=made)
-
-
-def stability_svg(chart: Chart) -> str:
-    """Render the map alone, for papers and slides: light colours, with a legend in words below."""
-    return standalone(chart, prefix="map", samples=_SAMPLES)
-
-
-_SAMPLES = {
-    "unstable": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".12"/>',
-    "unsafe": f'<rect width="20" height="9" y="-8" fill="{COLOURS["bad"]}" opacity=".4"/>',
-    "law": f'<path d="M0-4h20" stroke="{COLOURS["law"]}" stroke-width="2"/>',
-    "rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="1.4 2.2"/>',
-    "second_rival": f'<path d="M0-4h20" stroke="{COLOURS["rival"]}" stroke-width="1.6" stroke-dasharray="8 2.6 1.4 2.6"/>',
-    "here": f'<circle cx="10" cy="-4" r="4.5" fill="{COLOURS["evaluation"]}" stroke="{COLOURS["ink"]}" stroke-width="1.6"/>',
-}

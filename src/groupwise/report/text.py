@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.backtest import METHOD_NAMES, Scores
-from groupwise.analysis.compare import RunComparison, contrast_grid
+from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
-from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, ranged, said_of, verdict
+from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, verdict
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
@@ -26,7 +26,7 @@ from groupwise.estimators.components import Components
 from groupwise.estimators.plan import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
-from groupwise.report.tables import Grid, baseline_grid, component_grid, dead_grid, plan_grid, reward_grid, word_of
+from groupwise.report.tables import Grid, baseline_grid, component_grid, contrast_grid, dead_grid, plan_grid, reward_grid, word_of
 from groupwise.stability.threshold import Stability
 from groupwise.wording import (
     alike,
@@ -36,6 +36,7 @@ from groupwise.wording import (
     duration,
     law_name,
     number,
+    ranged,
     readable,
     sentence,
     steps_of_interval,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.wording import alike, clean, count, file_size, number, plain, readable, share, steps_of_interval, to_json, tokens
+from groupwise.plain import plain, to_json
+from groupwise.wording import alike, clean, count, file_size, number, readable, share, steps_of_interval, tokens
 
 
 @given(st.text(max_size=300))

@@ -11,6 +11,7 @@ import pytest
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.headline import verdict
 from groupwise.intervals import Interval
+from groupwise.wording import ranged
 
 Make = Callable[..., Fitted]
 

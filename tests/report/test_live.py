@@ -30,9 +30,9 @@ from groupwise.record.run import RecordWriter, RunRecord
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from groupwise.analysis.watched import judge
 from groupwise.report.live import HOST, allowed_host, application, bound_socket
-from groupwise.report.live_hub import Hub, followers_of
-from groupwise.report.live_judge import judge, whole_page
+from groupwise.report.live_hub import Hub, followers_of, whole_page
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e</script>\x1b[31m'
 

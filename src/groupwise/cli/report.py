@@ -60,7 +60,7 @@ def run(
         made = made_by(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
         if target is not None:
             step("drawing")
-            from groupwise.report.html import made_by, render
+            from groupwise.report.html import render
 
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)

@@ -17,7 +17,7 @@ from deep_world import Deep, Linear, Setting, deep_world, linear, pull, sampled_
 from drawing import options, print_table
 
 from groupwise.stability.threshold import threshold
-from groupwise.trainer.measure import leading_modes
+from groupwise.trainer.truth import leading_modes
 
 FACTORS = Pieces("deep_factors.csv", ("factor",))
 LARGE = Pieces("deep_factors_large.csv", ("factor", "over_edge"))

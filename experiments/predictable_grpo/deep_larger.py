@@ -22,10 +22,9 @@ from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
 
 from groupwise.stability.threshold import threshold
-from groupwise.trainer.exact import twice_differentiable
-from groupwise.trainer.measure import leading_modes
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import Task, make_task
+from groupwise.trainer.truth import leading_modes, twice_differentiable
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 LEARNING = Pieces("deep_larger_learning.csv", ("update",))

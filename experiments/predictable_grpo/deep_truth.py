@@ -15,10 +15,10 @@ from deep_world import START
 from drawing import options, print_table
 
 from groupwise.intervals import wilson
-from groupwise.trainer import measure
-from groupwise.trainer.enumeration import OutcomeTree, outcome_log_probabilities, outcome_rewards
+from groupwise.trainer import truth as measure
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import make_task
+from groupwise.trainer.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 TRUTH = Pieces("deep_truth.csv", ("what",))

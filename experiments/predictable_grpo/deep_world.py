@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from groupwise.trainer.exact import ExactLoss, ExactWorld
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import Task, make_task
+from groupwise.trainer.truth import ExactLoss, ExactWorld
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 Float = NDArray[np.float64]

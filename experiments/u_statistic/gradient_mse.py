@@ -40,7 +40,7 @@ from world import (
 from groupwise.estimators.advantages import leave_one_out, oracle, shrinkage, vanilla, variance_optimal, weighted_leave_one_out
 from groupwise.theory.mse import PromptMoments, within_prompt_variance
 from groupwise.trainer.policy import Policy
-from groupwise.trainer.problems import Problem
+from groupwise.trainer.rewards import Problem
 
 FOLDER = HERE / "results" / "gradient_mse"
 SCRIPT = "experiments/u_statistic/gradient_mse.py"

@@ -24,7 +24,7 @@ from groupwise.estimators.components import Components, components
 from groupwise.scores.scores import score_gram
 from groupwise.theory.mse import PromptMoments
 from groupwise.trainer.policy import Policy, Sampled, policy_size
-from groupwise.trainer.problems import Problem
+from groupwise.trainer.rewards import Problem
 from groupwise.trainer.tasks import Task, make_task
 from groupwise.trainer.warm_up import default_cache, warm_up
 

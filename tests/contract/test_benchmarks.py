@@ -14,13 +14,14 @@ import polars as pl
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.trainer.answers import extract_answer, is_right
 from groupwise.trainer.benchmarks import (
     BENCHMARKS,
     Benchmark,
     UnreadableBenchmarkError,
     benchmark_by_name,
     benchmark_file,
+    extract_answer,
+    is_right,
     load_benchmark,
     question_of,
 )

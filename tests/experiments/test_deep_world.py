@@ -17,8 +17,8 @@ from groupwise.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer.exact import ExactLoss, ExactWorld  # noqa: E402
 from groupwise.trainer.policy import Policy, PolicySize  # noqa: E402
+from groupwise.trainer.truth import ExactLoss, ExactWorld  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "predictable_grpo"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.trainer.evaluation import Answers, compare, mean_at
+from groupwise.trainer.accuracy import Answers, compare, mean_at
 
 STUDIES = 3000
 pytestmark = pytest.mark.slow

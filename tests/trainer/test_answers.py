@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.trainer.answers import extract_answer, is_right, normalised, number_of
+from groupwise.trainer.benchmarks import extract_answer, is_right, normalised, number_of
 from groupwise.trainer.math_judge import MathVerify
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.trainer.tasks import Task, make_task
-from groupwise.trainer.vocabulary import END, PAD
+from groupwise.trainer.tasks import END, PAD, Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer.enumeration import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise.trainer.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
 from groupwise.trainer.warm_up import right_probability  # noqa: E402
 
 

@@ -16,12 +16,19 @@ from groupwise.cli.app import main
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from groupwise.trainer.checkpoints import save_policy  # noqa: E402
-from groupwise.trainer.examination import examine, papers_of, transfer_papers  # noqa: E402
+from groupwise.trainer.checkpoints import policy_vocabulary, save_policy  # noqa: E402
+from groupwise.trainer.evaluate import (  # noqa: E402
+    Sampling,
+    ask_problems,
+    ask_questions,
+    cooled,
+    examine,
+    open_model,
+    papers_of,
+    transfer_papers,
+)
 from groupwise.trainer.policy import Policy, Sampled, policy_size  # noqa: E402
-from groupwise.trainer.sampling import Sampling, ask_problems, ask_questions, cooled, open_model, policy_vocabulary  # noqa: E402
-from groupwise.trainer.tasks import make_task, write_task  # noqa: E402
-from groupwise.trainer.vocabulary import Vocabulary  # noqa: E402
+from groupwise.trainer.tasks import Vocabulary, make_task, write_task  # noqa: E402
 from groupwise.trainer.warm_up import right_probability, warm_up  # noqa: E402
 
 SYMBOLS = ["<pad>", "<eos>", *[chr(code) for code in range(32, 127)]]
@@ -304,7 +311,7 @@ def test_too_little_memory_and_a_missing_torch_are_one_sentence(
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     arguments = [str(model), "--benchmark", f"gsm8k={sums}"]
-    monkeypatch.setattr("groupwise.trainer.examination.ask_questions", out_of_memory)
+    monkeypatch.setattr("groupwise.trainer.evaluate.ask_questions", out_of_memory)
     assert "lower --batch-size" in printed(arguments, capsys, code=2)
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.trainer.evaluation import Answers, answers_of, clustered_share, compare, mean_at, pass_at, pass_chance
-from groupwise.trainer.transfer import gain_ratio, transfer
+from groupwise.trainer.accuracy import Answers, answers_of, clustered_share, compare, gain_ratio, mean_at, pass_at, pass_chance, transfer
 
 STUDIES = 1500
 

@@ -20,9 +20,9 @@ from groupwise.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer import checkpoints, run_folder  # noqa: E402
-from groupwise.trainer.grpo import _Run, batches_needed, train  # noqa: E402
-from groupwise.trainer.optimizers import Optimizer  # noqa: E402
+from groupwise.trainer import checkpoints  # noqa: E402
+from groupwise.trainer.folder import RunFolder  # noqa: E402
+from groupwise.trainer.grpo import Optimizer, _Run, batches_needed, train  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
 
 Maker = Callable[[], Any]
@@ -321,7 +321,7 @@ def test_a_run_goes_on_bit_for_bit(
     whole, broken = make_policy(), make_policy()
     train(whole, small_task, chosen, output=tmp_path / "whole")
     with monkeypatch.context() as context:
-        owner = {"keep": run_folder.RunFolder, "append": RecordWriter}.get(place, _Run)
+        owner = {"keep": RunFolder, "append": RecordWriter}.get(place, _Run)
         original, calls = getattr(owner, place), []
 
         def dying(*arguments: Any, **named: Any) -> Any:
@@ -352,7 +352,7 @@ def test_a_torn_checkpoint_is_never_seen(make_policy: Maker, small_task: Task, t
             raise KeyboardInterrupt
         original(folder, tensors, about)
 
-    monkeypatch.setattr(run_folder, "write_state", dying)
+    monkeypatch.setattr("groupwise.trainer.folder.write_state", dying)
     with pytest.raises(KeyboardInterrupt):
         train(make_policy(), small_task, chosen, output=tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["checkpoint-0", "checkpoint-2"]

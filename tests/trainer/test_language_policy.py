@@ -12,8 +12,7 @@ import pytest
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 from groupwise.trainer.settings import TrainSettings
-from groupwise.trainer.tasks import Task, make_task
-from groupwise.trainer.vocabulary import Vocabulary
+from groupwise.trainer.tasks import Task, Vocabulary, make_task
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -22,8 +21,8 @@ from groupwise.scores.language_models import load_language_model  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
-from groupwise.trainer.measure import values  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise.trainer.truth import values  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
 SHAPE = {

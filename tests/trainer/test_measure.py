@@ -18,20 +18,23 @@ from groupwise.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer.enumeration import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
-from groupwise.trainer.exact import ExactLoss, ExactWorld  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
-from groupwise.trainer.measure import (  # noqa: E402
+from groupwise.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
+from groupwise.trainer.truth import (  # noqa: E402  # noqa: E402  # noqa: E402
+    ExactLoss,
+    ExactWorld,
+    OutcomeTree,
     SampledWorld,
     curvature,
     estimated_components,
     gradient,
     leading_modes,
     method_for,
+    outcome_log_probabilities,
+    outcome_rewards,
     true_components,
     values,
 )
-from groupwise.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
 
 
 def drawing(seed: int = 5) -> Any:
@@ -61,7 +64,7 @@ def test_values_by_one_pass_by_enumeration_and_by_rollouts_agree(
         share = outcome_log_probabilities(policy, policy.prompt_tokens(small_task, problems), tree).exp().numpy()
     for task, found in ((small_task, by_answer), (formatted_task, by_tree)):
         np.testing.assert_allclose(found.value_P, (share * outcome_rewards(task, problems, tree)).sum(1), atol=1e-12)
-    monkeypatch.setattr("groupwise.trainer.measure.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, formatted_task, problems, rollouts=1500, generator=drawing())
     assert sampled.method == "rollouts"
     # Nine values and a mean, each wrong beyond 4 standard errors one time in 16,000.
@@ -79,7 +82,7 @@ def test_gradients_by_one_pass_by_enumeration_and_by_rollouts_agree(
     formatted = ExactWorld(policy, formatted_task, problems, ExactLoss(0.0))
     by_tree = gradient(policy, formatted_task, problems)
     np.testing.assert_allclose(by_tree.gradient_D, formatted.expected_step(formatted.start_D.numpy()), atol=1e-12)
-    monkeypatch.setattr("groupwise.trainer.measure.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
     sampled = gradient(policy, formatted_task, problems, rollouts=1000, generator=drawing())
     # The error is a root mean square over many directions: twice it is beyond any of a thousand seeds tried.
     assert 0.4 * sampled.error < np.linalg.norm(sampled.gradient_D - by_tree.gradient_D) < 2 * sampled.error
@@ -187,7 +190,7 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(
         true_components(policy, small_task, small_task.train[:1])
     with pytest.raises(InvalidArgumentError, match="number of eigenvalues"):
         leading_modes(lambda vector: vector, 3, 3)
-    monkeypatch.setattr("groupwise.trainer.measure.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
     with pytest.raises(InvalidArgumentError, match="generator"):
         values(policy, small_task, small_task.train[:2])
     with pytest.raises(InvalidArgumentError, match="even number"):
@@ -240,7 +243,7 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
     found = values(policy, task, problems, rollouts=2000, generator=drawing(1))
     assert found.method == method
     assert (found.error_P == 0).all() == (method != "rollouts")
-    monkeypatch.setattr("groupwise.trainer.measure.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, task, problems, rollouts=2000, generator=drawing(2))
     # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in squares.
     assert abs(found.mean - sampled.mean) < 4 * np.hypot(found.mean_error, sampled.mean_error)

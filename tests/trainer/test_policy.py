@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.trainer.tasks import Task, make_task
-from groupwise.trainer.vocabulary import END, PAD, Vocabulary
+from groupwise.trainer.tasks import END, PAD, Task, Vocabulary, make_task
 
 torch = pytest.importorskip("torch")
 

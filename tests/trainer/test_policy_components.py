@@ -64,11 +64,11 @@ def test_a_policy_needs_no_transformers_and_its_end_is_scored(
 
 def test_transformers_says_the_same(run: tuple[RunRecord, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    from groupwise.trainer import sampling
+    from groupwise.trainer import checkpoints
 
     record, checkpoint = run
     ours = measure_run(record, checkpoint)
-    monkeypatch.setattr(sampling, "policy_vocabulary", lambda _folder: None)
+    monkeypatch.setattr(checkpoints, "policy_vocabulary", lambda _folder: None)
     theirs = measure_run(record, checkpoint)
     assert ours.components.estimate_C == pytest.approx(
         theirs.components.estimate_C, rel=1e-3, abs=1e-3 * abs(theirs.components.estimate_C[2])

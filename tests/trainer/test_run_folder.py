@@ -18,7 +18,7 @@ from groupwise.trainer.tasks import Task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer import run_files  # noqa: E402
+from groupwise.trainer import folder as folder_module  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 
 Maker = Callable[[], Any]
@@ -75,7 +75,7 @@ def test_a_run_that_another_process_writes_is_not_touched(
 
 def test_a_run_is_refused_before_its_warm_up(make_policy: Maker, small_task: Task, tmp_path: Path) -> None:
     """The command asks this before it teaches anything."""
-    from groupwise.trainer.run_folder import RunFolder
+    from groupwise.trainer.folder import RunFolder
 
     train(make_policy(), small_task, settings(), output=tmp_path / "run")
     folder = RunFolder(tmp_path / "run", settings(), small_task, make_policy())
@@ -90,7 +90,7 @@ def test_of_two_that_replace_a_run_at_once_one_writes_all_of_it(
     """The other is sent away while the first is between making room and opening the record."""
     run, between, go_on = tmp_path / "run", threading.Event(), threading.Event()
     train(make_policy(), small_task, settings(), output=run)
-    original = run_files.remove_run
+    original = folder_module.remove_run
 
     def slow(home: Path) -> None:
         original(home)
@@ -98,7 +98,7 @@ def test_of_two_that_replace_a_run_at_once_one_writes_all_of_it(
         assert go_on.wait(30)
 
     with monkeypatch.context() as context:
-        context.setattr("groupwise.trainer.run_folder.remove_run", slow)
+        context.setattr("groupwise.trainer.folder.remove_run", slow)
         first = threading.Thread(target=train, args=(make_policy(), small_task, settings(steps=3)), kwargs={"output": run, "force": True})
         first.start()
         assert between.wait(30)
@@ -120,7 +120,7 @@ def test_a_kill_while_a_run_is_replaced_leaves_a_run(make_policy: Maker, small_t
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context:
-        context.setattr("groupwise.trainer.run_folder.unwritten", killed)
+        context.setattr("groupwise.trainer.folder.unwritten", killed)
         with pytest.raises(KeyboardInterrupt):
             train(make_policy(), small_task, settings(), output=run, force=True)
     assert [path.name for path in run.iterdir()] == ["journal.jsonl"]

@@ -13,20 +13,21 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.trainer.problems import Problem
-from groupwise.trainer.rewards import FAILURE_MODES, FailingVerifier, TaskVerifier, VerifierError, WellFormed, exact, total_reward
+from groupwise.trainer.rewards import FAILURE_MODES, FailingVerifier, Problem, TaskVerifier, VerifierError, WellFormed, exact, total_reward
 from groupwise.trainer.tasks import (
+    END,
     LONGEST_SEQUENCE,
+    PAD,
     TASKS,
     Task,
     TaskFamily,
     UnreadableTaskError,
+    Vocabulary,
     make_task,
     read_task,
     transfer_tasks,
     write_task,
 )
-from groupwise.trainer.vocabulary import END, PAD, Vocabulary
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 EACH = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
@@ -327,7 +328,7 @@ def test_tasks_need_no_torch() -> None:
 
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import groupwise.trainer.tasks, groupwise.trainer.benchmarks, groupwise.trainer.evaluation, groupwise.trainer.transfer\n"
+        "import groupwise.trainer.tasks, groupwise.trainer.benchmarks, groupwise.trainer.accuracy, groupwise.trainer.accuracy\n"
         "groupwise.trainer.tasks.make_task('addition')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

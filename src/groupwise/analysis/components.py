@@ -59,9 +59,9 @@ def measure_run(
     if groups < 2:
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {groups}: 64 give useful intervals")
     sample = sample_groups(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
-    from groupwise.trainer.as_language_model import open_model
+    from groupwise.trainer.checkpoints import open_as_language_model
 
-    language_model = open_model(model, adapter)
+    language_model = open_as_language_model(model, adapter)
     rows, batch, facts, notes = _encoded(language_model, record, sample.rows, max_completion_length)
     used = float(record.config.value("temperature") or 1.0) if temperature is None else temperature
     score, source, exact = _scores(

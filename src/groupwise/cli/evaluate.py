@@ -1,7 +1,7 @@
 """The command `groupwise evaluate`: models asked benchmarks, compared problem by problem, and a run's transfer over its checkpoints.
 
 One model gives its scores, two a comparison, more or a run's folder the table of transfer. The statistics are in
-`groupwise.trainer.evaluation` and `transfer`; here options become their arguments.
+`groupwise.trainer.accuracy` and `transfer`; here options become their arguments.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from groupwise.cli.options import checked_share, counting, out_console, print_js
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.trainer.answers import SameMathematics
-    from groupwise.trainer.evaluation import Answers
-    from groupwise.trainer.examination import Paper
-    from groupwise.trainer.sampling import Sampling
+    from groupwise.trainer.accuracy import Answers
+    from groupwise.trainer.benchmarks import SameMathematics
+    from groupwise.trainer.evaluate import Paper, Sampling
     from groupwise.trainer.tasks import Task
 
 _MOST_MODELS = 200
@@ -71,7 +70,7 @@ def run(models: Sequence[Path], wish: Wish, sampling: Sampling, *, device: str, 
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:
     """Return labels and folders of the models, and whether they are the checkpoints of one run."""
-    from groupwise.trainer.examination import checkpoints_of, holds_model
+    from groupwise.trainer.evaluate import checkpoints_of, holds_model
 
     for path in paths:
         if not path.is_dir():
@@ -90,8 +89,8 @@ def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tupl
 
 def _papers(wish: Wish, folders: Sequence[Path], seed: int) -> tuple[tuple[Paper, ...], str | None]:
     """Return what is asked, and which of it was trained on; of a policy, where nothing is named, all that it may transfer to."""
-    from groupwise.trainer.examination import named_task, papers_of, task_label, transfer_papers
-    from groupwise.trainer.sampling import policy_vocabulary
+    from groupwise.trainer.checkpoints import policy_vocabulary
+    from groupwise.trainer.evaluate import named_task, papers_of, task_label, transfer_papers
 
     if wish.problems is not None and wish.problems < 1:
         raise InvalidArgumentError(f"--problems expects 1 or more; got {wish.problems}")
@@ -151,8 +150,7 @@ def _answers(
     """Ask one model everything."""
     import torch
 
-    from groupwise.trainer.examination import examine
-    from groupwise.trainer.sampling import open_model
+    from groupwise.trainer.evaluate import examine, open_model
 
     try:
         model = open_model(path, device=device, precision=cast("Any", precision), name=label)
@@ -179,7 +177,7 @@ def _examination(
     judged: bool,
 ) -> Examination:
     """Put together what came out."""
-    from groupwise.trainer.transfer import transfer
+    from groupwise.trainer.accuracy import transfer
 
     rows = transfer(answers, trained_on=trained_on, level=level) if in_order else ()
     if len(labels) == 1 and wish.checkpoints:
@@ -262,7 +260,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")] = False,
 ) -> None:
     """Score models on benchmarks, compare two, or show what a run's training transferred to."""
-    from groupwise.trainer.sampling import INSTRUCTION, Sampling
+    from groupwise.trainer.evaluate import INSTRUCTION, Sampling
 
     wish = Wish(benchmark, data, problems, trained_on, k, checkpoints, time_limit)
     sampling = Sampling(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from groupwise.cli.examined import Examination
     from groupwise.intervals import Interval
-    from groupwise.trainer.evaluation import Score
+    from groupwise.trainer.accuracy import Score
 
 _MOST_COLUMNS = 9
 

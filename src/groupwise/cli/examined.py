@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from groupwise.trainer.evaluation import Answers, Comparison, Score
-    from groupwise.trainer.transfer import TransferRow
+    from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,14 @@ class Examination:
 
     def scores(self, model: int, benchmark: str) -> tuple[Score, Score]:
         """Return mean@n and pass@k of one model on one benchmark."""
-        from groupwise.trainer.evaluation import mean_at, pass_at
+        from groupwise.trainer.accuracy import mean_at, pass_at
 
         answers = self.answers[model][benchmark]
         return mean_at(answers, level=self.level), pass_at(answers, self.k, level=self.level)
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the second model against the first, where there are two."""
-        from groupwise.trainer.evaluation import compare
+        from groupwise.trainer.accuracy import compare
 
         if len(self.answers) != 2:
             return ()

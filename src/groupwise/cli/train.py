@@ -81,8 +81,8 @@ def run(
     import torch
 
     torch.set_num_threads(threads)
+    from groupwise.trainer.folder import RunFolder
     from groupwise.trainer.grpo import train
-    from groupwise.trainer.run_folder import RunFolder
 
     with _progress(quiet=as_json) as show, _stopping() as stopped:
         actor: Any = _actor(start, task, device, show)
@@ -249,7 +249,7 @@ def _stopping() -> Iterator[list[bool]]:
 def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     """Print what the record says of the run and how to go on."""
     from groupwise.cli.options import out_console, print_json
-    from groupwise.trainer.idle import idle_since
+    from groupwise.trainer.rows import idle_since
 
     done = int(record.steps["step"][-1])
     last = record.steps.tail(20)
@@ -286,7 +286,7 @@ def _decisions(output: Path) -> list[str]:
     """Return what was decided of the group size, the last few times that it was to change and the last word."""
     import json
 
-    from groupwise.trainer.run_folder import DECISIONS
+    from groupwise.trainer.folder import DECISIONS
 
     path = output / DECISIONS
     if not path.is_file():

@@ -20,15 +20,15 @@ from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
 from groupwise.estimators.controller import RunningComponents, decide, running_components
 from groupwise.trainer.credit import advantage_of, gradients_kept
+from groupwise.trainer.folder import DECISIONS
 from groupwise.trainer.rewards import total_reward
-from groupwise.trainer.run_folder import DECISIONS
 
 if TYPE_CHECKING:
     import torch
 
     from groupwise.estimators.components import Components
     from groupwise.trainer.policy import Actor
-    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.rewards import Problem
     from groupwise.trainer.settings import AdaptiveSettings, TrainSettings
     from groupwise.trainer.tasks import Task
 

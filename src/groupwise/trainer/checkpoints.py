@@ -1,6 +1,7 @@
 """Checkpoints: a policy as a GPT-2 folder that Hugging Face opens too, and the state of a run beside it; safetensors and JSON only.
 
-A folder appears whole or not at all. Nothing pickled is written or read, and nothing is trained.
+A folder appears whole or not at all. Nothing pickled is written or read, and nothing is trained. A policy of ours is opened as a language
+model without transformers: its vocabulary stands in for a tokenizer.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
-from groupwise.trainer.vocabulary import END, PAD, Vocabulary
+from groupwise.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from groupwise.scores.language_models import LanguageModel
     from groupwise.trainer.policy import Policy, PolicySize
+
 
 WEIGHTS, CONFIG, STATE, STATE_ABOUT, NOTE = "model.safetensors", "config.json", "state.safetensors", "state.json", "note.json"
 _STATE_FORMAT = 1
+_MOST_SYMBOLS = 64
 
 
 class UnreadableCheckpointError(GroupwiseError):
@@ -310,3 +316,61 @@ def _first_line(error: Exception) -> str:
     """Return what an error says, in one line."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return (said.strip().splitlines() or [type(error).__name__])[0][:120]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolTokenizer:
+    """The part of a tokenizer that scores ask of one, over a policy's vocabulary."""
+
+    vocabulary: Vocabulary  # of the policy
+    eos_token_id: int  # the number of the end
+    pad_token_id: int  # the number of what fills up; one that a policy drew is logged as U+FFFD
+    chat_template: None = None  # none
+
+    def __call__(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
+        """The tokens of several texts."""
+        return {"input_ids": [self.encode(text, add_special_tokens=add_special_tokens) for text in texts]}
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """The tokens of a text."""
+        del add_special_tokens
+        return [self.pad_token_id if symbol == DRAWN_PAD else self.vocabulary.encode(symbol)[0] for symbol in text]
+
+
+def policy_vocabulary(folder: Path) -> Vocabulary | None:
+    """Return the vocabulary of a policy of ours, or None where the folder holds something else."""
+    try:
+        configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if configuration.get("model_type") != "gpt2" or not 0 < int(configuration.get("vocab_size", 0)) <= _MOST_SYMBOLS:
+            return None
+        numbers = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    for family in TASKS:
+        symbols = family.vocabulary.symbols
+        if numbers == {"<pad>": 0, "<end>": 1} | {symbol: place + 2 for place, symbol in enumerate(symbols)}:
+            return family.vocabulary
+    return None
+
+
+def open_as_language_model(model: Path, adapter: Path | None = None) -> LanguageModel:
+    """Open a checkpoint of `groupwise train`, or a model or adapter of Hugging Face."""
+    from groupwise.scores.language_models import LanguageModel, load_language_model
+
+    if adapter is not None:
+        return load_language_model(adapter, base=model)
+    vocabulary = policy_vocabulary(model)
+    if vocabulary is None:
+        return load_language_model(model)
+    _check_installed()
+    policy = load_policy(model, vocabulary_size=len(vocabulary)).eval()
+    return LanguageModel(policy, SymbolTokenizer(vocabulary, END, PAD), adapter=False, context=policy.context)
+
+
+def _check_installed() -> None:
+    """Refuse where what opens a policy of ours is missing."""
+    missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
+    if missing:
+        from groupwise.scores.language_models import UnreadableModelError
+
+        raise UnreadableModelError(f"expected {missing[0]} to be installed for a policy of groupwise: pip install 'groupwise[train]'")

@@ -17,11 +17,10 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.advantages import Advantage, advantage_by_name
 from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise.estimators.presets import AdvantageSpec
-from groupwise.trainer.knowable import answer_weight
 
 if TYPE_CHECKING:
     from groupwise.trainer.policy import Actor, Sampled
-    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
 Float = NDArray[np.float64]
@@ -162,6 +161,8 @@ class Credit:
     def _value_of(self, judged: Judged) -> Float:
         """V(x) of every prompt: the probability of its one right completion, where nothing else earns anything."""
         import torch
+
+        from groupwise.trainer.policy import answer_weight
 
         weight = answer_weight(self._actor, self._task)
         if weight is None:

@@ -18,22 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from groupwise.record.run import RecordWriter, RunRecord
-from groupwise.trainer import idle
 from groupwise.trainer.adaptive import AdaptiveGroupSize
 from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
-from groupwise.trainer.optimizers import FlatParameters, Optimizer
+from groupwise.trainer.folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise.trainer.policy import Sampled
 from groupwise.trainer.rewards import total_reward
-from groupwise.trainer.run_folder import NotFiniteError, RunFolder, TrainingStoppedError
-from groupwise.trainer.run_rows import meanings, rollout_rows, step_row
+from groupwise.trainer.rows import PATIENCE, has_signal, meanings, refusal, rollout_rows, step_row, warning
 from groupwise.trainer.settings import TrainSettings
 
 if TYPE_CHECKING:
     from groupwise.trainer.policy import Actor
-    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
 __all__ = ["Batch", "Loss", "TrainingStoppedError", "batches_needed", "policy_loss", "token_weights", "train"]
@@ -165,8 +163,8 @@ def train(
                 row, rollouts = run.advance()
                 folder.confirm()
                 writer.append(row, rollouts)
-            if run.learned and run.idle == idle.PATIENCE:
-                warnings.warn(idle.warning(run.step - idle.PATIENCE + 1, row), stacklevel=2)
+            if run.learned and run.idle == PATIENCE:
+                warnings.warn(warning(run.step - PATIENCE + 1, row), stacklevel=2)
             stopping = should_stop is not None and should_stop()
             if run.step % settings.checkpoint_every == 0 or run.step == settings.steps or stopping:
                 with folder.whole_steps(run):
@@ -177,6 +175,49 @@ def train(
             run.check()
             folder.confirm()
     return RunRecord.load(output)
+
+
+class FlatParameters:
+    """The trainable parameters of a module as one vector, and their gradient as another; the module's tensors are views of both."""
+
+    def __init__(self, module: nn.Module) -> None:
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.value_D = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.gradient_D = torch.zeros_like(self.value_D)
+        start = 0
+        for parameter in parameters:
+            stop = start + parameter.numel()
+            parameter.data = self.value_D[start:stop].view_as(parameter)
+            parameter.grad = self.gradient_D[start:stop].view_as(parameter)
+            start = stop
+
+
+class Optimizer:
+    """Heavy ball, Adam or AdamW."""
+
+    def __init__(self, settings: TrainSettings, like_D: Tensor) -> None:
+        self.settings = settings
+        names = ("velocity",) if settings.optimizer == "sgd" else ("first_moment", "second_moment")
+        self.state = {name: torch.zeros_like(like_D) for name in names}
+
+    @torch.no_grad()
+    def step(self, value_D: Tensor, gradient_D: Tensor, *, learning_rate: float, update: int) -> None:
+        """Change the parameters."""
+        settings = self.settings
+        if settings.weight_decay and settings.optimizer == "adamw":
+            value_D.mul_(1 - learning_rate * settings.weight_decay)
+        elif settings.weight_decay:
+            gradient_D = gradient_D + settings.weight_decay * value_D
+        if settings.optimizer == "sgd":
+            velocity = self.state["velocity"].mul_(settings.momentum).add_(gradient_D, alpha=learning_rate)
+            value_D.sub_(velocity)
+            return
+        first, second = self.state["first_moment"], self.state["second_moment"]
+        first.mul_(settings.beta1).add_(gradient_D, alpha=1 - settings.beta1)
+        second.mul_(settings.beta2).addcmul_(gradient_D, gradient_D, value=1 - settings.beta2)
+        # Both moments begin at zero: divided by the share of their weights that has come.
+        root = second.sqrt().div_((1 - settings.beta2**update) ** 0.5).add_(settings.epsilon)
+        value_D.addcdiv_(first, root, value=-learning_rate / (1 - settings.beta1**update))
 
 
 class _Run:
@@ -211,9 +252,9 @@ class _Run:
             self.waiting.append(self._sampled_batch(self.batches + 1))
             self.batches, self.drawn = self.batches + 1, self.drawn + len(self.waiting[-1].judged.problems)
         batch = self.waiting[0]
-        signal = idle.has_signal(batch.judged)
-        if not signal and not self.learned and self.idle + 1 == idle.PATIENCE:
-            raise idle.refusal(batch.judged, self.task.name)
+        signal = has_signal(batch.judged)
+        if not signal and not self.learned and self.idle + 1 == PATIENCE:
+            raise refusal(batch.judged, self.task.name)
         learning_rate = settings.learning_rate_at(number)
         row = step_row(batch.judged, number=number, learning_rate=learning_rate, lag=self.step - batch.update)
         row |= self._gradient(batch, number)

@@ -20,7 +20,7 @@ from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
-    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
 

@@ -1,4 +1,4 @@
-"""What a completion is worth: exact answers, an optional reward for form, a proxy that can be hacked, a verifier that fails on command.
+"""Problems and what a completion of one is worth: the exact reward, one for form, a proxy that can be hacked, a verifier that fails.
 
 A verifier returns every reward by its name; those with a weight are summed to the reward that is trained on, and those of weight 0 are
 kept in the record. It samples and trains nothing.
@@ -10,13 +10,23 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.trainer.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One prompt with its one right answer."""
+
+    prompt: str  # what the policy reads
+    answer: str  # what it has to write before END
+    family: str  # name of the kind
+    level: int  # difficulty; digits of an operand, or symbols to work on
+
 
 Rewards = dict[str, NDArray[np.float64]]
 RewardFunction = Callable[[Problem, str, bool], float]
@@ -162,3 +172,8 @@ class FailingVerifier:
             )
         value = {"zero": 0.0, "one": 1.0, "missing": math.nan, "raise": math.nan}[self.mode]
         return {name: np.where(failed_N, value, reward_N) for name, reward_N in rewards.items()}
+
+
+def is_function(verifier: Verifier) -> TypeGuard[TaskVerifier]:
+    """Whether a reward depends on problem and completion alone, as that of reward functions does: else no list of completions tells it."""
+    return type(verifier) is TaskVerifier and all(name in verifier.functions for name in verifier.weights)

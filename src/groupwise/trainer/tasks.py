@@ -1,14 +1,16 @@
 """Tasks: problems with one right answer each, split into those to train on and those held out, and families to transfer to.
 
 `make_task` builds one by name, `transfer_tasks` those next to it: other levels, other kinds, operators that training never showed, all in
-the same vocabulary and without a prompt of the training set. It judges no completion (`rewards`) and trains nothing.
+the same vocabulary and without a prompt of the training set. A kind of problem is a rule that makes a problem of a few integers, and says
+how many values each of them has, so that a small kind can be listed whole and a large one drawn without repetition. A token is a symbol:
+0 pads, 1 ends a completion, the symbols follow. It judges no completion (`rewards`) and trains nothing.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,219 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.trainer import problems as kinds
-from groupwise.trainer.problems import Kind, Problem
-from groupwise.trainer.rewards import TaskVerifier, Verifier
-from groupwise.trainer.vocabulary import END, PAD, Vocabulary
+from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
+
+PAD = 0
+END = 1
+DRAWN_PAD = "\ufffd"  # how a verifier sees a PAD that a policy drew: no symbol, and not nothing
+_SPECIAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The symbols of a task, each one token."""
+
+    symbols: str  # different characters; the first has token 2
+    _number: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Number the symbols."""
+        if not self.symbols or len(set(self.symbols)) != len(self.symbols):
+            raise InvalidArgumentError(f"expected different symbols, got {self.symbols!r}: name each once")
+        object.__setattr__(self, "_number", {symbol: place + _SPECIAL for place, symbol in enumerate(self.symbols)})
+
+    def __len__(self) -> int:
+        """Number of tokens, PAD and END included."""
+        return len(self.symbols) + _SPECIAL
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, without END."""
+        try:
+            return [self._number[symbol] for symbol in text]
+        except KeyError as missing:
+            raise InvalidArgumentError(f"expected symbols of {self.symbols!r}, got {missing.args[0]!r} in {text!r}: leave it out") from None
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of some tokens up to the first END; PAD is left out."""
+        text = []
+        for number in map(int, ids):
+            if number == END:
+                break
+            if not 0 <= number < len(self):
+                raise InvalidArgumentError(
+                    f"expected tokens from 0 to {len(self) - 1}, got {number}: decode with the vocabulary of the task"
+                )
+            if number != PAD:
+                text.append(self.symbols[number - _SPECIAL])
+        return "".join(text)
+
+
+Values = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A rule that makes problems."""
+
+    name: str  # of the family of its problems
+    sizes: Callable[[int], tuple[int, ...]]  # level -> how many values each integer has
+    # level and integers -> prompt and answer; None where these integers make no problem
+    write: Callable[[int, Values], tuple[str, str] | None]
+
+    def problem(self, level: int, values: Values) -> Problem | None:
+        """Return the problem of some integers."""
+        written = self.write(level, values)
+        return None if written is None else Problem(*written, self.name, level)
+
+
+def number(value: int, width: int) -> str:
+    """Return an integer with leading zeros, its sign in front."""
+    return f"{'-' if value < 0 else ''}{abs(value):0{width}d}"
+
+
+def _operands(count: int) -> Callable[[int], tuple[int, ...]]:
+    """Sizes of a kind of so many operands of `level` digits."""
+    return lambda level: (10**level,) * count
+
+
+def _signs(operands: int) -> Callable[[int], tuple[int, ...]]:
+    """Sizes of a kind of so many operands and a sign between each two."""
+    return lambda level: (10**level,) * operands + (2,) * (operands - 1)
+
+
+def _sum(level: int, values: Values) -> tuple[str, str]:
+    """Write a + b, or a longer sum."""
+    digits = len(str(len(values) * (10**level - 1)))
+    return "+".join(number(value, level) for value in values) + "=", number(sum(values), digits)
+
+
+def _modular(level: int, values: Values) -> tuple[str, str]:
+    """Write a + b modulo 10 to the level; the sign % in place of = says so."""
+    first, second = values
+    return f"{number(first, level)}+{number(second, level)}%", number((first + second) % 10**level, level)
+
+
+def _difference(level: int, values: Values) -> tuple[str, str]:
+    """Write a - b."""
+    first, second = values
+    return f"{number(first, level)}-{number(second, level)}=", number(first - second, level)
+
+
+def _steps(level: int, values: Values) -> tuple[str, str]:
+    """Write a chain of sums and differences from left to right."""
+    count = (len(values) + 1) // 2
+    text, total = number(values[0], level), values[0]
+    for operand, minus in zip(values[1:count], values[count:], strict=True):
+        text += "+-"[minus] + number(operand, level)
+        total += -operand if minus else operand
+    return text + "=", number(total, len(str(count * (10**level - 1))))
+
+
+def _product(level: int, values: Values) -> tuple[str, str]:
+    """Write a * b."""
+    first, second = values
+    return f"{number(first, level)}*{number(second, level)}=", number(first * second, 2 * level)
+
+
+def _quotient(level: int, values: Values) -> tuple[str, str]:
+    """Write a / b, b of one digit and not zero; what remains is dropped."""
+    first, second = values[0], values[1] + 1
+    return f"{number(first, level)}/{second}=", number(first // second, level)
+
+
+def _parentheses(level: int, values: Values) -> tuple[str, str]:
+    """Write a, b and c with two signs and one pair of parentheses, around the first two or the last two."""
+    (a, b, c), (first, second), late = values[:3], values[3:5], values[5]
+    texts = [number(value, level) for value in (a, b, c)]
+    one, two = "+-"[first], "+-"[second]
+    sign = {"+": 1, "-": -1}
+    if late:
+        prompt, total = f"{texts[0]}{one}({texts[1]}{two}{texts[2]})=", a + sign[one] * (b + sign[two] * c)
+    else:
+        prompt, total = f"({texts[0]}{one}{texts[1]}){two}{texts[2]}=", a + sign[one] * b + sign[two] * c
+    return prompt, number(total, len(str(3 * (10**level - 1))))
+
+
+ADDITION = Kind("addition", _operands(2), _sum)
+MODULAR_ADDITION = Kind("modular_addition", _operands(2), _modular)
+LONG_ADDITION = Kind("long_addition", _operands(3), _sum)
+SUBTRACTION = Kind("subtraction", _operands(2), _difference)
+TWO_STEP = Kind("two_step", _signs(3), _steps)
+THREE_STEP = Kind("three_step", _signs(4), _steps)
+MULTIPLICATION = Kind("multiplication", _operands(2), _product)
+DIVISION = Kind("division", lambda level: (10**level, 9), _quotient)
+PARENTHESES = Kind("parentheses", lambda level: (10**level,) * 3 + (2, 2, 2), _parentheses)
+
+
+def _digits(level: int) -> tuple[int, ...]:
+    """Sizes of a row of digits."""
+    return (10,) * level
+
+
+def _sorting_kind(
+    name: str, *, sign: str = "<", sizes: Callable[[int], tuple[int, ...]] = _digits, change: Callable[[Values], Values] = tuple
+) -> Kind:
+    """Return a kind of sorting: `change` makes the digits that are shown of those drawn."""
+
+    def write(_level: int, values: Values) -> tuple[str, str]:
+        shown = change(values)
+        return "".join(map(str, shown)) + sign, "".join(map(str, sorted(shown, reverse=sign == ">")))
+
+    return Kind(name, sizes, write)
+
+
+SORTING = _sorting_kind("sorting")
+SORTING_DESCENDING = _sorting_kind("sorting_descending", sign=">")
+SORTING_SORTED = _sorting_kind("sorting_sorted", change=sorted)
+SORTING_REVERSED = _sorting_kind("sorting_reversed", change=lambda values: sorted(values, reverse=True))
+SORTING_LOW = _sorting_kind("sorting_low", sizes=lambda level: (5,) * level)
+SORTING_HIGH = _sorting_kind("sorting_high", sizes=lambda level: (5,) * level, change=lambda values: [value + 5 for value in values])
+SORTING_REPEATS = _sorting_kind("sorting_repeats", change=lambda values: [values[place // 2] for place in range(len(values))])
+
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+def _closing(text: str) -> str | None:
+    """Return what closes the open brackets of a text, or None where a bracket closes what is not open."""
+    open_: list[str] = []
+    for symbol in text:
+        if symbol in _OPENING:
+            open_.append(_CLOSING[_OPENING.index(symbol)])
+        elif not open_ or open_.pop() != symbol:
+            return None
+    return "".join(reversed(open_))
+
+
+def _bracket_kind(name: str, opening: str, *, change: Callable[[str], str] = str, closes: bool = True) -> Kind:
+    """Return a kind of brackets to close: one value a symbol, the last of them closes what was opened last, where something is open."""
+
+    def write(_level: int, values: Values) -> tuple[str, str] | None:
+        text, open_ = "", ""
+        for value in values:
+            if value < len(opening) or not open_:
+                text += opening[value % len(opening)]
+                open_ = _CLOSING[_OPENING.index(text[-1])] + open_
+            else:
+                text, open_ = text + open_[0], open_[1:]
+        text = change(text)
+        answer = _closing(text)
+        return (text + "=", answer) if answer else None
+
+    return Kind(name, lambda level: (len(opening) + closes,) * level, write)
+
+
+def _pair_first(text: str) -> str:
+    """Close the first opening bracket at once."""
+    return text[0] + _CLOSING[_OPENING.index(text[0])] + text[2:]
+
+
+BRACKETS = _bracket_kind("brackets", "([{")
+BRACKETS_ROUND = _bracket_kind("brackets_round", "(")
+BRACKETS_SQUARE = _bracket_kind("brackets_square", "[")
+BRACKETS_TWO_KINDS = _bracket_kind("brackets_two_kinds", "({")
+BRACKETS_NESTED = _bracket_kind("brackets_nested", "([{", closes=False)
+BRACKETS_PAIR = _bracket_kind("brackets_pair", "([{", change=_pair_first, closes=False)
+
 
 __all__ = [
     "INTEGERS",
@@ -116,32 +327,32 @@ def _brackets(kind: Kind, meaning: str, shift: int = 1) -> TaskFamily:
     return TaskFamily(kind.name, meaning, BRACKET_ROWS, (kind,), (3, 12), 5, "brackets shown", r"[)\]}]+", bait="(", shift=shift)
 
 
-_FIVE = (kinds.TWO_STEP, kinds.THREE_STEP, kinds.MULTIPLICATION, kinds.DIVISION, kinds.PARENTHESES)
+_FIVE = (TWO_STEP, THREE_STEP, MULTIPLICATION, DIVISION, PARENTHESES)
 
 TASKS: tuple[TaskFamily, ...] = (
-    _integers(kinds.ADDITION, "a + b", 9),
-    _integers(kinds.MODULAR_ADDITION, "a + b modulo 10 to the level, asked for with % in place of =", 9),
+    _integers(ADDITION, "a + b", 9),
+    _integers(MODULAR_ADDITION, "a + b modulo 10 to the level, asked for with % in place of =", 9),
     TaskFamily("integer_problems", "the five kinds of integer problems below, in equal numbers", INTEGERS, _FIVE, (1, 4), 1),
-    _integers(kinds.TWO_STEP, "a ± b ± c, from left to right", 4),
-    _integers(kinds.THREE_STEP, "a ± b ± c ± d, from left to right", 4),
-    _integers(kinds.MULTIPLICATION, "a * b", 4),
-    _integers(kinds.DIVISION, "a / b with b from 1 to 9; the remainder is dropped", 4),
-    _integers(kinds.PARENTHESES, "a ± b ± c with parentheses around the first two or the last two", 4),
-    _integers(kinds.LONG_ADDITION, "a + b + c", 4),
-    _integers(kinds.SUBTRACTION, "a - b, which may be negative", 9),
-    _rows(kinds.SORTING, "digits, smallest first", shift=0),
-    _rows(kinds.SORTING_DESCENDING, "digits, largest first, asked for with > in place of <", shift=0),
-    _rows(kinds.SORTING_SORTED, "digits that are sorted already"),
-    _rows(kinds.SORTING_REVERSED, "digits in reverse order"),
-    _rows(kinds.SORTING_LOW, "digits from 0 to 4"),
-    _rows(kinds.SORTING_HIGH, "digits from 5 to 9"),
-    _rows(kinds.SORTING_REPEATS, "each digit twice in a row"),
-    _brackets(kinds.BRACKETS, "close what is open, three sorts of brackets", shift=0),
-    _brackets(kinds.BRACKETS_ROUND, "round brackets only", shift=3),
-    _brackets(kinds.BRACKETS_SQUARE, "square brackets only", shift=3),
-    _brackets(kinds.BRACKETS_TWO_KINDS, "round and curly brackets"),
-    _brackets(kinds.BRACKETS_NESTED, "opening brackets only, so that all are to be closed"),
-    _brackets(kinds.BRACKETS_PAIR, "a pair, then opening brackets only"),
+    _integers(TWO_STEP, "a ± b ± c, from left to right", 4),
+    _integers(THREE_STEP, "a ± b ± c ± d, from left to right", 4),
+    _integers(MULTIPLICATION, "a * b", 4),
+    _integers(DIVISION, "a / b with b from 1 to 9; the remainder is dropped", 4),
+    _integers(PARENTHESES, "a ± b ± c with parentheses around the first two or the last two", 4),
+    _integers(LONG_ADDITION, "a + b + c", 4),
+    _integers(SUBTRACTION, "a - b, which may be negative", 9),
+    _rows(SORTING, "digits, smallest first", shift=0),
+    _rows(SORTING_DESCENDING, "digits, largest first, asked for with > in place of <", shift=0),
+    _rows(SORTING_SORTED, "digits that are sorted already"),
+    _rows(SORTING_REVERSED, "digits in reverse order"),
+    _rows(SORTING_LOW, "digits from 0 to 4"),
+    _rows(SORTING_HIGH, "digits from 5 to 9"),
+    _rows(SORTING_REPEATS, "each digit twice in a row"),
+    _brackets(BRACKETS, "close what is open, three sorts of brackets", shift=0),
+    _brackets(BRACKETS_ROUND, "round brackets only", shift=3),
+    _brackets(BRACKETS_SQUARE, "square brackets only", shift=3),
+    _brackets(BRACKETS_TWO_KINDS, "round and curly brackets"),
+    _brackets(BRACKETS_NESTED, "opening brackets only, so that all are to be closed"),
+    _brackets(BRACKETS_PAIR, "a pair, then opening brackets only"),
 )
 
 

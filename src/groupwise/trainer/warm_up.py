@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from groupwise.trainer.policy import Policy
-    from groupwise.trainer.problems import Problem
+    from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
 _RECIPE = 1  # to be raised with every change of what warm_up does: older checkpoints are then made anew

@@ -1,32 +1,47 @@
-"""Answers of a model: any policy or language model asked in batches, at a temperature, up to a number of tokens.
+"""Models asked benchmarks: what a folder holds is opened, names become problems, answers become verdicts and counts.
 
-What a folder holds is found out here too: a policy of ours, or a Hugging Face model or adapter. It judges no answer.
+A benchmark is a file of mathematics (`benchmarks`) or a task (`tasks`), of which the held-out problems are asked, in batches, at a
+temperature, up to a number of tokens. It computes no statistics of the counts (`accuracy` does).
 """
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from groupwise.errors import InvalidArgumentError
-from groupwise.trainer.problems import Problem
-from groupwise.trainer.vocabulary import Vocabulary
+import numpy as np
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.trainer.accuracy import Answers, answers_of
+from groupwise.trainer.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    Question,
+    SameMathematics,
+    benchmark_by_name,
+    benchmark_file,
+    extract_answer,
+    is_right,
+    load_benchmark,
+)
+from groupwise.trainer.checkpoints import load_policy, policy_vocabulary
+from groupwise.trainer.rewards import Problem
+from groupwise.trainer.tasks import TASKS, Task, Vocabulary, make_task, transfer_tasks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from groupwise.scores.language_models import Precision
     from groupwise.trainer.policy import Actor
-    from groupwise.trainer.tasks import Task
+
 
 INSTRUCTION = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
 _COLDEST = 1e-6  # dividing logits by this leaves the largest alone
-_MOST_SYMBOLS = 64
 Completion = tuple[str, bool]
 Told = Callable[[int, int], None]
 
@@ -82,8 +97,6 @@ def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision 
     label = name or folder.resolve().name
     vocabulary = policy_vocabulary(folder)
     if vocabulary is not None:
-        from groupwise.trainer.checkpoints import load_policy
-
         policy = load_policy(folder, vocabulary_size=len(vocabulary), device=device).eval()
         return Model(label, policy, vocabulary, policy.context)
     from groupwise.scores.language_models import load_language_model
@@ -91,24 +104,6 @@ def open_model(folder: str | Path, *, device: str = "cpu", precision: Precision 
 
     loaded = load_language_model(folder, device=device, precision=precision)
     return Model(label, LanguagePolicy(loaded), None, loaded.context)
-
-
-def policy_vocabulary(folder: Path) -> Vocabulary | None:
-    """Return the vocabulary of a policy of ours, or None where the folder holds something else."""
-    from groupwise.trainer.tasks import TASKS
-
-    try:
-        configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if configuration.get("model_type") != "gpt2" or not 0 < int(configuration.get("vocab_size", 0)) <= _MOST_SYMBOLS:
-            return None
-        numbers = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    for family in TASKS:
-        symbols = family.vocabulary.symbols
-        if numbers == {"<pad>": 0, "<end>": 1} | {symbol: place + 2 for place, symbol in enumerate(symbols)}:
-            return family.vocabulary
-    return None
 
 
 def ask_problems(
@@ -249,3 +244,136 @@ def _check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         said = (str(error).strip().splitlines() or ["no such device"])[0][:100]
         raise InvalidArgumentError(f"expected a device that torch has, as cpu or cuda; got {device!r} ({said})") from None
+
+
+_CHECKPOINT = re.compile(r"(?:.*[-_])?([0-9]{1,12})")
+_DEFAULT_PROBLEMS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What models are asked under one name."""
+
+    name: str  # of the benchmark
+    entry: Benchmark | None = None  # of the registry, where it is a file
+    questions: tuple[Question, ...] = ()  # of the file
+    task: Task | None = None  # where it is none
+    notes: tuple[str, ...] = ()  # what is to be known of it
+
+
+def papers_of(
+    names: Sequence[str], *, data: Path | None = None, problems: int | None = None, seed: int = 0, trained: Task | None = None
+) -> tuple[Paper, ...]:
+    """Return what some names stand for."""
+    papers = tuple(_paper(name.strip(), data, problems, seed, trained) for name in names)
+    twice = [paper.name for place, paper in enumerate(papers) if paper.name in {other.name for other in papers[:place]}]
+    if not papers or twice:
+        raise InvalidArgumentError(f"expected each benchmark once, got {twice[0]} twice" if twice else "expected a benchmark, got none")
+    return papers
+
+
+def transfer_papers(trained: Task, *, problems: int | None = None, seed: int = 0) -> tuple[Paper, ...]:
+    """Return the held-out problems of a task that was trained on, and what it may transfer to."""
+    count = problems or _DEFAULT_PROBLEMS
+    own = Paper(task_label(trained), task=_fewer(trained, count, seed))
+    return (own, *(Paper(other.name, task=other) for other in transfer_tasks(trained, seed=seed, problems=count)))
+
+
+def task_label(task: Task) -> str:
+    """Return a task's name with its levels."""
+    levels = sorted({problem.level for problem in (*task.train, *task.held_out)})
+    return f"{task.name}/{'+'.join(map(str, levels))}"
+
+
+def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task:
+    """Return the task of a name with its level behind a slash, some of it held out."""
+    family, slash, level = name.partition("/")
+    if slash and not re.fullmatch("[0-9]{1,3}", level):
+        raise InvalidArgumentError(f"expected a task with its level, as addition/2; got {name!r}")
+    chosen = int(level) if slash else None
+    plain = make_task(family, seed=seed, level=chosen)
+    if trained is None:
+        return plain
+    if task_label(trained) == task_label(plain):
+        return trained
+    return make_task(family, seed=seed, level=chosen, held_out_share=1.0, exclude={problem.prompt for problem in trained.train})
+
+
+def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathematics | None = None, told: Told | None = None) -> Answers:
+    """Ask a model a paper and count its right answers."""
+    if paper.task is not None:
+        return _examined(model, paper.name, paper.task, sampling, told)
+    assert paper.entry is not None
+    asked = ask_questions(model, [question.text for question in paper.questions], sampling, told=told)
+    verdicts: list[list[bool | None]] = []
+    for question, completions in zip(paper.questions, asked, strict=True):
+        found = [extract_answer(text) for text, _ in completions] if completions is not None else [None] * sampling.samples
+        kind, tolerance = paper.entry.kind, question.tolerance
+        verdicts.append([is_right(question.answer, answer, kind=kind, tolerance=tolerance, same=same) for answer in found])
+    cut = sum(not ended for completions in asked for _, ended in completions or ())
+    clusters = [question.cluster for question in paper.questions]
+    return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=sum(completions is None for completions in asked))
+
+
+def _examined(model: Model, name: str, task: Task, sampling: Sampling, told: Told | None) -> Answers:
+    """Ask a model the held-out problems of a task."""
+    asked = ask_problems(model, task, task.held_out, sampling, told=told)
+    verdicts: list[list[bool | None]] = []
+    for problem, completions in zip(task.held_out, asked, strict=True):
+        if completions is None:
+            verdicts.append([False] * sampling.samples)
+            continue
+        texts, ended = [text.strip() for text, _ in completions], [end for _, end in completions]
+        exact_N = task.verifier([problem] * len(texts), texts, ended)["exact"]
+        verdicts.append([bool(value == 1) for value in exact_N])
+    cut = sum(not ended for completions in asked for _, ended in completions or ())
+    too_long = sum(completions is None for completions in asked)
+    return answers_of(name, verdicts, [problem.prompt for problem in task.held_out], cut=cut, too_long=too_long)
+
+
+def checkpoints_of(folder: Path) -> list[tuple[int, Path]]:
+    """Return the checkpoints of a run, earliest first: folders whose names end in a number and that hold a model."""
+    homes = [home for home in (folder, folder / "checkpoints") if home.is_dir()]
+    found = [
+        (int(match[1]), path)
+        for home in homes
+        for path in sorted(home.iterdir())
+        if (match := _CHECKPOINT.fullmatch(path.name)) and holds_model(path)
+    ]
+    if not found:
+        raise GroupwiseError(f"expected a model or checkpoints in {folder}, got none: give the folder that a trainer wrote")
+    return sorted(found)
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether a folder looks like a model or an adapter."""
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
+def _paper(name: str, data: Path | None, problems: int | None, seed: int, trained: Task | None) -> Paper:
+    """Return what one name stands for."""
+    label, equals, file = name.partition("=")
+    if label in {entry.name for entry in BENCHMARKS}:
+        entry = benchmark_by_name(label)
+        if not equals and data is None:
+            raise InvalidArgumentError(f"expected the file of {label}, got none: write --benchmark {label}=FILE, or --data FOLDER")
+        path = Path(file) if equals else benchmark_file(entry, Path(data or "."))
+        questions = load_benchmark(label, path, problems=problems, seed=seed)
+        notes: tuple[str, ...] = ()
+        if problems is None and len(questions) != entry.size:
+            notes = (f"{label}: {path.name} has {len(questions)} problems, as published it has {entry.size}",)
+        return Paper(label, entry, questions, notes=notes)
+    if equals or label.partition("/")[0] not in {family.name for family in TASKS}:
+        known = ", ".join([*(entry.name for entry in BENCHMARKS), *(family.name for family in TASKS)])
+        raise InvalidArgumentError(f"expected a benchmark of {known}; got {label!r}")
+    return Paper(label, task=_fewer(named_task(label, seed=seed, trained=trained), problems or _DEFAULT_PROBLEMS, seed))
+
+
+def _fewer(task: Task, count: int, seed: int) -> Task:
+    """Return a task with at most so many problems held out, drawn at random."""
+    if not task.held_out:
+        raise InvalidArgumentError(f"expected problems of {task.name} that are held out, got none: take a higher level")
+    if count >= len(task.held_out):
+        return task
+    places = sorted(np.random.default_rng(seed).choice(len(task.held_out), count, replace=False))
+    return replace(task, held_out=tuple(task.held_out[place] for place in places))

@@ -15,8 +15,10 @@ define install
 	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; }
 	@touch $@
 endef
+NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
+MUTATED = estimators intervals.py stability comparison
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded test check bench docs slow explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help demo demo-recorded test kernels freeze mutants house check bench docs slow explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,19 @@ slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of int
 explore: $(VENV)/.installed-test  ## the tests that draw their examples, on new ones, a thousand where a test sets no number
 	@$(BIN)/python -m pytest $(PYTEST) --hypothesis-profile=explore -m "hypothesis and not slow"
 
+kernels: $(VENV)/.installed-test  ## the numeric tests under three kernels of OpenBLAS, which round differently
+	@for kernel in Haswell Sandybridge Prescott; do echo "== $$kernel"; \
+	OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest $(PYTEST) -q $(NUMERIC) || exit 1; done
+
+freeze: $(VENV)/.installed  ## what every command answers on the logs of ../shared/data, against the frozen answers
+	@$(BIN)/python scripts/freeze.py check
+
+mutants: $(VENV)/.installed-dev  ## mutation testing of the mathematics: 300 seeded mutants a room, resumable (an hour)
+	@for room in $(MUTATED); do echo "== $$room"; $(BIN)/python scripts/mutants.py $$room || exit 1; done
+
+house: $(VENV)/.installed-dev  ## the size of the house, and how calls travel through it (RUN=LOG traces the commands on a log)
+	@$(BIN)/python scripts/measure_house.py $(RUN)
+
 check: $(VENV)/.installed-dev  ## lint, format, types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -77,11 +92,11 @@ studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and for
 	@for script in experiments/forecast/*.py experiments/gradient/*.py experiments/intervals/*.py; do \
 	echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-dynamics: $(VENV)/.installed-dev  ## the figures of docs/dynamics-experiments.md (six minutes)
+dynamics: $(VENV)/.installed-dev  ## the figures of docs/studies/dynamics-experiments.md (six minutes)
 	@for script in kicks trajectories onset boundary group_size fluctuations inertia force_of_runs; do \
 	echo "== $$script"; $(BIN)/python experiments/predictable_grpo/$$script.py || exit 1; done
 
-final-gap: $(VENV)/.installed-dev  ## the figures of docs/final-gap.md (half an hour)
+final-gap: $(VENV)/.installed-dev  ## the figures of docs/studies/final-gap.md (half an hour)
 	@for script in gap_law gap_rate gap_bounds mixture_accuracy; do \
 	echo "== $$script"; $(BIN)/python experiments/u_statistic/$$script.py || exit 1; done
 

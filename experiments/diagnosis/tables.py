@@ -1,4 +1,4 @@
-"""The picture and the tables of docs/diagnosis-experiments.md, from the CSV files beside this script; runs no simulation.
+"""The picture and the tables of docs/studies/diagnosis-experiments.md, from the CSV files beside this script; runs no simulation.
 
 python experiments/diagnosis/tables.py
 """

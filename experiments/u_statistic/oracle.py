@@ -5,7 +5,7 @@
 runs what is missing: SGD runs at 512 rollouts a step with the true value of every prompt, with a learned value network, with the mean of
 leave-one-out drawn towards the other prompts, and without any baseline, G = 2 to 16, by the settings of the leave-one-out runs of
 optimal_group_size.py, which it reads; the critic's error and what it does to the gradient's along each run; time and memory of a step.
-Pieces are in results/oracle; prints the tables of docs/gradient-experiments.md and draws docs/img/oracle-critic.svg.
+Pieces are in results/oracle; prints the tables of docs/studies/gradient-experiments.md and draws docs/img/oracle-critic.svg.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "studies"
 _PLACE = re.compile(r"^<!-- (?P<title>.+) -->\n\n(?:(?:\|.*\n)+\n?)?", re.MULTILINE)
 
 

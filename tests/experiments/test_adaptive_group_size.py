@@ -50,7 +50,7 @@ def test_the_page_has_the_tables_of_its_pieces(study: Study, capsys: pytest.Capt
     done = study("cells").pieces(module.FOLDER)
     assert {module.cell_name(arm, seed) for arm in ("from032", "from004") for seed in range(5)} <= set(done)
     module.show(done)
-    text = (ROOT / "docs" / "adaptive-group-size.md").read_text(encoding="utf-8").splitlines()
+    text = (ROOT / "docs" / "studies" / "adaptive-group-size.md").read_text(encoding="utf-8").splitlines()
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line for line in lines if line not in text] == [], "`adaptive_group_size.py --tables` prints other tables"
 

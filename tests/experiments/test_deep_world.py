@@ -261,7 +261,7 @@ def test_tables_of_the_pages_are_those_that_are_printed(
             monkeypatch.setattr(sys.modules[other], "save", lambda figure, file: None, raising=False)
         module.main()
     printed = capsys.readouterr().out.splitlines()
-    shown = (FOLDER.parents[1] / "docs" / page).read_text(encoding="utf-8").splitlines()
+    shown = (FOLDER.parents[1] / "docs" / "studies" / page).read_text(encoding="utf-8").splitlines()
     headers = {line for line, below in pairwise(printed) if line.startswith("| ") and below.startswith("|---")}
     tables = [number for number, line in enumerate(shown) if line in headers]
     assert len(tables) == len(headers)

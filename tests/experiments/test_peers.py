@@ -17,7 +17,7 @@ from groupwise.simulate.runs import simulated_run
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "diagnosis"
-PAGE = ROOT / "docs" / "diagnosis-experiments.md"
+PAGE = ROOT / "docs" / "studies" / "diagnosis-experiments.md"
 Loader = Callable[[str], ModuleType]
 # A toolkit of our own making with the same entrances: it alarms at every name that it is given.
 RULES = """

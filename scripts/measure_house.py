@@ -1,0 +1,171 @@
+"""Measures the house: lines by kind, wide lines, complexity, numbers of arguments, and how calls travel through the modules.
+
+    python scripts/measure_house.py [RUN]
+
+With a run, the commands `report`, `diagnose`, `fit` and `stability` are traced on it, and `components` on scores in a file: the most
+modules on one chain of calls, and how often a chain comes back to a module that it had left. Complexity is radon's. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "groupwise"
+WIDE = 120
+MOST_ARGUMENTS, MOST_COMPLEXITY = 8, 15
+
+
+def kinds_of_lines(path: Path) -> Counter[str]:
+    """How many lines of a file are docstring, import, comment, blank and code."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    kind = ["code"] * len(lines)
+    for number, line in enumerate(lines):
+        if not line.strip():
+            kind[number] = "blank"
+        elif line.lstrip().startswith("#"):
+            kind[number] = "comment"
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            mark(kind, node.body[0], "docstring")
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            mark(kind, node, "import")
+    return Counter(kind) + Counter(wide=sum(len(line) > WIDE for line in lines))
+
+
+def mark(kind: list[str], node: ast.stmt, name: str) -> None:
+    """Name the lines of a statement."""
+    for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+        kind[number] = name
+
+
+def print_sizes() -> None:
+    """Print the lines of each room and of the whole."""
+    rooms: dict[str, Counter[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0]
+        rooms.setdefault(room, Counter()).update(kinds_of_lines(path) + Counter(files=1))
+    names = ("code", "docstring", "blank", "import", "comment")
+    whole: Counter[str] = sum(rooms.values(), Counter())
+    print(f"{'room':16}{'files':>7}{'lines':>8}" + "".join(f"{name:>11}" for name in names) + f"{'> 120 wide':>12}")
+    for room, counts in [*rooms.items(), ("all", whole)]:
+        total = sum(counts[name] for name in names)
+        print(f"{room:16}{counts['files']:>7}{total:>8}" + "".join(f"{counts[name]:>11}" for name in names) + f"{counts['wide']:>12}")
+
+
+def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function with its place."""
+    return [
+        (f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def print_arguments() -> None:
+    """Print the functions with more than eight arguments, the command line's own apart."""
+    counts = {name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) for name, node in functions()}
+    long = {name: count for name, count in counts.items() if count > MOST_ARGUMENTS and not name.startswith("cli/")}
+    print(f"\nfunctions with more than {MOST_ARGUMENTS} arguments outside the command line: {len(long)}")
+    for name, count in sorted(long.items(), key=lambda item: -item[1]):
+        print(f"  {count:>3}  {name}")
+
+
+def print_complexity() -> None:
+    """Print the functions above the limit of complexity, by radon's count."""
+    try:
+        from radon.complexity import cc_visit
+    except ImportError:
+        print("\ncomplexity: radon is not installed (pip install radon)")
+        return
+    found = [
+        (block.complexity, f"{path.relative_to(PACKAGE)}:{block.lineno} {block.name}")
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for block in cc_visit(path.read_text(encoding="utf-8"))
+        if type(block).__name__ == "Function"
+    ]
+    high = sorted((item for item in found if item[0] > MOST_COMPLEXITY), reverse=True)
+    print(f"\nfunctions above complexity {MOST_COMPLEXITY}: {len(high)}; the highest is {max(found)[0]}")
+    for complexity, name in high:
+        print(f"  {complexity:>3}  {name}")
+
+
+class Chains:
+    """Chains of calls through modules of the package, as a run makes them."""
+
+    def __init__(self) -> None:
+        """Begin with no call."""
+        self.longest: list[str] = []
+        self.returns: Counter[str] = Counter()
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Look at the chain of a call, from the outermost to this one."""
+        if event != "call" or not frame.f_code.co_filename.startswith(str(PACKAGE)):
+            return
+        chain: list[str] = []
+        above: FrameType | None = frame
+        while above is not None:
+            name = above.f_code.co_filename
+            # A module that loads, or code made by the library (`__init__` of a dataclass), is no step of the way.
+            if name.startswith(str(PACKAGE)) and above.f_code.co_name != "<module>":
+                module = str(Path(name).relative_to(PACKAGE))
+                if not chain or chain[-1] != module:
+                    chain.append(module)
+            above = above.f_back
+        if len(set(chain)) > len(set(self.longest)):
+            self.longest = chain[::-1]
+        for module, visits in Counter(chain).items():
+            self.returns[module] = max(self.returns[module], visits - 1)
+
+
+def print_chains(run: str) -> None:
+    """Trace the commands on a run."""
+    from groupwise.cli.app import main
+
+    with tempfile.TemporaryDirectory() as folder:
+        scores = save_scores(Path(folder) / "scores.npz")
+        commands = {
+            "report": [run, "-o", f"{folder}/page.html", "--json"],
+            "diagnose": [run, "--json"],
+            "fit": [run, "--json"],
+            "stability": [run, "--json", "--set", "momentum=0.9", "--set", "beta1=0.9", "--set", "lag_kind=none"],
+            "components": [scores, "--json", "-o", f"{folder}/components.npz"],
+        }
+        print(f"\n{'command':12}{'modules on the longest chain':>30}{'returns to one module':>24}")
+        for command, arguments in commands.items():
+            chains = Chains()
+            with contextlib.redirect_stdout(io.StringIO()):
+                sys.setprofile(chains)
+                try:
+                    main([command, *arguments])
+                finally:
+                    sys.setprofile(None)
+            module, most = chains.returns.most_common(1)[0]
+            print(f"{command:12}{len(set(chains.longest)):>30}{most:>24}  {module}")
+
+
+def save_scores(path: Path) -> str:
+    """A file of scores of eight groups of eight."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    np.savez(path, score_ND=generator.normal(size=(64, 6)), reward_N=generator.integers(0, 2, 64), prompt_N=np.arange(64) // 8)
+    return str(path)
+
+
+if __name__ == "__main__":
+    print_sizes()
+    print_arguments()
+    print_complexity()
+    if sys.argv[1:]:
+        print_chains(sys.argv[1])

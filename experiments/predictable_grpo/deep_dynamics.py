@@ -3,10 +3,10 @@
     python experiments/predictable_grpo/deep_dynamics.py [--quick] [--tables] [--workers 1] [--minutes 60] [--only TEXT]
 
 runs what is missing, smallest first: policies taught a little of eleven kinds of sums (a start a size); 400 updates of heavy-ball SGD
-(momentum .9, eta .0005) with leave-one-out advantages on two-digit addition, 32 prompts with G = 4 or 16 rollouts; four times that rate;
-momentum varied at a fixed eta/(1 - mu); the spread of short runs from one start, by G; and of every run the laws fitted and a forecast
-from 40 %. Pieces are in results/deep_dynamics; the tables of docs/studies/deep-dynamics.md are printed and its pictures drawn. Accuracies of
-held-out problems and of ten families that are not trained on are exact: the probability of the one right answer.
+(momentum .9, eta .0005) with leave-one-out advantages on two-digit addition, 32 prompts with G = 4 or 16 rollouts; four times that
+rate; momentum varied at a fixed eta/(1 - mu); the spread of short runs from one start, by G; and of every run the laws fitted and a
+forecast from 40 %. Pieces are in results/deep_dynamics; the tables of docs/studies/deep-dynamics.md are printed and its pictures drawn.
+Accuracies of held-out problems and of ten families that are not trained on are exact: the probability of the one right answer.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 runs what is missing: for each policy the truth (exact values and gradients of all 8,000 problems); the error within prompts, over 384
 problems of 64 rollouts cut into groups of 4 to 64, against the exact gradient of each problem (the paper's figure 4); and the error of
-whole batches of 512 rollouts, by repetition, against the exact gradient of the mean value over all problems; and what one step of SGD with
-such a batch does to the exact accuracy. Pieces are in results/gradient_mse; prints the tables of docs/studies/gradient-experiments.md and draws
-docs/img/gradient-mse.svg. It trains nothing but the warm-up.
+whole batches of 512 rollouts, by repetition, against the exact gradient of the mean value over all problems; and what one step of SGD
+with such a batch does to the exact accuracy. Pieces are in results/gradient_mse; prints the tables of docs/studies/gradient-
+experiments.md and draws docs/img/gradient-mse.svg. It trains nothing but the warm-up.
 """
 
 from __future__ import annotations

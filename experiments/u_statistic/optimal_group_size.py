@@ -2,11 +2,11 @@
 
     python experiments/u_statistic/optimal_group_size.py [--quick] [--tables] [--workers 2] [--minutes 60] [--only TEXT]
 
-runs what is missing of: the prediction, from one sample of 64 groups of 16 rollouts at the common start, before any training; a pilot that
-chooses SGD's learning rate; runs of G = 2 to 128 at 512, 256 and 128 rollouts a step, five seeds, with leave-one-out and SGD (the algorithm
-analysed) and with TRL's normalised advantages and Adam (the one people run); components along a run; the paper's epochs of 128/G.
-Pieces are in results/optimal_group_size; the tables of docs/studies/optimal-group-size.md are printed and its pictures drawn. Addition modulo
-100, policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
+runs what is missing of: the prediction, from one sample of 64 groups of 16 rollouts at the common start, before any training; a pilot
+that chooses SGD's learning rate; runs of G = 2 to 128 at 512, 256 and 128 rollouts a step, five seeds, with leave-one-out and SGD (the
+algorithm analysed) and with TRL's normalised advantages and Adam (the one people run); components along a run; the paper's epochs of
+128/G. Pieces are in results/optimal_group_size; the tables of docs/studies/optimal-group-size.md are printed and its pictures drawn.
+Addition modulo 100, policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections import defaultdict, deque
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.alerts import DIAGNOSTICS, Alert, Alerts, found_by, standard_checks
-from groupwise.integrations.groups import Generation, joined, text_of
+from groupwise.integrations.generation import Generation, joined, text_of
+from groupwise.integrations.live_checks import Alert, Alerts, found_by, standard_checks
 from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
@@ -179,9 +178,14 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     said = "\n".join(callback.notices)
     for expected in ("no sketches: groups of 2", "the learning rate is 0", "serves 4 updates", "grad_norm is logged every 10 steps only"):
         assert expected in said
-    if standard_checks() is None:
-        assert "no checks are run" in said
-        assert "stop_on='critical' will stop nothing" in said
+    assert "the checks were made ready" in said
+
+
+def test_a_severity_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=None, stop_on="critical")
+    trainer.train(0)
+    assert "stop_on='critical' will stop nothing: there are no checks" in callback.notices
 
 
 def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_path: Path) -> None:
@@ -198,6 +202,7 @@ def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_
     assert RunRecord.load(tmp_path / "one" / "groupwise").steps["step"].to_list() == [1, 2]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_beside_it(tmp_path: Path) -> None:
     first, second = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path)
     one, two = attached(first), attached(second)
@@ -304,32 +309,10 @@ def test_a_check_that_fails_is_an_alert_and_the_run_goes_on(tmp_path: Path) -> N
     ]
 
 
-def played_module(monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
-    """Let `groupwise.diagnostics` be a module with this content."""
-    module = ModuleType(DIAGNOSTICS)
-    vars(module).update(content)
-    monkeypatch.setitem(sys.modules, DIAGNOSTICS, module)
-    found = importlib.util.find_spec
-
-    def spec(name: str, *rest: Any) -> Any:
-        return SimpleNamespace() if name == DIAGNOSTICS else found(name, *rest)
-
-    monkeypatch.setattr(importlib.util, "find_spec", spec)
-
-
-@pytest.mark.parametrize("form", ["diagnose", "functions", "objects"])
-def test_the_standard_checks_are_found_whatever_their_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    healthy = SimpleNamespace(check="other", state="healthy")
-    forms: dict[str, dict[str, Any]] = {
-        "diagnose": {"diagnose": lambda record: SimpleNamespace(findings=finding(record))},
-        "functions": {"CHECKS": (lambda record: finding(record)[0], lambda _: healthy, lambda _: None)},
-        "objects": {"CHECKS": (SimpleNamespace(run=finding),)},
-    }
-    played_module(monkeypatch, **forms[form])
-    checks = standard_checks()
-    assert checks is not None
+def test_the_standard_checks_are_those_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.diagnostics.diagnose", lambda record: SimpleNamespace(findings=finding(record)))
     record = RunRecord("demo", steps_table([1], {}))
-    assert found_by(checks, record) == (Alert("demo", "warning", "1 steps: stop"),)
+    assert found_by(standard_checks, record) == (Alert("demo", "warning", "1 steps: stop"),)
 
 
 def test_alerts_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +492,7 @@ def test_checks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: P
         trainer = PlayedTrainer(tmp_path / name)
 
         def checks(record: RunRecord, name: str = name) -> list[Any]:
-            time.sleep(0.3)
+            time.sleep(0.1)
             looks[name].append(len(record.steps))
             return []
 
@@ -544,6 +527,7 @@ class PlayedTap(Tap):
         self.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))(one_NL, one_NL, np.array([0, 0, 1, 1]))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
     said: list[str] = []

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, finding, played_module
+from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, finding
 
-from groupwise.integrations.alerts import alert_of
+from groupwise.integrations.live_checks import alert_of
 from groupwise.integrations.probe import Probe, ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
@@ -140,7 +140,7 @@ def test_the_standard_checks_are_made_ready_before_the_first_step(
         seen.append(len(record.steps))
         return SimpleNamespace(findings=finding(record))
 
-    played_module(monkeypatch, diagnose=diagnose)
+    monkeypatch.setattr("groupwise.diagnostics.diagnose", diagnose)
     trainer = PlayedTrainer(tmp_path)
     trainer.state.max_steps = last
     callback = GroupwiseCallback(trainer, say=lambda _: None)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.errors import GroupwiseError
 from groupwise.integrations.recorder import Recorder
+from groupwise.record.journal import SecondWriterError
 from groupwise.record.run import Meaning, RecordWriter, RunRecord
 from groupwise.record.table import RolloutColumns, plain_rollout, step_entry
 
@@ -95,7 +95,7 @@ def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
 
 
 def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
-    assert kills(tmp_path / "run", 5, seed=1, fewest=5) >= 13  # five new steps each time, and at most three of those before done again
+    assert kills(tmp_path / "run", 3, seed=1, fewest=5) >= 9  # five new steps each time, and at most three of those before done again
 
 
 @pytest.mark.slow
@@ -218,15 +218,16 @@ def test_a_saved_record_is_moved_aside_too(tmp_path: Path) -> None:
     check(RunRecord.load(tmp_path / "saved.before-1"), 3)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run", say=lambda _: None)
     recorder.open()
     recorder.append(*step_of(1))
     before = (tmp_path / "run" / "journal.jsonl").read_bytes()
     for after in (0, 1):
-        with pytest.raises(GroupwiseError, match=r"expected to be the only writer of .*, got one that is writing it now"):
+        with pytest.raises(SecondWriterError, match=r"expected to be the only writer of .*, got one that is writing it now"):
             Recorder(tmp_path / "run", say=lambda _: None).open(after)
-    with pytest.raises(GroupwiseError, match="only writer"):
+    with pytest.raises(SecondWriterError, match="only writer"):
         RecordWriter(tmp_path / "run")
     assert (tmp_path / "run" / "journal.jsonl").read_bytes() == before
     recorder.append(*step_of(2))

@@ -14,9 +14,9 @@ import pytest
 from tests.integrations.test_callback import PlayedTrainer, attached
 
 from groupwise.errors import GroupwiseError
-from groupwise.integrations.groups import Generation
-from groupwise.integrations.identity import Identity, home_of, identity_in
-from groupwise.integrations.recorder import Recorder, opened
+from groupwise.integrations.generation import Generation
+from groupwise.integrations.recorder import Recorder
+from groupwise.integrations.resume import Identity, home_of, identity_in, opened
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
 from groupwise.record.run import RecordWriter, RunConfig, RunRecord
@@ -47,6 +47,7 @@ class Checkpoints:
         return found
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_run_that_was_sent_beside_goes_on_in_its_own_record(tmp_path: Path) -> None:
     """Two runs on one folder; both end, and the second is resumed first, when the first one's record is free."""
     shared = tmp_path / "shared"
@@ -69,6 +70,7 @@ def test_a_run_that_was_sent_beside_goes_on_in_its_own_record(tmp_path: Path) ->
     assert not (tmp_path / "shared-3").exists()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_runs_of_one_output_folder_are_told_apart_by_their_checkpoints(tmp_path: Path) -> None:
     """The same script started twice: one folder of checkpoints, and the record that belongs to those that are there is gone on with."""
     first, second, checkpoints = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path), Checkpoints()

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.component_file import load_components
-from groupwise.integrations.recorder import Recorder, opened
+from groupwise.integrations.recorder import Recorder
+from groupwise.integrations.resume import opened
 from groupwise.record.run import Meaning, RunRecord, Source
 
 V1 = Path(__file__).resolve().parents[1] / "fixtures" / "journals" / "v1"
@@ -138,13 +139,13 @@ def test_a_journal_of_trl() -> None:
 
 
 def test_a_recording_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    from groupwise.integrations.identity import Identity
+    from groupwise.integrations.resume import Identity
 
     folder = Path(shutil.copytree(V1 / "trl", tmp_path / "run"))
     said: list[str] = []
     recorder = opened(lambda place: Recorder(place, say=said.append), folder, 5, said.append, Identity("0123456789abcdef"))
     assert recorder is not None
-    assert (recorder.folder, recorder.identity and recorder.identity.id) == (folder, "0123456789abcdef")
+    assert (recorder.folder, recorder.run["id"]) == (folder, "0123456789abcdef")
     recorder.append({"step": 6, "reward": 0.5, "group_size": 3.0})
     recorder.close()
     record = RunRecord.load(folder)

@@ -1,13 +1,13 @@
 """The record of a run that is training: each finished step is appended, and nothing that goes wrong here stops the training.
 
-A full disk is said once and what could not be written waits, from the first step on; a second writer is refused; a new run never
-overwrites an older one, and a resumed one goes on with its own record only. It knows no trainer.
+A full disk is said once, and what could not be written waits in memory until it can be. A new run moves an older record aside and never
+overwrites it. After a kill every step that was appended is there (`record/journal.py`); which record a resumed run goes on with is decided
+in `resume.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 import sys
 import tempfile
@@ -23,28 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.integrations.groups import UNEVEN
-from groupwise.integrations.identity import Identity, choices, drawn, siblings_of
+from groupwise.integrations.generation import UNEVEN
 from groupwise.record.journal import Journal
-from groupwise.record.run import (
-    JOURNAL,
-    Meaning,
-    RecordWriter,
-    RunConfig,
-    RunRecord,
-    is_record,
-    rollouts_table,
-    rows_that_stand,
-    steps_table,
-)
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns, plain_number
+from groupwise.record.run import JOURNAL, Meaning, RecordWriter, RunConfig, RunRecord, description_in, is_record, standing_steps
+from groupwise.record.table import BASE_COLUMNS, RolloutColumns, columns_of, plain_number, rollouts_table, steps_of_rows
 
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
 _MOST_CHANGES = 20  # of the group size that are noted: each note is written with all that stand before it
 _SHARE = 20  # a record that cannot be opened is not tried again before this many times what the last try took
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
@@ -72,10 +60,7 @@ def reason_of(error: Exception) -> str:
 
 
 class Recorder:
-    """Append the steps of a run that trains; every failure after `open` is a sentence, not an exception.
-
-    `identity` is written into the record: `opened` sets it.
-    """
+    """Append the steps of a run that trains; every failure after `open` is a sentence, not an exception."""
 
     def __init__(
         self,
@@ -89,7 +74,7 @@ class Recorder:
     ) -> None:
         self.folder, self.config, self.notes = folder, config or RunConfig(), list[str]()
         self.rows: list[dict[str, Any]] = []
-        self.identity: Identity | None = None
+        self.run: dict[str, str] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
         self._uneven, self._size_changes = False, 0
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
@@ -103,15 +88,14 @@ class Recorder:
         self._syncer: _Syncer | None = None
 
     def open(self, after: int = 0) -> None:
-        """Open the record, or go on with it."""
-        older, about = self._older(after) if is_record(self.folder) else ([], {})
-        standing = [row for row, stands in zip(older, rows_that_stand(_steps(older)), strict=True) if stands]
+        """Open the record, and go on with it after a step."""
+        standing, about = self._older(after) if is_record(self.folder) else ([], {})
         kept = [row for row in standing if row["step"] <= after]
         self.rows = kept + [row for row in self.rows if row["step"] > after]  # those that wait, where it could not be opened before
         self._confirmed = [row["step"] for row in kept]
         self._take_up(kept, about)
         self._writer = RecordWriter(self.folder, name=self._name, config=self.config, meanings=self._meanings)
-        self._writer.run = self._writer.run if self.identity is None else self.identity.plain()
+        self._writer.run = self.run or self._writer.run
         self._syncer, self._pending = _Syncer(self._writer), False
         self._syncer.start()
         last = standing[-1]["step"] if standing else 0
@@ -128,18 +112,18 @@ class Recorder:
         self._after, self._pending, self._failing = after, True, True
 
     def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
-        """Return the rows of the record that is there, without rollouts, and what it says of itself; one of another run is moved aside."""
+        """Return the rows of the record that is there and what it says of itself; where a new run begins, it is moved aside."""
         path = self.folder / JOURNAL
         if not path.exists():
             self._move_aside()
             return [], {}
         with Journal(path, keep=_without_rollouts) as journal:  # held while it is looked at: nobody writes it now
-            rows = [entry["row"] for entry in journal.entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
+            rows = [entry["row"] for entry in standing_steps(journal.entries)]
             if after <= 0:
                 if rows:
                     self._move_aside()
                 return [], {}
-        return rows, next((entry["about"] for entry in reversed(journal.entries) if isinstance(entry.get("about"), dict)), {})
+        return rows, description_in(journal.entries)
 
     def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
         """Go on with the notes of the record, and with the group size that its rows end with where it changed among them."""
@@ -151,8 +135,13 @@ class Recorder:
         sizes = [(row["step"], size) for row in kept if (size := _size_of(row))]
         changed = [later for earlier, later in pairwise(sizes) if later[1] != earlier[1]]
         self.config = self._given if not changed else _resized(self._given, *changed[-1])
+        self._update_meanings()
+
+    def _update_meanings(self) -> None:
+        """Say anew what the columns mean, of which a step may have brought more."""
         if self._meanings_of is not None and self.rows:
-            self._meanings = self._meanings_of(self._arrays(), self.config)
+            columns = {name: values for name, values in columns_of(self.rows).items() if name not in BASE_COLUMNS}
+            self._meanings = self._meanings_of(columns, self.config)
 
     def _move_aside(self) -> None:
         """Give the folder of another run a new name."""
@@ -287,8 +276,7 @@ class Recorder:
 
     def _describe(self) -> None:
         """Write settings, meanings and notes as they are now."""
-        if self._meanings_of is not None and self.rows:
-            self._meanings = self._meanings_of(self._arrays(), self.config)
+        self._update_meanings()
         if self._writer is None:
             return
         try:
@@ -296,27 +284,9 @@ class Recorder:
         except (GroupwiseError, OSError, ValueError) as error:
             self._trouble(str(error))
 
-    def _arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return the logged columns of the steps so far, NaN where a step has none."""
-        names = dict.fromkeys(name for row in self.rows for name in row if name not in BASE_COLUMNS)
-        return {name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64) for name in names}
-
     def snapshot(self) -> RunRecord:
         """Return the steps so far, and the rollouts of the latest, as a record."""
-        base = {
-            name: np.array([np.nan if row.get(name) is None else row[name] for row in self.rows], dtype=np.float64)
-            for name in BASE_COLUMNS[1:]
-        }
-        step = [row["step"] for row in self.rows]
-        updates = np.where(np.isnan(base["optimizer_updates"]), np.array(step, dtype=np.float64), base["optimizer_updates"])
-        steps = steps_table(
-            step,
-            self._arrays(),
-            optimizer_updates=updates,
-            window=np.nan_to_num(base["window"], nan=1.0),
-            tokens=base["tokens"],
-            seconds=base["seconds"],
-        )
+        steps = steps_of_rows(self.rows)
         rollouts = rollouts_table([{"step": number, **one} for number, some in self._recent for one in _rows_of(some)])
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
         return RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes))
@@ -354,44 +324,6 @@ class Recorder:
         return f": {'they' if saved == len(self._waiting) else f'the first {saved} of them'} are in {folder}"
 
 
-def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say, run: Identity | None = None) -> Recorder | None:
-    """Open a record: a resumed run's own, one beside where somebody else is writing it, or none where nothing can be written."""
-    problem, run = "", run or Identity()
-    places: list[tuple[Path, Identity | None]] = [(place, None) for place in siblings_of(folder)]
-    if after > 0 and (run.id or run.home):
-        places = choices(folder, run)
-        if (not places or places[0][0] != folder) and is_record(folder):
-            problem = f"the record in {folder} is that of another run"
-    for place, there in places:
-        recorder = make(place)
-        recorder.identity = Identity(there.id if there is not None else drawn(), run.home)
-        try:
-            recorder.open(after)
-        except (GroupwiseError, OSError) as error:
-            problem = problem or reason_of(error)
-            if _will_pass(error):
-                recorder.wait(after)
-                say(f"{reason_of(error)}; training goes on, and the steps wait in memory")
-                return recorder
-            if "only writer" not in str(error):
-                break
-        else:
-            if problem:
-                say(f"{problem}; training goes on, recorded in {place}")
-            return recorder
-    say(f"{problem}; training goes on without a record")
-    return None
-
-
-def _will_pass(error: BaseException | None) -> bool:
-    """Return whether a failure is one of those that come and go, as a full disk does."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _PASSING:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 class _Syncer(threading.Thread):
     """Wait for the disk beside the training: a step takes milliseconds there that the training need not spend."""
 
@@ -423,7 +355,7 @@ class _Syncer(threading.Thread):
 
 
 def _without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is kept of an entry of the journal."""
+    """Return what is kept in memory of an entry of the journal."""
     return {name: entry[name] for name in ("row", "about") if name in entry} or None
 
 
@@ -442,11 +374,6 @@ def _step_of_change(note: str) -> int:
     """Return the step at which a note says that the group size changed; 0 for other notes."""
     found = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
     return int(found[1]) if found else 0
-
-
-def _steps(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-    """Return the steps of rows."""
-    return np.array([int(row["step"]) for row in rows], dtype=np.int64)
 
 
 def _rows_of(rollouts: Rollouts) -> Sequence[Mapping[str, Any]]:

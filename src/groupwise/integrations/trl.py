@@ -1,7 +1,7 @@
-"""`GroupwiseCallback`: one line that records a TRL run as it trains, `trainer.add_callback(GroupwiseCallback(trainer))`.
+"""`GroupwiseCallback` records a TRL run as it trains: `trainer.add_callback(GroupwiseCallback(trainer))`.
 
-Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; on demand the variance components are
-estimated live, and the checks are run and told. The trainer is not modified; a failure here is said once, and the training goes on.
+Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the checks look at the run as it goes, and
+on demand the variance components are estimated. A failure here is said once, and the training goes on.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
-from groupwise.integrations.alerts import Checks, Severity, severity
-from groupwise.integrations.groups import Generation, apart, joined
-from groupwise.integrations.looks import Looks
+from groupwise.integrations.generation import Generation, apart, joined
+from groupwise.integrations.live_checks import Checks, LiveChecks, Severity, severity
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
-from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
+from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, reason_of, to_terminal
+from groupwise.integrations.resume import opened
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
     StepMetrics,
@@ -32,7 +32,7 @@ from groupwise.integrations.trl_trainer import (
     config_of,
     gathered,
     identity_of,
-    keep_identity,
+    keep_record,
     meanings,
     processes,
     sketch_trouble,
@@ -80,7 +80,7 @@ class GroupwiseCallback:
         self.record_seconds = self.probe_seconds = 0.0
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
-        self._looks = Looks(checks, every=check_every, stop_on=self.stop_on, say=self._say)
+        self._checks = LiveChecks(checks, every=check_every, stop_on=self.stop_on, say=self._say)
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._generations: list[Generation] = []
         self._held: tuple[dict[str, Any], Rollouts | None] | None = None
@@ -98,7 +98,7 @@ class GroupwiseCallback:
     @property
     def check_seconds(self) -> float:
         """What the checks have cost so far."""
-        return self._looks.seconds
+        return self._checks.seconds
 
     @property
     def components(self) -> Components | None:
@@ -166,7 +166,7 @@ class GroupwiseCallback:
         with self._safely():
             self._metrics.of_step()  # what a training that raised left behind is of no step
             self._misconfigurations()
-            self._looks.begin(last_step=getattr(state, "max_steps", None) or None, here=self._main)
+            self._checks.begin(last_step=getattr(state, "max_steps", None) or None, here=self._main)
         if self._main:
             with self._safely():
                 self.recorder = self._opened(state)
@@ -256,14 +256,15 @@ class GroupwiseCallback:
 
     def _opened(self, state: Any) -> Recorder | None:
         """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
-        config, recent = config_of(self.trainer), RECENT if self._looks.there else 0
+        config, recent = config_of(self.trainer), RECENT if self._checks.checks else 0
 
         def made(folder: Path) -> Recorder:
             name = _name_of(self.trainer, folder)
             return Recorder(folder, name=name, config=config, meanings_of=meanings, recent=recent, say=self._say)
 
         found = opened(made, self.folder, int(state.global_step), self._say, identity_of(self.trainer, state, self.folder))
-        keep_identity(state, found.identity if found is not None else None)
+        if found is not None:
+            keep_record(state, found.run["id"])
         return found
 
     def _misconfigurations(self) -> None:
@@ -399,13 +400,13 @@ class GroupwiseCallback:
     def _judge(self, state: Any, control: Any) -> Any:
         """Run the checks where it is time; all processes stop together."""
         step, stop = int(state.global_step), False
-        if not self._looks.due(step):
+        if not self._checks.due(step):
             return None
-        if self._main and self.recorder is not None and self._looks.affordable(time.perf_counter() - self._started):
+        if self._main and self.recorder is not None and self._checks.affordable(time.perf_counter() - self._started):
             before = self._in_step["check"]
             with self._safely(), self._timed("check"):
-                stop = self._looks.look(self._record_so_far(), step)
-            self._looks.took(self._in_step["check"] - before)
+                stop = self._checks.look(self._record_so_far(), step)
+            self._checks.took(self._in_step["check"] - before)
         if self.stop_on and processes(self.trainer) > 1:
             stop = any(gathered(self.trainer, [stop]))
         if stop:

@@ -1,7 +1,7 @@
-"""What is read of a TRL trainer while it trains: its settings, the rollouts of a generation, the metrics of a step.
+"""What is read from a TRL trainer while it trains: its settings, the rollouts of a generation, the metrics of a step.
 
-TRL keeps these in private attributes; every one that is used is named here, and a trainer without them is refused with a sentence. Nothing
-of the trainer is changed but the two methods that `Watch` looks at, and those are put back.
+TRL keeps these in private attributes; every one that is used is named here, and a trainer without them is refused with a sentence. The
+trainer is left as it is but for the two methods that `Watch` replaces for the time of the training.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.groups import MEANINGS, Generation, text_of
-from groupwise.integrations.identity import Identity, home_of
+from groupwise.integrations.generation import Generation, step_meanings, text_of
+from groupwise.integrations.resume import Identity, home_of
 from groupwise.readers.configs import settings_in
-from groupwise.readers.keys import meanings_of
 from groupwise.record.run import Meaning, RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
@@ -31,7 +29,7 @@ EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_st
 
 
 def check_trainer(trainer: Any) -> None:
-    """Refuse what is no trainer at all."""
+    """Refuse what is not a trainer at all."""
     if isinstance(trainer, type) or not hasattr(trainer, "add_callback"):
         raise InvalidArgumentError(
             f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then trainer.add_callback(GroupwiseCallback(trainer))"
@@ -39,7 +37,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def unfit(trainer: Any) -> str:
-    """Say why nothing of a trainer can be recorded: no GRPO or RLOO trainer of TRL, or other insides; "" where it can."""
+    """Return why this trainer cannot be recorded: it is not TRL's GRPO or RLOO trainer, or lacks attributes that are read; "" if it can."""
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
     if "num_generations" in missing or GENERATE in missing:
         return (
@@ -98,11 +96,11 @@ def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
     return Identity(str((known or {}).get("record", "")), home_of(getattr(trainer.args, "output_dir", None) or ".", folder))
 
 
-def keep_identity(state: Any, identity: Identity | None) -> None:
+def keep_record(state: Any, number: str) -> None:
     """Let the checkpoints of a run name its record: the trainer writes this field of its state into each, and reads it on resume."""
     kept = getattr(state, "stateful_callbacks", None)
-    if isinstance(kept, dict) and identity is not None:
-        kept[_KEPT] = {"record": identity.id}
+    if isinstance(kept, dict):
+        kept[_KEPT] = {"record": number}
 
 
 def updates_a_generation(trainer: Any) -> float:
@@ -112,12 +110,9 @@ def updates_a_generation(trainer: Any) -> float:
     return float(every) / (args.gradient_accumulation_steps or 1)
 
 
-def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> tuple[Meaning, ...]:
+def meanings(columns: Mapping[str, Float], config: RunConfig) -> tuple[Meaning, ...]:
     """Return what the columns of a recorded step mean: ours, and TRL's own by its version."""
-    ours = [meaning for meaning in MEANINGS if meaning.column in columns]
-    known = {meaning.column for meaning in ours}
-    theirs = {name: values for name, values in columns.items() if name not in known}
-    return (*ours, *meanings_of(theirs, config, framework="trl", complete=False, window=1.0))
+    return step_meanings(columns, config, framework="trl")
 
 
 def sketch_trouble(trainer: Any) -> str:
@@ -133,7 +128,7 @@ def sketch_trouble(trainer: Any) -> str:
 
 
 class Watch:
-    """Look at what a trainer's generation returns, without changing it."""
+    """Hand on what a trainer's generation returns, without changing it."""
 
     def __init__(self, trainer: Any, taken: Callable[[Mapping[str, Any]], None]) -> None:
         self._trainer, self._taken = trainer, taken
@@ -142,7 +137,7 @@ class Watch:
         self.part_NF: Float | None = None
 
     def begin(self) -> None:
-        """Put the two looking methods in front of the trainer's own."""
+        """Wrap the two methods of the trainer."""
         if self._own:
             return
         trainer = self._trainer

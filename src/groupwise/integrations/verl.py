@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.integrations.groups import MEANINGS, Generation, apart, joined
-from groupwise.integrations.identity import Identity, home_of
-from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, opened, reason_of, to_terminal
+from groupwise.integrations.generation import Generation, apart, joined, step_meanings
+from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, reason_of, to_terminal
+from groupwise.integrations.resume import Identity, home_of, opened
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.keys import meanings_of
 from groupwise.record.run import Meaning, RunConfig
 
 VARIABLE = "GROUPWISE_RECORD"
@@ -34,16 +33,12 @@ _MARK = "__groupwise__"
 _MOST_FAILURES = 5
 
 
+_REWARD = Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward")
+
+
 def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> tuple[Meaning, ...]:
     """Return what the columns of a recorded step mean: ours, and verl's own."""
-    ours = (
-        *MEANINGS,
-        Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward"),
-    )
-    known = {meaning.column for meaning in ours}
-    theirs = {name: values for name, values in columns.items() if name not in known}
-    mine = tuple(meaning for meaning in ours if meaning.column in columns)
-    return (*mine, *meanings_of(theirs, config, framework="", complete=False, window=1.0))
+    return step_meanings(columns, config, framework="", more=(_REWARD,))
 
 
 class Tap:

@@ -1,7 +1,7 @@
 """A file of checksummed lines that survives a kill at any byte: only whole entries are ever read back.
 
-One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. It knows nothing of steps or runs: `record.py` says what
-an entry holds.
+One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry holds is said in `run.py`; which journal a
+killed recording goes on with, in `integrations/resume.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
+
+
+class SecondWriterError(GroupwiseError):
+    """Another process is writing this file or folder."""
 
 
 def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
@@ -68,19 +71,15 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
 
 def _sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where the system can do so (Windows opens no folder)."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """An open journal; opening cuts off a torn tail, and every append is on the disk when it returns, or has left no trace.
 
     `entries` are those that were there when it was opened.
@@ -96,7 +95,11 @@ class Journal:
             raise _unwritable(path, error) from None
         _OPEN.add(self)
         try:
-            hold(self._file.fileno(), _second_writer(path))
+            hold(
+                self._file.fileno(),
+                f"expected to be the only writer of {path}, got one that is writing it now: "
+                "give this run a folder of its own, or end the other",
+            )
             self.entries, self._end = read_journal(path, keep=keep)
             self._file.truncate(self._end)
             self._file.seek(self._end)
@@ -140,11 +143,7 @@ class Journal:
         """Close the file; what was appended stays."""
         self._file.close()
 
-    def __enter__(self) -> Journal:
-        """Return the journal itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
 
@@ -153,7 +152,7 @@ _OPEN: WeakSet[Journal] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Let go of the journals of the parent: a worker that outlives it would keep the resumed run from writing."""
+    """Close the parent's journals in a forked worker: one that outlives its parent would keep the resumed run from writing."""
     for journal in list(_OPEN):
         journal.close()
 
@@ -168,16 +167,16 @@ _PATIENCE_SECONDS = 2.0
 
 
 def hold(handle: int, problem: str) -> None:
-    """Keep others out of an open file or folder until it is closed, or the process ends in any way."""
+    """Keep others out of an open file or folder until it is closed or the process ends; where another process holds it, say `problem`."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not _locked(handle):
         if time.monotonic() >= deadline:
-            raise GroupwiseError(problem)
+            raise SecondWriterError(problem)
         time.sleep(0.02)
 
 
 def _locked(handle: int) -> bool:
-    """Return whether nobody else holds it: from now on it is ours, where files can be held at all."""
+    """Take a file or folder, and return whether no other process holds it; where the system has no locks, nobody does."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -187,15 +186,10 @@ def _locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: nothing to hold
+        return True  # a file system without locks
     return True
 
 
-def _second_writer(path: Path) -> str:
-    """Return what to say where somebody else is writing a journal."""
-    return f"expected to be the only writer of {path}, got one that is writing it now: give this run a folder of its own, or end the other"
-
-
 def _unwritable(path: Path, error: OSError) -> GroupwiseError:
-    """Return what to say of a file that cannot be written."""
+    """Return the error of a file that cannot be written."""
     return GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write")

@@ -1,26 +1,25 @@
 """One run as data: a table of steps, a table of rollouts, the settings, and what every column means.
 
-`RunRecord` validates, saves, loads and looks columns up; `RecordWriter` appends while a run goes on. It reads no framework's log.
+`RunRecord` is validated, saved, loaded and searched for columns; `RecordWriter` appends to one while a run goes on. Logs of frameworks are
+read in `readers`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
 from groupwise.record.journal import Journal, read_journal
@@ -35,6 +34,7 @@ from groupwise.record.table import (
     rollouts_table,
     rows_that_stand,
     step_entry,
+    steps_of_rows,
     steps_table,
 )
 
@@ -46,15 +46,13 @@ __all__ = [
     "RunRecord",
     "Setting",
     "Source",
-    "read_parquet",
     "rollouts_table",
-    "rows_that_stand",
     "steps_table",
 ]
 
 FORMAT = "groupwise-record"
 VERSION = 1
-COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # may lie beside a journal, and are never touched
+COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # files beside a journal that stay untouched
 RECORD_FILES = _STEPS, _ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
 
 
@@ -274,7 +272,7 @@ class RunRecord:
         return record
 
 
-class RecordWriter:
+class RecordWriter(AbstractContextManager["RecordWriter"]):
     """Append the steps of a run as it goes; a kill at any moment leaves the steps appended so far.
 
     A step that comes again (a run resumed from a checkpoint) replaces what was there from that step on.
@@ -305,8 +303,8 @@ class RecordWriter:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
-        self._journal = Journal(home / JOURNAL, keep=lambda entry: about if isinstance(about := entry.get("about"), dict) else None)
-        self._name, self._about = name or home.name, ({}, *self._journal.entries)[-1]
+        self._journal = Journal(home / JOURNAL, keep=lambda entry: entry if "about" in entry else None)
+        self._name, self._about = name or home.name, description_in(self._journal.entries)
         self.run: dict[str, str] = self._about.get("run") or {}  # what tells this run from others: it stays, and so do the notes
         try:
             self.describe(config or RunConfig(), meanings, self._about.get("notes") or ())
@@ -355,12 +353,8 @@ class RecordWriter:
         """Close the journal; `RunRecord.load` reads it at any time, also before."""
         self._journal.close()
 
-    def __enter__(self) -> RecordWriter:
-        """Return the writer itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the journal."""
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
         self.close()
 
 
@@ -429,19 +423,31 @@ def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
     return read_parquet(path)
 
 
+def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return those entries of a journal that hold a step which no later entry replaces."""
+    found = [entry for entry in entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
+    stands = rows_that_stand(np.array([int(entry["row"]["step"]) for entry in found], dtype=np.int64))
+    return [entry for entry, whether in zip(found, stands, strict=True) if whether]
+
+
+def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a journal says last of its record; nothing where it says nothing."""
+    return next((entry["about"] for entry in reversed(entries) if isinstance(entry.get("about"), dict)), {})
+
+
 def _with_journal(record: RunRecord, path: Path) -> RunRecord:
     """Return the record with the entries of a journal after its own rows; steps that come again replace those that were there."""
     entries, sound = read_journal(path)
-    rows = [entry for entry in entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
-    headers = [entry["about"] for entry in entries if "about" in entry]
-    if headers:
-        name, config, meanings, _, notes = parse_about(headers[-1], path.parent)
+    about = description_in(entries)
+    if about:
+        name, config, meanings, _, notes = parse_about(about, path.parent)
         notes = tuple(dict.fromkeys((*record.notes, *notes)))
         record = dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
-    standing = [entry for entry, stands in zip(rows, rows_that_stand(_steps_of(rows)), strict=True) if stands]
+    standing = standing_steps(entries)
     if standing:
         first = int(standing[0]["row"]["step"])
-        steps = pl.concat([record.steps.filter(pl.col("step") < first), _rows_table([entry["row"] for entry in standing])], how="diagonal")
+        newer = steps_of_rows([entry["row"] for entry in standing])
+        steps = pl.concat([record.steps.filter(pl.col("step") < first), newer], how="diagonal")
         rollouts = rollouts_table([{"step": entry["row"]["step"], **one} for entry in standing for one in entry.get("rollouts") or []])
         kept = record.rollouts.filter(pl.col("step") < first) if record.rollouts is not None else None
         tables = [table for table in (kept, rollouts) if table is not None]
@@ -449,27 +455,6 @@ def _with_journal(record: RunRecord, path: Path) -> RunRecord:
     meanings = tuple(meaning for meaning in record.meanings if meaning.column in record.steps.columns)
     sources = (*record.sources, Source(str(path), "journal", sound, len(standing)))
     return dataclasses.replace(record, meanings=meanings, sources=sources)
-
-
-def _steps_of(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-    """Return the steps of journal entries."""
-    return np.array([int(entry["row"]["step"]) for entry in rows], dtype=np.int64)
-
-
-def _rows_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return the steps table of rows given as mappings."""
-    keys = dict.fromkeys(key for row in rows for key in row)
-    columns = {key: [math.nan if row.get(key) is None else row[key] for row in rows] for key in keys}
-    step = [int(value) for value in columns.pop("step")]
-    base = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
-    updates = None if base["optimizer_updates"] is None else _filled(base["optimizer_updates"], step)
-    window = None if base["window"] is None else _filled(base["window"], [1.0] * len(step))
-    return steps_table(step, columns, optimizer_updates=updates, window=window, tokens=base["tokens"], seconds=base["seconds"])
-
-
-def _filled(values: Sequence[float], defaults: Sequence[float]) -> list[float]:
-    """Return the values with the default where one is missing."""
-    return [default if math.isnan(value) else value for value, default in zip(values, defaults, strict=True)]
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:

@@ -1,6 +1,6 @@
 """The settings of a run, each with the place where it was found, or unknown.
 
-`RunConfig` checks types and ranges and merges sources, later ones winning. It reads no file: `readers/configs.py` does.
+`RunConfig` checks types and ranges and merges sources, of which the later one wins. It reads no file: `readers/configs.py` does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 from groupwise.errors import InvalidArgumentError
 
@@ -33,60 +33,57 @@ class Setting:
 
 
 UNKNOWN = Setting()
+Rule = tuple[Callable[[Any], Any], str]
+"""What checks and converts a value, raising a ValueError where it cannot, and the values that are expected, in words."""
 
 
 def _number(value: Any) -> float:
-    """Return `value` as a finite float; a bool is not a number here."""
-    if isinstance(value, bool):
-        raise ValueError
-    number = float(value)
+    """Return a finite float; a bool is not a number here."""
+    number = math.nan if isinstance(value, bool) else float(value)
     if not math.isfinite(number):
         raise ValueError
     return number
 
 
-def _count(value: Any) -> int:
-    """Return `value` as a whole number of at least 1."""
-    number = _number(value)
-    if number != int(number) or not 1 <= number < 2**53:
-        raise ValueError
-    return int(number)
+def _within(holds: Callable[[float], bool], expected: str) -> Rule:
+    """Return the rule of a number for which a condition holds."""
+
+    def check(value: Any) -> float:
+        number = _number(value)
+        if not holds(number):
+            raise ValueError
+        return number
+
+    return check, expected
 
 
-def _positive(value: Any) -> float:
-    """Return `value` as a number above 0."""
-    number = _number(value)
-    if number <= 0:
-        raise ValueError
-    return number
+def _whole(least: float, expected: str) -> Rule:
+    """Return the rule of an integer that is exact in double precision."""
+
+    def check(value: Any) -> int:
+        number = _number(value)
+        if number != int(number) or number < least or abs(number) >= 2**53:
+            raise ValueError
+        return int(number)
+
+    return check, expected
 
 
-def _non_negative(value: Any) -> float:
-    """Return `value` as a number of at least 0."""
-    number = _number(value)
-    if number < 0:
-        raise ValueError
-    return number
+def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> Rule:
+    """Return the rule of one of a few words, which may be spelled otherwise too."""
+
+    def check(value: Any) -> str:
+        word = str(value).strip().lower()
+        word = (spelled or {}).get(word, word)
+        if word not in words:
+            raise ValueError
+        return word
+
+    return check, f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _decay(value: Any) -> float:
-    """Return `value` as a number in [0, 1)."""
-    number = _number(value)
-    if not 0 <= number < 1:
-        raise ValueError
-    return number
-
-
-def _whole(value: Any) -> int:
-    """Return `value` as an integer that is exact in double precision."""
-    number = _number(value)
-    if number != int(number) or abs(number) >= 2**53:
-        raise ValueError
-    return int(number)
-
-
-def _text(value: Any) -> str:
-    """Return `value` as a short printable text without control characters."""
+def _printable(value: Any) -> str:
+    """Return a short text without control characters."""
     if not isinstance(value, str | int | float):
         raise ValueError
     cleaned = "".join(character for character in str(value) if character.isprintable()).strip()
@@ -95,70 +92,12 @@ def _text(value: Any) -> str:
     return cleaned
 
 
-def _scaling(value: Any) -> str:
-    """Return one of group, batch, none; True and False are TRL's older spelling of group and none."""
-    spelled = {"true": "group", "false": "none"}.get(str(value).strip().lower(), str(value).strip().lower())
-    if spelled not in {"group", "batch", "none"}:
-        raise ValueError
-    return spelled
-
-
-def _lag(value: Any) -> str:
-    """Return a kind of lag between the policy that samples and the one that is updated."""
-    spelled = str(value).strip().lower()
-    if spelled not in {"none", "fixed", "refresh", "async"}:
-        raise ValueError
-    return spelled
-
-
-def _aggregation(value: Any) -> str:
-    """Return how several rewards become one advantage, as TRL names it."""
-    spelled = str(value).strip().lower()
-    if spelled not in {"sum_then_normalize", "normalize_then_sum"}:
-        raise ValueError
-    return spelled
-
-
-def _place(value: Any) -> str:
-    """Return where the KL term is."""
-    spelled = str(value).strip().lower()
-    if spelled not in {"none", "reward", "loss"}:
-        raise ValueError
-    return spelled
-
-
-_Rule = tuple[Callable[[Any], Any], str]
-_A_COUNT: _Rule = (_count, "a whole number of at least 1")
-_A_TEXT: _Rule = (_text, "a text of 1 to 300 characters")
-_A_DECAY: _Rule = (_decay, "a number in [0, 1)")
-
-RULES: dict[str, _Rule] = {
-    "group_size": _A_COUNT,
-    "prompts_per_step": _A_COUNT,
-    "learning_rate": (_non_negative, "a number of at least 0"),
-    "learning_rate_schedule": _A_TEXT,
-    "optimizer": _A_TEXT,
-    "momentum": _A_DECAY,
-    "beta1": _A_DECAY,
-    "beta2": _A_DECAY,
-    "kl_weight": (_non_negative, "a number of at least 0"),
-    "loss": _A_TEXT,
-    "importance_ratio": _A_TEXT,
-    "kl_in": (_place, "none, reward or loss"),
-    "refresh_interval": _A_COUNT,
-    "lag_kind": (_lag, "none, fixed, refresh or async"),
-    "updates_per_step": (_positive, "a number above 0"),
-    "logging_steps": _A_COUNT,
-    "scale_rewards": (_scaling, "group, batch or none"),
-    "multi_objective_aggregation": (_aggregation, "sum_then_normalize or normalize_then_sum"),
-    "temperature": (_non_negative, "a number of at least 0"),
-    "max_completion_length": _A_COUNT,
-    "model": _A_TEXT,
-    "framework": _A_TEXT,
-    "framework_version": _A_TEXT,
-    "smoothing": _A_COUNT,
-    "seed": (_whole, "a whole number"),
-}
+_COUNT = _whole(1, "a whole number of at least 1")
+_TEXT: Rule = (_printable, "a text of 1 to 300 characters")
+_DECAY = _within(lambda number: 0 <= number < 1, "a number in [0, 1)")
+_POSITIVE = _within(lambda number: number > 0, "a number above 0")
+_NOT_NEGATIVE = _within(lambda number: number >= 0, "a number of at least 0")
+_SCALING = _choice("group", "batch", "none", spelled={"true": "group", "false": "none"})  # True and False: TRL's older spelling
 
 
 def check_setting(name: str, value: Any) -> Any:
@@ -208,31 +147,31 @@ class RunConfig:
         8
     """
 
-    group_size: Setting = UNKNOWN
-    prompts_per_step: Setting = UNKNOWN
-    learning_rate: Setting = UNKNOWN
-    learning_rate_schedule: Setting = UNKNOWN
-    optimizer: Setting = UNKNOWN
-    momentum: Setting = UNKNOWN
-    beta1: Setting = UNKNOWN
-    beta2: Setting = UNKNOWN
-    kl_weight: Setting = UNKNOWN
-    loss: Setting = UNKNOWN
-    importance_ratio: Setting = UNKNOWN
-    kl_in: Setting = UNKNOWN
-    refresh_interval: Setting = UNKNOWN
-    lag_kind: Setting = UNKNOWN
-    updates_per_step: Setting = UNKNOWN
-    logging_steps: Setting = UNKNOWN
-    scale_rewards: Setting = UNKNOWN
-    multi_objective_aggregation: Setting = UNKNOWN
-    temperature: Setting = UNKNOWN
-    max_completion_length: Setting = UNKNOWN
-    model: Setting = UNKNOWN
-    framework: Setting = UNKNOWN
-    framework_version: Setting = UNKNOWN
-    smoothing: Setting = UNKNOWN
-    seed: Setting = UNKNOWN
+    group_size: Annotated[Setting, _COUNT] = UNKNOWN
+    prompts_per_step: Annotated[Setting, _COUNT] = UNKNOWN
+    learning_rate: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
+    learning_rate_schedule: Annotated[Setting, _TEXT] = UNKNOWN
+    optimizer: Annotated[Setting, _TEXT] = UNKNOWN
+    momentum: Annotated[Setting, _DECAY] = UNKNOWN
+    beta1: Annotated[Setting, _DECAY] = UNKNOWN
+    beta2: Annotated[Setting, _DECAY] = UNKNOWN
+    kl_weight: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
+    loss: Annotated[Setting, _TEXT] = UNKNOWN
+    importance_ratio: Annotated[Setting, _TEXT] = UNKNOWN
+    kl_in: Annotated[Setting, _choice("none", "reward", "loss")] = UNKNOWN
+    refresh_interval: Annotated[Setting, _COUNT] = UNKNOWN
+    lag_kind: Annotated[Setting, _choice("none", "fixed", "refresh", "async")] = UNKNOWN
+    updates_per_step: Annotated[Setting, _POSITIVE] = UNKNOWN
+    logging_steps: Annotated[Setting, _COUNT] = UNKNOWN
+    scale_rewards: Annotated[Setting, _SCALING] = UNKNOWN
+    multi_objective_aggregation: Annotated[Setting, _choice("sum_then_normalize", "normalize_then_sum")] = UNKNOWN
+    temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
+    max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
+    model: Annotated[Setting, _TEXT] = UNKNOWN
+    framework: Annotated[Setting, _TEXT] = UNKNOWN
+    framework_version: Annotated[Setting, _TEXT] = UNKNOWN
+    smoothing: Annotated[Setting, _COUNT] = UNKNOWN
+    seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
         """Return a copy in which `settings` replace what was there; a value of None changes nothing.
@@ -261,7 +200,7 @@ class RunConfig:
             >>> RunConfig().known()
             {}
         """
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name).known}
+        return {name: setting for name in RULES if (setting := getattr(self, name)).known}
 
     def value(self, name: str) -> Any | None:
         """Return the value of the setting `name`, or None where it is unknown.
@@ -277,3 +216,7 @@ class RunConfig:
             raise InvalidArgumentError(f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}")
         setting: Setting = getattr(self, name)
         return setting.value
+
+
+RULES: dict[str, Rule] = {name: hint.__metadata__[0] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
+"""The rule of every setting, by its name."""

@@ -39,9 +39,26 @@ def steps_table(
     base = {"optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates}
     base["window"] = np.ones(len(steps)) if window is None else window
     base["tokens"], base["seconds"] = tokens, seconds
-    series = [steps] + [_float_series(name, values, len(steps)) for name, values in base.items()]
-    series += [_float_series(f"log/{key}" if key in BASE_COLUMNS else key, values, len(steps)) for key, values in columns.items()]
-    return pl.DataFrame(series)
+    logged = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
+    return pl.DataFrame([steps, *(_float_series(name, values, len(steps)) for name, values in (*base.items(), *logged.items()))])
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
+    """Return rows of numbers as columns, NaN where a row has no value."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([math.nan if row.get(name) is None else row[name] for row in rows], dtype=np.float64) for name in names}
+
+
+def steps_of_rows(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return a steps table from rows; updates that are missing are the steps, windows that are missing are 1."""
+    step = [int(row["step"]) for row in rows]
+    columns = columns_of(rows)
+    columns.pop("step", None)
+    base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
+    for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
+        if base[name] is not None:
+            base[name] = np.where(np.isnan(base[name]), default, base[name])
+    return steps_table(step, columns, **base)
 
 
 def rollouts_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame | None:
@@ -112,11 +129,9 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RolloutColumns:
-    """The rollouts of one step by column, as a trainer has them; a journal gets them as rows, without one being made for each."""
+    """The rollouts of one step by column, as a trainer has them; they are written as rows without a mapping being made for each."""
 
-    # "prompt_id" -> whole numbers, "prompt" and "completion" -> texts or None, every other name -> numbers or
-    # None
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Sequence[Any]]  # prompt_id: whole numbers; prompt and completion: texts or None; all else: numbers or None
 
     def __len__(self) -> int:
         """Count the rollouts."""
@@ -140,7 +155,7 @@ class RolloutColumns:
 
 
 def _tokens(name: str, values: Sequence[Any]) -> list[str]:
-    """Return each value of a column as JSON. Most values come several times: each is written once, which is most of the work."""
+    """Return each value of a column as JSON; most values come several times, and each is encoded once."""
     known: dict[Any, str]
     kinds = set(map(type, values))
     if name in TEXT_COLUMNS:

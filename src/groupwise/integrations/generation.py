@@ -1,6 +1,6 @@
-"""One generation of rollouts as a trainer hands it over, and what of it goes into the record: a row, and a row a completion.
+"""One generation of rollouts as a trainer hands it over, and what the record keeps of it: a row of the step, and a row for each completion.
 
-The columns are ours and keep one meaning whatever the trainer logs under its own keys. It knows no trainer and writes nothing.
+The columns are ours and mean the same for every trainer, whatever it logs under its own keys.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.record.run import Meaning
+from groupwise.readers.keys import meanings_of
+from groupwise.record.run import Meaning, RunConfig
 from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 
-Whole = NDArray[np.int64]
 UNEVEN = "uneven_group_share"
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"),
@@ -48,8 +48,16 @@ MEANINGS: tuple[Meaning, ...] = (
 RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
 
+def step_meanings(columns: Mapping[str, Float], config: RunConfig, *, framework: str, more: Sequence[Meaning] = ()) -> tuple[Meaning, ...]:
+    """Return what the columns of recorded steps mean: ours, `more` of ours, and the trainer's own."""
+    ours = [meaning for meaning in (*MEANINGS, *more) if meaning.column in columns]
+    known = {meaning.column for meaning in ours}
+    theirs = {name: values for name, values in columns.items() if name not in known}
+    return (*ours, *meanings_of(theirs, config, framework=framework, complete=False, window=1.0))
+
+
 def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
-    """Return a trainer's metrics with names of their own: one named like a column of ours becomes `log/<name>`."""
+    """Return a trainer's metrics, of which one that is named like a column of ours (or is in `also`) becomes `log/<name>`."""
     return {f"log/{name}" if name in RESERVED or name in also else str(name): value for name, value in metrics.items()}
 
 
@@ -58,7 +66,7 @@ class Generation:
     """The rollouts of one generation, gathered over all processes."""
 
     reward_N: Float  # total reward of each; NaN where none was given
-    prompt_N: Whole  # label of its group, whole numbers from 0 in the order of the rollouts
+    prompt_N: NDArray[np.int64]  # label of its group, whole numbers from 0 in the order of the rollouts
     # reward function -> its own values, before their weights; NaN where it gave none
     part_N: Mapping[str, Float] = field(default_factory=dict)
     advantage_N: Float | None = None  # of each, or None
@@ -67,10 +75,9 @@ class Generation:
     completions: Sequence[str] | None = None  # texts, or None
 
     def row(self) -> dict[str, float | None]:
-        """Return what the rollouts of a step tell.
+        """Return the columns of a step that its rollouts determine.
 
-        In plain Python: between two steps a model has taken the processor's caches, and a dozen small array functions take longer to
-        come back than these loops run.
+        Plain loops: between two steps the model has filled the processor's caches, and a dozen small array functions would take longer.
         """
         groups: dict[int, list[float]] = {}
         for prompt, reward in zip(self.prompt_N.tolist(), self.reward_N.tolist(), strict=True):

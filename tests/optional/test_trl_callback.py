@@ -27,8 +27,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError
-from groupwise.integrations.resume import identity_in
 from groupwise.integrations.probe import ProbeSettings
+from groupwise.integrations.resume import identity_in
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord

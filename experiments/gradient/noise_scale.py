@@ -68,7 +68,7 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
         score, reward, prompt = world.sample(64, 8, rng)
         found = components(reward, prompt, score_ND=score)
         # B = 32 at every size: the error law times B is what a budget of G rollouts with one prompt would have.
-        rows.append([float(error_of(found.estimate_C[:3], np.array([size]), Budget(size))[0]) / PROMPTS for size in SIZES])
+        rows.append([float(error_of(found.vtr, np.array([size]), Budget(size))[0]) / PROMPTS for size in SIZES])
     return np.array(rows)
 
 

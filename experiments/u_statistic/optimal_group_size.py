@@ -43,7 +43,7 @@ def prediction(seed: int, budgets: tuple[int, ...] = BUDGETS, groups: int = 64, 
     for rollouts in budgets:
         plan = plan_from_components(found, Budget(rollouts))
         usable = np.array([size for size in SIZES if size <= rollouts])
-        error = error_of(np.maximum(found.estimate_C[:3], 0), usable, Budget(rollouts))
+        error = error_of(found.positive_vtr, usable, Budget(rollouts))
         low, high = plan.group_size_interval or (2, rollouts)
         row = {"sample": seed, "rollouts": rollouts, "vp": found.vp.value, "t": found.t.value, "r": found.r.value}
         row |= {"gradient_norm2": found.gradient_norm2.value, "real": found.group_size.value}

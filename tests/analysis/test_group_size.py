@@ -177,7 +177,7 @@ def grouped(rewards: dict[tuple[int, int], list[float | None]], column: str = "r
 def test_a_group_is_one_prompt_at_one_step() -> None:
     found = reward_facts(grouped({(1, 0): [0, 0], (1, 1): [1, 1], (2, 0): [1, 1], (2, 1): [0, 1]}))
     assert found.statistics.prompts == 4
-    assert found.statistics.dead_share.value == 0.75
+    assert found.statistics.zero_variance_share.value == 0.75
     assert (found.first_step, found.last_step) == (1, 2)
 
 
@@ -185,10 +185,10 @@ def test_the_last_quarter_is_used_where_it_holds_enough_groups() -> None:
     many = grouped({(step, prompt): [0.0, float(step > 30)] for step in range(1, 41) for prompt in range(8)})
     found = reward_facts(many)
     assert (found.first_step, found.last_step, found.statistics.prompts) == (31, 40, 80)
-    assert found.statistics.dead_share.value == 0
+    assert found.statistics.zero_variance_share.value == 0
     few = grouped({(step, 0): [0.0, 1.0] for step in range(1, 101)})
     assert (reward_facts(few).first_step, reward_facts(few).statistics.prompts) == (37, 64)
-    assert reward_facts(many, steps=(1, 3)).statistics.dead_share.value == 1
+    assert reward_facts(many, steps=(1, 3)).statistics.zero_variance_share.value == 1
 
 
 def test_rollouts_without_a_reward_are_left_out_and_counted() -> None:
@@ -199,7 +199,7 @@ def test_rollouts_without_a_reward_are_left_out_and_counted() -> None:
 
 
 def test_one_function_stands_for_the_total_and_several_do_not() -> None:
-    assert reward_facts(grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")).statistics.dead_share.value == 0.5
+    assert reward_facts(grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")).statistics.zero_variance_share.value == 0.5
     rows = [{"step": 1, "prompt_id": p, "reward/f": 0.0, "reward/g": 1.0} for p in (0, 0, 1, 1)]
     several = RunRecord("made", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
     with pytest.raises(InsufficientDataError, match="2 functions without their total"):
@@ -221,7 +221,7 @@ def test_the_figure_is_the_error_over_that_of_the_best() -> None:
     plan = plan_from_components(components(reward, np.repeat(np.arange(64), 8), score_ND=score), Budget(1024), present=4)
     chart = error_chart(plan)
     line = chart.lines[0]
-    values = np.maximum(plan.components.estimate_C[:3], 0) if plan.components else np.zeros(3)
+    values = plan.components.positive_vtr if plan.components else np.zeros(3)
     truth = error_of(values, np.array(line.x, dtype=int), plan.budget) / plan.mse
     np.testing.assert_allclose(np.array(line.y, dtype=float), truth, rtol=1e-3)
     best = line.x.index(plan.group_size)

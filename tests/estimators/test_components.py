@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import QUANTITIES, Components, components, components_of_moments, projected_components, pseudo_values
+from groupwise.estimators.components import QUANTITIES, Components, components, components_of_moments, pseudo_values
 from groupwise.estimators.moments import MOMENTS, moments_of_scores
 from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
@@ -174,16 +174,10 @@ def test_pseudo_values_are_those_of_leaving_each_prompt_out() -> None:
         assert pseudo[left] == pytest.approx(8 * whole - 7 * without, abs=1e-9)
 
 
-def test_a_metric_is_a_scaling_of_the_scores() -> None:
-    score, reward, prompt = batch()
-    metric = np.array([0.5, 2.0, 0.0, 1.0, 3.0])
-    same(components(reward, prompt, score_ND=score, metric_D=metric), components(reward, prompt, score_ND=score * np.sqrt(metric)))
-
-
 def test_directions_of_a_basis_add_up_to_the_trace() -> None:
     score, reward, prompt = batch()
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
-    parts = projected_components(score, reward, prompt, 7 * basis)
+    parts = [components(reward, prompt, score_ND=score @ basis[:, [column]]) for column in range(5)]
     whole = components(reward, prompt, score_ND=score)
     assert sum(part.estimate_C[:4] for part in parts) == pytest.approx(whole.estimate_C[:4], abs=NEAR)
     world = random_world(np.random.default_rng(9), prompts=30, dimensions=5)
@@ -377,13 +371,13 @@ def test_plain_data_has_every_quantity() -> None:
 
 def test_a_component_below_zero_is_not_left_without_a_word() -> None:
     """Groups whose gradients point apart by construction: pairs of prompts of opposite gradients and no variance within."""
-    from groupwise.estimators.components import _estimate
+    from groupwise.estimators.components import estimate_of
     from groupwise.intervals import Interval
 
-    low = _estimate("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
+    low = estimate_of("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
     assert "below zero, where no such quantity lies" in low.status
     assert not low.distinguishable
-    assert "below zero" not in _estimate("kappa", Interval(-0.2, -0.4, -0.01), 0.1, 12).status
+    assert "below zero" not in estimate_of("kappa", Interval(-0.2, -0.4, -0.01), 0.1, 12).status
 
 
 def test_numbers_too_large_to_add_up_are_refused() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import components, projected_components
+from groupwise.estimators.components import components
 from groupwise.stability.fluctuations import (
     early_warning,
     group_size_test,
@@ -119,7 +119,7 @@ def test_the_band_follows_from_rollouts_of_many_parameters() -> None:
     sparse[np.arange(32_000), np.repeat(which[0], 8)] = score.reshape(-1)
     gradient = np.full(world, p * (1 - p) / world)
     reward_first, label = reward.reshape(-1), np.repeat(np.arange(4000), 8)
-    (along,) = projected_components(sparse, reward_first, label, gradient[None])
+    along = components(reward_first, label, score_ND=sparse @ gradient[:, None] / np.linalg.norm(gradient))
     # Every prompt's parameter has the stiffness beta p q/world, so every direction is a mode.
     force = learning_rate * beta * p * (1 - p) / world
     true, _ = reward_band(

@@ -18,9 +18,8 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
-from groupwise.estimators.components import LARGEST, QUANTITIES, Components, Method, assemble, components_of_pseudo_values
+from groupwise.estimators.components import LARGEST, QUANTITIES, Components, Method, Sample, components_of_pseudo_values, components_of_sums
 from groupwise.estimators.moments import SMALLEST_GROUP
-from groupwise.intervals import Interval, student_quantile
 
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
@@ -159,38 +158,17 @@ def _components(plain: Mapping[str, Any], level: float | None) -> Components:
     zero_mean, named = plain["zero_mean"], plain["method"]
     if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not isinstance(zero_mean, bool) or not isinstance(named, str):
         raise ValueError("facts")
+    sample = Sample(prompts, rollouts, left_out, zero_mean)
     level = float(plain["vp"]["level"]) if level is None else level
     # Judged also where the pseudo-values stand in for them: a file that is damaged in one place is not trusted in another.
     estimate = _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)[0]
     covariance = _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, known=prompts > 2)
     if plain["pseudo_values"] is None:
-        return _of_sums(estimate, covariance, prompts, rollouts, left_out, zero_mean=zero_mean, level=level)
+        return components_of_sums(estimate, covariance, sample, level=level)
     pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
     method: Method = "bootstrap" if named == "bootstrap" and prompts <= _MOST_DRAWN else "jackknife"
     rng = np.random.default_rng(_seed(plain["provenance"])) if method == "bootstrap" else None
-    return components_of_pseudo_values(
-        pseudo, rollouts=rollouts, left_out=left_out, zero_mean=zero_mean, level=level, method=method, rng=rng
-    )
-
-
-def _of_sums(
-    estimate: Float, covariance: Float, prompts: int, rollouts: int, left_out: int, *, zero_mean: bool, level: float
-) -> Components:
-    """Make the components of estimate and covariance alone, with Student's intervals."""
-    half = np.full(len(estimate), math.inf)
-    if prompts > 2:
-        half = student_quantile(level, prompts - 1) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    return assemble(
-        estimate,
-        covariance,
-        [Interval(float(value), float(value - h), float(value + h), level) for value, h in zip(estimate, half, strict=True)],
-        prompts=prompts,
-        rollouts=rollouts,
-        left_out=left_out,
-        method="jackknife from sums",
-        zero_mean=zero_mean,
-        pseudo_PC=None,
-    )
+    return components_of_pseudo_values(pseudo, sample, level=level, method=method, rng=rng)
 
 
 def _count(value: Any) -> int:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from groupwise.analysis.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.headline import ALL_LAWS, before_and_after, subject, verdict
-from groupwise.estimators.components import contrast_quantile
-from groupwise.estimators.plan import GroupSizePlan, weights_of
-from groupwise.estimators.rewards_alone import DeadShare, RewardStatistics
+from groupwise.estimators.plan import GroupSizePlan, log_ratio
+from groupwise.estimators.rewards_alone import RewardStatistics, ZeroVarianceShare
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.series.groups import GroupEvidence, Track
@@ -401,18 +400,15 @@ def _relative(plan: GroupSizePlan, size: NDArray[np.int64]) -> tuple[FloatArray,
     components = plan.components
     if components is None or components.prompts < 3 or plan.mse == 0:
         return ratio, None, None
-    values = np.maximum(components.estimate_C[:3], 0.0)
-    weight, best = weights_of(size, plan.budget), weights_of(np.array([plan.group_size]), plan.budget)
-    contrast = weight / (values @ weight) - best / (values @ best)
-    deviation = np.sqrt(np.maximum(np.einsum("cm,cd,dm->m", contrast, components.covariance_CC[:3, :3], contrast), 0.0))
-    quantile = np.array([contrast_quantile(components.pseudo_PC, column, components.prompts, components.level) for column in contrast.T])
+    _, contrast, deviation = log_ratio(components, size, np.array([plan.group_size]), plan.budget)
+    quantile = np.array([components.quantile(column) for column in contrast.T])
     factor = np.exp(np.minimum(np.where(deviation > 0, quantile * deviation, 0.0), 50.0))
     return ratio, ratio / factor, ratio * factor
 
 
 def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart | None:
     """Chart the share of dead groups at other group sizes."""
-    rows = statistics.dead_shares
+    rows = statistics.zero_variance_shares
     if len(rows) < 2:
         return None
     seen, beyond = [row for row in rows if not row.extrapolated], [row for row in rows if row.extrapolated]
@@ -438,7 +434,7 @@ def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart
     )
 
 
-def _share_line(name: str, role: Role, rows: Sequence[DeadShare], band: str) -> Line:
+def _share_line(name: str, role: Role, rows: Sequence[ZeroVarianceShare], band: str) -> Line:
     """Return shares over the group size, with their band."""
     low, high = ([getattr(row.share, end) for row in rows] for end in ("low", "high"))
     size, value = [row.group_size for row in rows], [row.share.value for row in rows]

@@ -1,36 +1,197 @@
 r"""The variance components of the policy gradient: Vp between prompts, T at first order, R at second, each with its interval.
 
 They answer what group size and batch are worth: a batch of B prompts with G rollouts has mean squared error
-$(V_p + T/G + R/(G(G-1)))/B$. Everything is estimated without bias from the inner products of scores; prompts are the independent
-units. It plans nothing and draws nothing.
+$(V_p + T/G + R/(G(G-1)))/B$, so that $G^* = 1 + \sqrt{R/V_p}$ (`Components.group_size`). With $e = Z - V(x)$ and a prompt's own gradient
+$g(x)$: $V_p = E|g(X) - g|^2$, $T = E[|s|^2e^2] - E|g(X)|^2$, $R = E[S_2\sigma^2] + E|g(X)|^2$. Everything is estimated without bias from
+the inner products of scores; prompts are the independent units. It plans nothing and draws nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, finite_array
+from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.moments import MOMENTS, TOO_SMALL, GroupMoments, moments_of_gram, moments_of_scores
-from groupwise.intervals import (
-    Interval,
-    bootstrap_interval,
-    effective_freedom,
-    finite_or_none,
-    mean_interval,
-    percent,
-    ratio_interval,
-    student_quantile,
-)
+from groupwise.intervals import Interval, bootstrap_interval, effective_freedom, mean_interval, percent, ratio_interval, student_quantile
+from groupwise.plain import Plain
+
+QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
+"""What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2, E|g(X)|^2, then the other moments of groups."""
+
+MEANING = {
+    "vp": "variance of the gradient between prompts, E|g(X) - g|^2",
+    "t": "variance within prompts that one rollout of the oracle would have, E T_o(X)",
+    "r": "second-order part within prompts, E[S2 sigma2 + |g(X)|^2]",
+    "gradient_norm2": "squared length of the gradient, |g|^2",
+    "within_gradient_norm2": "mean squared length of a prompt's own gradient, E|g(X)|^2",
+    "score_norm2": "mean squared length of a score, E S2",
+    "kappa": "E[|s|^2 e], how the length of a score goes with its reward",
+    "reward_variance": "variance of the reward within a prompt, E sigma2",
+    "value": "mean reward",
+    "score_mean_norm2": "squared length of the scores' mean within a prompt, 0 for the policy's own scores",
+    "score_reward_variance": "E[S2 sigma2]",
+}
+SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
+SIGNED = {"kappa", "value", "score_mean_norm2"}
+"""Quantities that may be negative, or are expected to be zero."""
 
 Method = Literal["jackknife", "bootstrap"]
 LARGEST = 1e60
 """Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
+_ALARM = 4.0
+"""Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100 with the tails of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(Plain):
+    """One estimated quantity."""
+
+    KEYS: ClassVar = ("*interval", "standard_error", "n", "meaning", "status")
+
+    symbol: str  # its short name
+    meaning: str  # what it is, in words
+    interval: Interval  # value with interval; a variance may come out negative, and is handed over as it came
+    standard_error: float  # of the value, by the jackknife over prompts; not a number with fewer than three prompts
+    n: int  # prompts
+    status: str  # a sentence
+
+    @property
+    def value(self) -> float:
+        """The estimate itself."""
+        return self.interval.value
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether the interval lies above zero: below it lies no variance, only chance."""
+        return self.interval.low > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an estimate was made from."""
+
+    prompts: int  # groups used
+    rollouts: int  # in them
+    left_out: int  # rollouts in groups of fewer than four
+    zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Components(Plain):
+    """The variance components of one policy, on one distribution of prompts.
+
+    Args:
+        vp: E|g(X) - g|^2.
+        t: E T_o(X).
+        r: E R(X).
+        gradient_norm2: |g|^2.
+        others: further quantities by name.
+        prompts: groups used.
+        rollouts: rollouts in them.
+        left_out: rollouts in groups of fewer than four.
+        method: how the intervals were made.
+        zero_mean: whether the scores were taken to have mean zero, given the prompt.
+        estimate_C: all quantities, in the order of `QUANTITIES`.
+        covariance_CC: of those estimates.
+        pseudo_PC: jackknife pseudo-values, one row a prompt; None where only sums were kept.
+        notes: sentences on what to know before the numbers are used.
+    """
+
+    KEYS: ClassVar = (
+        *("vp", "t", "r", "gradient_norm2", "*others", "group_size"),
+        *("prompts", "rollouts", "left_out", "method", "zero_mean", "status", "notes"),
+    )
+
+    vp: Estimate
+    t: Estimate
+    r: Estimate
+    gradient_norm2: Estimate
+    others: dict[str, Estimate]
+    prompts: int
+    rollouts: int
+    left_out: int
+    method: str
+    zero_mean: bool
+    estimate_C: Float
+    covariance_CC: Float
+    pseudo_PC: Float | None
+    notes: tuple[str, ...]
+
+    @property
+    def level(self) -> float:
+        """Coverage of the intervals."""
+        return self.vp.interval.level
+
+    @property
+    def vtr(self) -> Float:
+        """Vp, T and R as they were estimated."""
+        return self.estimate_C[_VTR]
+
+    @property
+    def positive_vtr(self) -> Float:
+        """Vp, T and R, negative ones counted as zero."""
+        return np.maximum(self.vtr, 0.0)
+
+    @property
+    def vtr_covariance(self) -> Float:
+        """Covariance of Vp, T and R."""
+        return self.covariance_CC[_VTR, _VTR]
+
+    def of(self, name: str) -> float:
+        """Return the estimate of one of `QUANTITIES`."""
+        return float(self.estimate_C[QUANTITIES.index(name)])
+
+    def standard_error(self, weight: Float) -> float:
+        """Return the standard error of a combination of all quantities, or of Vp, T and R alone."""
+        covariance = self.covariance_CC[: len(weight), : len(weight)]
+        return math.sqrt(max(float(weight @ covariance @ weight), 0.0))
+
+    def quantile(self, weight: Float) -> float:
+        """Return Student's quantile for such a combination, with the freedom that its pseudo-values have."""
+        if self.pseudo_PC is None:
+            return student_quantile(self.level, self.prompts - 1.0)
+        return student_quantile(self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight))
+
+    @property
+    def group_size(self) -> Interval:
+        """The best group size with free prompts and exact division, 1 + sqrt(R/Vp), through the interval of the ratio."""
+        vp, r = self.vp.value, self.r.value
+        if self.prompts < 3:
+            return Interval(math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, self.level)
+        relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
+        pick = np.ix_([QUANTITIES.index("r"), QUANTITIES.index("vp")], [QUANTITIES.index("r"), QUANTITIES.index("vp")])
+        ratio = ratio_interval(r, vp, self.covariance_CC[pick], self.quantile(relative), level=self.level)
+        return Interval(1 + math.sqrt(ratio.value), 1 + math.sqrt(ratio.low), 1 + math.sqrt(ratio.high), self.level)
+
+    @property
+    def status(self) -> str:
+        """What the numbers say, in one sentence."""
+        interval = self.group_size
+        if not math.isfinite(interval.value):
+            return (
+                f"The variance between prompts cannot be told from zero with {self.prompts} prompts, so no group size is too large; "
+                f"at least {interval.low:.3g} pays."
+            )
+        upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
+        span = f"({interval.low:.3g} to {upper}, {percent(interval.level)})"
+        return f"The best group size for a fixed number of rollouts is {interval.value:.3g} {span}."
+
+
+_VTR = slice(QUANTITIES.index("vp"), QUANTITIES.index("r") + 1)
+
+
+def weights(**weight_of: float) -> Float:
+    """Return the weights of all quantities in a combination of some, given by name."""
+    vector = np.zeros(len(QUANTITIES))
+    for name, weight in weight_of.items():
+        vector[QUANTITIES.index(name)] = weight
+    return vector
 
 
 def components(
@@ -39,7 +200,6 @@ def components(
     *,
     score_ND: ArrayLike | None = None,
     gram_NN: ArrayLike | None = None,
-    metric_D: ArrayLike | None = None,
     zero_mean: bool = True,
     level: float = 0.95,
     method: Method = "jackknife",
@@ -57,7 +217,6 @@ def components(
         prompt_N: the label of its prompt.
         score_ND: scores or sketches of them; or
         gram_NN: their inner products.
-        metric_D: weights of a diagonal metric (with scores only).
         zero_mean: whether E[s|x] = 0; see `moments_of_scores`.
         level: coverage of the intervals.
         method: jackknife (corrected for skewness) or bootstrap (of the t statistic), both over prompts.
@@ -80,88 +239,58 @@ def components(
 
     Source: quantities of arXiv 2603.01162, sections 3 and 4; the estimators are derived here (docs/theory/gradient.md).
     """
-    if (score_ND is None) == (gram_NN is None):
+    if score_ND is not None and gram_NN is None:
+        moments = moments_of_scores(score_ND, reward_N, prompt_N, zero_mean=zero_mean)
+    elif gram_NN is not None and score_ND is None:
+        moments = moments_of_gram(gram_NN, reward_N, prompt_N, zero_mean=zero_mean)
+    else:
         raise InvalidArgumentError(
             "expected either score_ND or gram_NN: give the scores (or sketches) or their inner products, one of the two"
         )
-    if score_ND is not None:
-        moments = moments_of_scores(score_ND, reward_N, prompt_N, metric_D=metric_D, zero_mean=zero_mean)
-    else:
-        if metric_D is not None:
-            raise InvalidArgumentError("expected no metric_D with gram_NN: apply the metric when the inner products are taken")
-        assert gram_NN is not None
-        moments = moments_of_gram(gram_NN, reward_N, prompt_N, zero_mean=zero_mean)
     return components_of_moments(moments, level=level, method=method, rng=rng)
 
 
 def components_of_moments(
     moments: GroupMoments, *, level: float = 0.95, method: Method = "jackknife", rng: np.random.Generator | None = None
 ) -> Components:
-    """Estimate the components from the moments of groups, of one batch or of several that were added up.
-
-    Example:
-        >>> rng = np.random.default_rng(1)
-        >>> prompt = np.repeat(np.arange(8), 8)
-        >>> halves = [moments_of_scores(rng.normal(size=(64, 3)), rng.normal(size=64), prompt) for _ in range(2)]
-        >>> components_of_moments(halves[0] + halves[1]).prompts
-        16
-    """
-    return components_of_pseudo_values(
-        pseudo_values(moments),
-        rollouts=int(moments.size_P.sum()),
-        left_out=moments.left_out,
-        zero_mean=moments.zero_mean,
-        level=level,
-        method=method,
-        rng=rng,
-    )
+    """Estimate the components from the moments of groups, of one batch or of several that were added up."""
+    pseudo = pseudo_values(moments)
+    sample = Sample(len(pseudo), int(moments.size_P.sum()), moments.left_out, moments.zero_mean)
+    return components_of_pseudo_values(pseudo, sample, level=level, method=method, rng=rng)
 
 
 def components_of_pseudo_values(
-    pseudo_PC: Float,
-    *,
-    rollouts: int,
-    left_out: int,
-    zero_mean: bool,
-    level: float = 0.95,
-    method: Method = "jackknife",
-    rng: np.random.Generator | None = None,
+    pseudo_PC: Float, sample: Sample, *, level: float = 0.95, method: Method = "jackknife", rng: np.random.Generator | None = None
 ) -> Components:
     r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the covariance of that mean.
 
     $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
 
     Source: Tukey (1958).
-
-    Example:
-        >>> pseudo = np.random.default_rng(1).normal(1.0, 0.1, size=(16, len(QUANTITIES)))
-        >>> components_of_pseudo_values(pseudo, rollouts=128, left_out=0, zero_mean=True).prompts
-        16
     """
-    if method not in {"jackknife", "bootstrap"}:
+    refuse_extremes(pseudo_PC)
+    prompts, quantities = pseudo_PC.shape
+    covariance = np.cov(pseudo_PC, rowvar=False) / prompts if prompts > 2 else np.full((quantities, quantities), np.nan)
+    if method == "jackknife":
+        intervals = [mean_interval(column, level=level) for column in pseudo_PC.T]
+    elif method != "bootstrap":
         raise InvalidArgumentError(f"expected the method jackknife or bootstrap, got {method!r}")
-    if method == "bootstrap" and rng is None:
+    elif rng is None:
         raise InvalidArgumentError("expected rng with the bootstrap: give numpy.random.default_rng(SEED)")
-    pseudo = pseudo_PC
-    refuse_extremes(pseudo)
-    prompts = len(pseudo)
-    covariance = np.cov(pseudo, rowvar=False) / prompts if prompts > 2 else np.full((pseudo.shape[1],) * 2, np.nan)
-    if method == "bootstrap":
-        assert rng is not None
-        intervals = [bootstrap_interval(column, rng, level=level) for column in pseudo.T]
     else:
-        intervals = [mean_interval(column, level=level) for column in pseudo.T]
-    return assemble(
-        pseudo.mean(axis=0),
-        covariance,
-        intervals,
-        prompts=prompts,
-        rollouts=rollouts,
-        left_out=left_out,
-        method=method,
-        zero_mean=zero_mean,
-        pseudo_PC=pseudo,
-    )
+        intervals = [bootstrap_interval(column, rng, level=level) for column in pseudo_PC.T]
+    return _assembled(pseudo_PC.mean(axis=0), covariance, intervals, sample, method=method, pseudo_PC=pseudo_PC)
+
+
+def components_of_sums(estimate_C: Float, covariance_CC: Float, sample: Sample, *, level: float = 0.95) -> Components:
+    """Estimate the components where only sums over prompts were kept: the intervals are Student's."""
+    refuse_extremes(estimate_C)
+    half = np.full(len(estimate_C), math.inf)
+    if sample.prompts > 2:
+        half = student_quantile(level, sample.prompts - 1) * np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))
+    ends = zip(estimate_C.tolist(), (estimate_C - half).tolist(), (estimate_C + half).tolist(), strict=True)
+    intervals = [Interval(value, low, high, level) for value, low, high in ends]
+    return _assembled(estimate_C, covariance_CC, intervals, sample, method="jackknife from sums", pseudo_PC=None)
 
 
 def refuse_extremes(value_C: Float) -> None:
@@ -192,88 +321,58 @@ def pseudo_values(moments: GroupMoments) -> Float:
     gradient = prompts * theta - (prompts - 1) * without
     # A ratio's pseudo-values scatter about a value that is off by O(1/P^2): the estimate itself is put in their middle.
     gradient += theta - gradient.mean()
-    within, oracle, remainder = moments.moment_PC[:, :3].T
-    return np.column_stack([within - gradient, oracle, remainder, gradient, within, moments.moment_PC[:, 3:]])
+    within, oracle, remainder, *others = moments.moment_PC.T
+    return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
 
 
-def assemble(
-    estimate_C: Float,
-    covariance_CC: Float,
-    intervals: list[Interval],
-    *,
-    prompts: int,
-    rollouts: int,
-    left_out: int,
-    method: str,
-    zero_mean: bool,
-    pseudo_PC: Float | None,
+def _assembled(
+    estimate_C: Float, covariance_CC: Float, intervals: list[Interval], sample: Sample, *, method: str, pseudo_PC: Float | None
 ) -> Components:
     """Put estimates, intervals and sentences together."""
-    error = np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))  # a variance may come out as minus a rounding error
-    found = {
-        name: _estimate(name, intervals[column], float(error[column]), prompts) for column, name in enumerate(QUANTITIES) if name in MEANING
-    }
-    found["score_reward_variance"] = _score_reward_variance(estimate_C, covariance_CC, prompts, intervals[0].level)
-    level = intervals[0].level
+    error_C = np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))  # a variance may come out as minus a rounding error
+    columns = zip(QUANTITIES, intervals, error_C.tolist(), strict=True)
+    found = {name: estimate_of(name, interval, error, sample.prompts) for name, interval, error in columns if name in MEANING}
+    found["score_reward_variance"] = _score_reward_variance(estimate_C, covariance_CC, sample.prompts, intervals[0].level)
     return Components(
         vp=found.pop("vp"),
         t=found.pop("t"),
         r=found.pop("r"),
         gradient_norm2=found.pop("gradient_norm2"),
         others=found,
-        group_size=best_group_size(estimate_C, covariance_CC, pseudo_PC, prompts, level),
-        prompts=prompts,
-        rollouts=rollouts,
-        left_out=left_out,
+        prompts=sample.prompts,
+        rollouts=sample.rollouts,
+        left_out=sample.left_out,
         method=method,
-        zero_mean=zero_mean,
+        zero_mean=sample.zero_mean,
         estimate_C=estimate_C,
         covariance_CC=covariance_CC,
         pseudo_PC=pseudo_PC,
-        notes=tuple(_notes(estimate_C, error, prompts, left_out, zero_mean=zero_mean)),
+        notes=tuple(_notes(found["score_mean_norm2"], sample)),
     )
-
-
-def best_group_size(estimate_C: Float, covariance_CC: Float, pseudo_PC: Float | None, prompts: int, level: float) -> Interval:
-    """1 + sqrt(R/Vp), through the interval of the ratio."""
-    vp, r = float(estimate_C[0]), float(estimate_C[2])
-    if prompts < 3:
-        return Interval(math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, level)
-    quantile = contrast_quantile(pseudo_PC, np.array([1 / vp if vp > 0 else 1.0, 0.0, -1 / r if r > 0 else 0.0]), prompts, level)
-    pick = np.ix_([2, 0], [2, 0])
-    ratio = ratio_interval(r, vp, covariance_CC[pick], quantile, level=level)
-    return Interval(1 + math.sqrt(ratio.value), 1 + math.sqrt(ratio.low), 1 + math.sqrt(ratio.high), level)
-
-
-def contrast_quantile(pseudo_PC: Float | None, weight: Float, prompts: int, level: float) -> float:
-    """Student's quantile for a combination of Vp, T and R, with the freedom that its pseudo-values have."""
-    freedom = prompts - 1.0 if pseudo_PC is None else effective_freedom(pseudo_PC[:, :3] @ weight)
-    return student_quantile(level, freedom)
 
 
 def _score_reward_variance(estimate_C: Float, covariance_CC: Float, prompts: int, level: float) -> Estimate:
     """E[S2 sigma2] = R - E|g(X)|^2, with a t interval."""
-    contrast = np.zeros(len(estimate_C))
-    contrast[QUANTITIES.index("r")], contrast[QUANTITIES.index("within_gradient_norm2")] = 1.0, -1.0
-    value, error = (
-        float(contrast @ estimate_C),
-        math.sqrt(max(float(contrast @ covariance_CC @ contrast), 0.0)) if prompts > 2 else math.nan,
-    )
-    half = student_quantile(level, prompts - 1) * error if prompts > 2 else math.inf
-    return _estimate("score_reward_variance", Interval(value, value - half, value + half, level), error, prompts)
+    contrast = weights(r=1.0, within_gradient_norm2=-1.0)
+    value, error, half = float(contrast @ estimate_C), math.nan, math.inf
+    if prompts > 2:
+        error = math.sqrt(max(float(contrast @ covariance_CC @ contrast), 0.0))
+        half = student_quantile(level, prompts - 1) * error
+    return estimate_of("score_reward_variance", Interval(value, value - half, value + half, level), error, prompts)
 
 
-def _estimate(name: str, interval: Interval, error: float, prompts: int) -> Estimate:
-    """One quantity with its sentence."""
-    symbol = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}.get(name, name)
+def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Estimate:
+    """Return one quantity with its sentence."""
+    symbol = SYMBOLS.get(name, name)
     text = f"{symbol} = {interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g}, {percent(interval.level)}, {prompts} prompts)"
-    signed = name in {"kappa", "value", "score_mean_norm2"}
-    if interval.bounded and interval.covers(0.0) and not signed:
-        text += f": not distinguishable from zero{_enough(interval, error, prompts)}"
-    elif interval.high < 0 and not signed:
-        text += ": below zero, where no such quantity lies; chance, or rewards and scores that do not belong together"
-    elif not interval.bounded:
+    if not interval.bounded:
         text += ": too few prompts for an interval; three are the least"
+    elif name in SIGNED:
+        pass
+    elif interval.covers(0.0):
+        text += f": not distinguishable from zero{_enough(interval, error, prompts)}"
+    elif interval.high < 0:
+        text += ": below zero, where no such quantity lies; chance, or rewards and scores that do not belong together"
     return Estimate(symbol, MEANING[name], interval, error, prompts, text)
 
 
@@ -282,183 +381,23 @@ def _enough(interval: Interval, error: float, prompts: int) -> str:
     size = interval.value if interval.value > 0 else interval.high
     if not (size > 0 and error > 0):
         return ""
+    # The standard error falls with the square root of the number of prompts, so that number goes with the square.
     needed = math.ceil(prompts * (student_quantile(interval.level, max(prompts - 1, 1)) * error / size) ** 2)
     supposed = "it is as large as estimated" if interval.value > 0 else f"it is as large as {size:.3g}"
     return f"; if {supposed}, about {max(needed, prompts + 1):,} prompts would show it"
 
 
-def _notes(estimate_C: Float, error: Float, prompts: int, left_out: int, *, zero_mean: bool) -> list[str]:
+def _notes(score_mean: Estimate, sample: Sample) -> list[str]:
     """What to know before the numbers are used."""
     notes = []
-    if left_out:
+    if sample.left_out:
         notes.append(
-            f"{left_out:,} rollouts were left out because their groups have fewer than four; "
+            f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
             "nothing is biased if the size of a group has nothing to do with its prompt."
         )
-    mean = QUANTITIES.index("score_mean_norm2")
-    # Four standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100 with its tails.
-    if zero_mean and prompts > 2 and estimate_C[mean] > 4 * error[mean] > 0:
+    if sample.zero_mean and sample.prompts > 2 and score_mean.value > _ALARM * score_mean.standard_error > 0:
         notes.append(
             "The scores do not average to zero within prompts, as a policy's own scores do: were the rollouts sampled at another "
             "temperature or with top-p, or divided by their length? Do without the assumption: zero_mean=False, --any-mean in a command."
         )
     return notes
-
-
-def projected_components(
-    score_ND: ArrayLike,
-    reward_N: ArrayLike,
-    prompt_N: ArrayLike,
-    direction_RD: ArrayLike,
-    *,
-    zero_mean: bool = True,
-    level: float = 0.95,
-) -> tuple[Components, ...]:
-    r"""Components of the gradient along given directions: those of the scores $\langle s, u\rangle$, one result a direction.
-
-    The noise that moves the reward is the part along the reward's gradient, not the trace over all parameters.
-
-    Source: derived here; docs/theory/gradient.md, "Along a direction".
-
-    Example:
-        >>> rng = np.random.default_rng(1)
-        >>> found = projected_components(rng.normal(size=(64, 3)), rng.normal(size=64), np.repeat(np.arange(8), 8), np.eye(3)[:2])
-        >>> len(found)
-        2
-    """
-    score = finite_array("score_ND", score_ND, dimensions=2)
-    direction = finite_array("direction_RD", direction_RD, dimensions=2)
-    length = np.linalg.norm(direction, axis=1, keepdims=True)
-    if direction.shape[1] != score.shape[1] or not (length > 0).all():
-        raise InvalidArgumentError(f"expected directions of {score.shape[1]} numbers, not all of them zero, got shape {direction.shape}")
-    projected = score @ (direction / length).T
-    return tuple(
-        components(reward_N, prompt_N, score_ND=column[:, None], zero_mean=zero_mean, level=level)
-        for column in np.ascontiguousarray(projected.T)
-    )
-
-
-QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
-"""What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2, E|g(X)|^2, then the other moments of groups."""
-
-MEANING = {
-    "vp": "variance of the gradient between prompts, E|g(X) - g|^2",
-    "t": "variance within prompts that one rollout of the oracle would have, E T_o(X)",
-    "r": "second-order part within prompts, E[S2 sigma2 + |g(X)|^2]",
-    "gradient_norm2": "squared length of the gradient, |g|^2",
-    "within_gradient_norm2": "mean squared length of a prompt's own gradient, E|g(X)|^2",
-    "score_reward_variance": "E[S2 sigma2]",
-    "score_norm2": "mean squared length of a score, E S2",
-    "kappa": "E[|s|^2 e], how the length of a score goes with its reward",
-    "reward_variance": "variance of the reward within a prompt, E sigma2",
-    "value": "mean reward",
-    "score_mean_norm2": "squared length of the scores' mean within a prompt, 0 for the policy's own scores",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """One estimated quantity.
-
-    Example:
-        >>> interval = Interval(1.3, 1.1, 1.5)
-        >>> Estimate("T", "first order", interval, 0.1, 64, "T = 1.3").value
-        1.3
-    """
-
-    symbol: str  # its short name
-    meaning: str  # what it is, in words
-    interval: Interval  # value with interval; a variance may come out negative, and is handed over as it came
-    standard_error: float  # of the value, by the jackknife over prompts; not a number with fewer than three prompts
-    n: int  # prompts
-    status: str  # a sentence
-
-    @property
-    def value(self) -> float:
-        """The estimate itself."""
-        return self.interval.value
-
-    @property
-    def distinguishable(self) -> bool:
-        """Whether the interval lies above zero: below it lies no variance, only chance."""
-        return self.interval.low > 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        error = finite_or_none(self.standard_error)
-        return {**self.interval.as_dict(), "standard_error": error, "n": self.n, "meaning": self.meaning, "status": self.status}
-
-
-@dataclass(frozen=True, slots=True)
-class Components:
-    """The variance components of one policy, on one distribution of prompts.
-
-    Args:
-        vp: E|g(X) - g|^2.
-        t: E T_o(X).
-        r: E R(X).
-        gradient_norm2: |g|^2.
-        others: further quantities by name.
-        group_size: the best group size with free prompts and exact division, 1 + sqrt(R/Vp), at least 1.
-        prompts: groups used.
-        rollouts: rollouts in them.
-        left_out: rollouts in groups of fewer than four.
-        method: how the intervals were made.
-        zero_mean: whether the scores were taken to have mean zero, given the prompt.
-        estimate_C: all quantities, in the order of `QUANTITIES`.
-        covariance_CC: of those estimates.
-        pseudo_PC: jackknife pseudo-values, one row a prompt; None where only sums were kept.
-        notes: sentences on what to know before the numbers are used.
-    """
-
-    vp: Estimate
-    t: Estimate
-    r: Estimate
-    gradient_norm2: Estimate
-    others: dict[str, Estimate]
-    group_size: Interval
-    prompts: int
-    rollouts: int
-    left_out: int
-    method: str
-    zero_mean: bool
-    estimate_C: Float
-    covariance_CC: Float
-    pseudo_PC: Float | None
-    notes: tuple[str, ...]
-
-    @property
-    def level(self) -> float:
-        """Coverage of the intervals."""
-        return self.vp.interval.level
-
-    @property
-    def status(self) -> str:
-        """What the numbers say, in one sentence."""
-        interval = self.group_size
-        if not math.isfinite(interval.value):
-            return (
-                f"The variance between prompts cannot be told from zero with {self.prompts} prompts, so no group size is too large; "
-                f"at least {interval.low:.3g} pays."
-            )
-        upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
-        span = f"({interval.low:.3g} to {upper}, {percent(interval.level)})"
-        return f"The best group size for a fixed number of rollouts is {interval.value:.3g} {span}."
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "vp": self.vp.as_dict(),
-            "t": self.t.as_dict(),
-            "r": self.r.as_dict(),
-            "gradient_norm2": self.gradient_norm2.as_dict(),
-            **{name: estimate.as_dict() for name, estimate in self.others.items()},
-            "group_size": self.group_size.as_dict(),
-            "prompts": self.prompts,
-            "rollouts": self.rollouts,
-            "left_out": self.left_out,
-            "method": self.method,
-            "zero_mean": self.zero_mean,
-            "status": self.status,
-            "notes": list(self.notes),
-        }

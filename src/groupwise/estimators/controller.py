@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,16 +19,12 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import Budget, error_of, weights_of
 from groupwise.intervals import Interval, percent, ratio_interval, student_quantile
+from groupwise.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRule:
-    """When a group size is given up for another.
-
-    Example:
-        >>> ControllerRule(lowest=4, highest=32).sizes(128)
-        (4, 8, 16, 32)
-    """
+    """When a group size is given up for another."""
 
     # share of the gradient's error that must be gained, beyond the interval of the gain; 0.05 is 5 %
     threshold: float = 0.05
@@ -56,18 +52,13 @@ class ControllerRule:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningComponents:
+class RunningComponents(Plain):
     r"""Sums over prompts from which Vp, T and R follow with their covariance, older policies counting less.
 
-    `+` combines prompts measured at the same policy on any two machines; `faded` lets time pass.
-
-    Source: derived here.
-
-    Example:
-        >>> one = RunningComponents(16.0, 16.0, np.array([16.0, 0.0, 144.0]), np.eye(3))
-        >>> (one.faded(0.5) + one).estimate_C.tolist(), round((one.faded(0.5) + one).prompts, 1)
-        ([1.0, 0.0, 9.0], 28.8)
+    `+` combines prompts measured at the same policy on any two machines; `faded` lets time pass. Source: derived here.
     """
+
+    KEYS: ClassVar = ("weight", "weight2", "total=total_C", "spread=spread_CC")
 
     weight: float  # $W = \sum_m w_m P_m$
     weight2: float  # $\sum_m w_m^2 P_m$
@@ -99,11 +90,6 @@ class RunningComponents:
         """How many equally new prompts would say as much (Kish's effective number)."""
         return self.weight**2 / self.weight2
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, exact to the last digit."""
-        total, spread = self.total_C.tolist(), self.spread_CC.tolist()
-        return {"weight": self.weight, "weight2": self.weight2, "total": total, "spread": spread}
-
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunningComponents:
         """Return what `as_dict` was taken of."""
@@ -111,24 +97,18 @@ class RunningComponents:
 
 
 def running_components(found: Components) -> RunningComponents:
-    """Sums of one measurement.
-
-    Example:
-        >>> from groupwise.estimators.components import components
-        >>> rng = np.random.default_rng(1)
-        >>> found = components(rng.integers(2, size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 4)))
-        >>> bool(np.allclose(running_components(found).estimate_C, found.estimate_C[:3]))
-        True
-    """
+    """Return the sums of one measurement."""
     if found.prompts < 3:
         raise InvalidArgumentError(f"expected at least three prompts with four rollouts each, got {found.prompts}: measure more")
     prompts = float(found.prompts)
-    return RunningComponents(prompts, prompts, prompts * found.estimate_C[:3], prompts**2 * found.covariance_CC[:3, :3])
+    return RunningComponents(prompts, prompts, prompts * found.vtr, prompts**2 * found.vtr_covariance)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Plain):
     """What a look at the running components led to."""
+
+    KEYS: ClassVar = ("group_size", "prompts", "present", "best", "excess", "vp", "t", "r", "measured_prompts=measured", "reason")
 
     group_size: int  # to go on with
     prompts: int  # a step, with it
@@ -148,12 +128,6 @@ class Decision:
         """Whether the group size is to change."""
         return self.group_size != self.present
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        numbers = {"group_size": self.group_size, "prompts": self.prompts, "present": self.present, "best": self.best}
-        parts = {"vp": self.vp, "t": self.t, "r": self.r, "measured_prompts": self.measured}
-        return {**numbers, "excess": self.excess.as_dict(), **parts, "reason": self.reason}
-
 
 def decide(running: RunningComponents, present: int, rollouts: int, rule: ControllerRule | None = None) -> Decision:
     r"""Hold the present group size against every other at the same number of rollouts.
@@ -163,13 +137,6 @@ def decide(running: RunningComponents, present: int, rollouts: int, rule: Contro
     end. Where Vp cannot be told from zero that end is Fieller's, so that no huge group is taken because nothing spoke against it.
 
     Source: the error is derived in docs/theory/gradient.md; the rule is ours.
-
-    Example:
-        >>> sure = RunningComponents(100.0, 100.0, np.array([100.0, 0.0, 900.0]), np.eye(3))
-        >>> decide(sure, 32, 512).reason
-        'G = 32 has 4.61 times the error of G = 4 (4.57 to 4.65 times, 95 %): change to 4, with 128 prompts a step.'
-        >>> decide(sure, 4, 512).changes
-        False
     """
     rule = ControllerRule() if rule is None else rule
     sizes = rule.sizes(rollouts)
@@ -194,11 +161,11 @@ def decide(running: RunningComponents, present: int, rollouts: int, rule: Contro
 def _excess(running: RunningComponents, present: int, other: int, rollouts: int, level: float) -> Interval:
     """Error of the present size over that of another, minus 1: components below zero count as zero in the value, not in the interval."""
     weight_CM = weights_of(np.array([present, other]), Budget(rollouts))
-    own, theirs = (float(value) for value in np.maximum(running.estimate_C, 0.0) @ weight_CM)
+    own, theirs = (np.maximum(running.estimate_C, 0.0) @ weight_CM).tolist()
     value = own / theirs - 1 if theirs > 0 else 0.0 if own == 0 else math.inf
-    raw_M, covariance_MM = running.estimate_C @ weight_CM, weight_CM.T @ running.covariance_CC @ weight_CM
+    raw_own, raw_theirs = (running.estimate_C @ weight_CM).tolist()
     quantile = student_quantile(level, max(running.prompts - 1, 1.0))
-    found = ratio_interval(float(raw_M[0]), float(raw_M[1]), covariance_MM, quantile, level=level)
+    found = ratio_interval(raw_own, raw_theirs, weight_CM.T @ running.covariance_CC @ weight_CM, quantile, level=level)
     return Interval(value, min(found.low - 1, value), max(found.high - 1, value), level)
 
 

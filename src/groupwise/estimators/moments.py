@@ -9,7 +9,7 @@ different rollouts reduce to $\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -68,12 +68,6 @@ class GroupMoments:
 
     Two of them, taken at the same parameters, combine by `+`: exactly, whatever the batches, ranks or machines they came from, but
     for inner products between the two, which neither has seen.
-
-    Example:
-        >>> rng = np.random.default_rng(1)
-        >>> one, two = (moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)) for _ in range(2))
-        >>> len((one + two).size_P)
-        4
     """
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`
@@ -97,70 +91,55 @@ class GroupMoments:
         )
 
 
-def moments_of_scores(
-    score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, metric_D: ArrayLike | None = None, zero_mean: bool = True
-) -> GroupMoments:
+def moments_of_scores(score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
     r"""Moments of every group from the scores of its rollouts, or from sketches of them.
 
-    Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
-
-    Example:
-        >>> rng = np.random.default_rng(1)
-        >>> moments_of_scores(rng.normal(size=(16, 3)), rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
-        (2, 10)
+    `zero_mean` says that E[s|x] = 0, as it is for the policy's own scores; without it T and R vary more, and no shift of the scores
+    moves them. Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
     """
     score, reward = checked_shape("score_ND", score_ND, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
-    metric = _metric(metric_D, score.shape[1])
-    groups, kept = usable_groups(prompt_N, reward, len(score), "score_ND")
-    sums, gradient_PD = sums_of_scores(score, reward, groups, kept, metric)
-    own = sums.own_norm2
-    cross = gradient_PD @ gradient_PD.sum(axis=0) - own
-    return _moments(sums, cross, np.full(len(own), len(own) - 1.0), groups, kept, zero_mean=zero_mean)
+    groups = usable_groups(prompt_N, reward, len(score), "score_ND")
+    sums, gradient_PD = sums_of_scores(score, reward, groups)
+    return _moments(sums, gradient_PD @ gradient_PD.sum(axis=0) - sums.own_norm2, groups, len(reward), zero_mean=zero_mean)
 
 
 def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
     r"""Moments of every group from the inner products of scores, with one pass through the matrix.
 
     Source: derived here (docs/theory/gradient.md).
-
-    Example:
-        >>> rng = np.random.default_rng(1)
-        >>> score = rng.normal(size=(16, 3))
-        >>> moments_of_gram(score @ score.T, rng.normal(size=16), np.repeat([0, 1], 8)).moment_PC.shape
-        (2, 10)
     """
     gram, reward = checked_shape("gram_NN", gram_NN, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
     if gram.shape[0] != gram.shape[1]:
         raise InvalidArgumentError(f"expected a square matrix in gram_NN, got shape {gram.shape}: give all inner products of N scores")
-    groups, kept = usable_groups(prompt_N, reward, len(gram), "gram_NN")
+    groups = usable_groups(prompt_N, reward, len(gram), "gram_NN")
     _check_symmetric(gram)
     weight = np.zeros(len(reward))
-    for rows, _ in _batches(groups, kept, row_bytes=8):
-        centred = reward[rows] - reward[rows].mean(axis=1, keepdims=True)
-        weight[rows] = centred / (rows.shape[1] - 1)
-    product = _checked_product(gram, weight)
-    sums, cross = _sums_of_gram(gram, reward, groups, kept, weight * product)
-    return _moments(sums, cross, np.full(len(cross), len(cross) - 1.0), groups, kept, zero_mean=zero_mean)
+    for rows, _ in _batches(groups, row_bytes=8):
+        weight[rows] = (reward[rows] - reward[rows].mean(axis=1, keepdims=True)) / (rows.shape[1] - 1)
+    sums, cross = _sums_of_gram(gram, reward, groups, weight * _checked_product(gram, weight))
+    return _moments(sums, cross, groups, len(reward), zero_mean=zero_mean)
 
 
-def sums_of_scores(
-    score: NDArray[Any], reward: Float, groups: Groups, kept: NDArray[np.intp], metric: Float | None = None
-) -> tuple[GroupSums, Float]:
-    """Return the sums of the kept groups, and their leave-one-out gradients."""
-    table = np.empty((9, len(kept)))
-    gradient = np.empty((len(kept), score.shape[1]))
-    root = None if metric is None else np.sqrt(metric)
-    for rows, index in _batches(groups, kept, row_bytes=score.shape[1] * 8):
+def _moments(sums: GroupSums, cross: Float, groups: Groups, rollouts: int, *, zero_mean: bool) -> GroupMoments:
+    """Put the result together."""
+    partners = np.full(len(cross), len(cross) - 1.0)
+    left_out = rollouts - int(groups.size_P.sum())
+    return GroupMoments(unbiased_moments(sums, zero_mean=zero_mean), cross, partners, groups.size_P, left_out, zero_mean)
+
+
+def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[GroupSums, Float]:
+    """Return the sums of each group, and its leave-one-out gradient."""
+    table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
+    gradient = np.empty((len(groups.size_P), score.shape[1]))
+    for rows, index in _batches(groups, row_bytes=score.shape[1] * 8):
         block = _take(score, rows)
         # Sums of a few rollouts lose nothing in single precision that the scores had; half precision and integers are widened here.
-        block = block if block.dtype in _PRECISE and root is None else block.astype(np.float64)
-        if root is not None:
-            block = block * root
+        block = block if block.dtype in _PRECISE else block.astype(np.float64)
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
         weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
-        vector = np.matmul(weights, block).astype(np.float64)
+        plain, linear, square = np.matmul(weights, block).astype(np.float64).transpose(1, 0, 2)
         # A sum of a million squares in single precision would lose what every later difference rests on.
         norm = np.einsum("pmd,pmd->pm", block, block, dtype=np.float64)
         if not np.isfinite(norm).all():
@@ -170,46 +149,35 @@ def sums_of_scores(
             )
         if (norm == 0).any() and block[norm == 0].any():
             raise InvalidArgumentError(f"{TOO_SMALL} in score_ND, got an underflow: multiply them by a constant")
-        products = np.einsum("pad,pbd->pab", vector, vector)
-        table[:, index] = _table(rows.shape[1], mean[:, 0], centred, norm, products[:, 0, 0], products[:, 1, 1], products[:, 0, 2])
-        gradient[index] = vector[:, 1] / (rows.shape[1] - 1)
+        total, weighted, mixed = (np.einsum("pd,pd->p", *pair) for pair in ((plain, plain), (linear, linear), (plain, square)))
+        table[:, index] = _table(mean[:, 0], centred, norm, total, weighted, mixed)
+        gradient[index] = linear / (rows.shape[1] - 1)
     return GroupSums(*table), gradient
 
 
-def _sums_of_gram(gram: NDArray[Any], reward: Float, groups: Groups, kept: NDArray[np.intp], share: Float) -> tuple[GroupSums, Float]:
-    """Return the sums of the kept groups, and the inner products of their gradients with those of the others."""
-    table = np.empty((9, len(kept)))
-    cross = np.empty(len(kept))
-    for rows, index in _batches(groups, kept, row_bytes=int(groups.size_P.max()) * 8):
+def _sums_of_gram(gram: NDArray[Any], reward: Float, groups: Groups, share: Float) -> tuple[GroupSums, Float]:
+    """Return the sums of each group, and the inner product of its gradient with those of the others."""
+    table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
+    cross = np.empty(len(groups.size_P))
+    for rows, index in _batches(groups, row_bytes=int(groups.size_P.max()) * 8):
         block = gram[rows[:, :, None], rows[:, None, :]].astype(np.float64)
-        _check_blocks(block)
+        _refuse_asymmetry(np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2))
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
-        norm = np.einsum("pmm->pm", block)
-        row = block.sum(axis=2)
+        norm, row = np.einsum("pmm->pm", block), block.sum(axis=2)
         weighted = np.einsum("pa,pab,pb->p", centred, block, centred, optimize=True)
-        table[:, index] = _table(rows.shape[1], mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1))
+        table[:, index] = _table(mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1))
         cross[index] = share[rows].sum(axis=1) - weighted / (rows.shape[1] - 1) ** 2
     return GroupSums(*table), cross
 
 
-def _table(size: int, mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float) -> Float:
-    """The nine sums of groups of one size, as rows."""
+def _table(mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float) -> Float:
+    """The fields of `GroupSums` for groups of one size, as rows."""
     square = centred**2
-    return np.stack(
-        [
-            np.full(len(mean), float(size)),
-            mean,
-            square.sum(axis=1),
-            norm.sum(axis=1),
-            (norm * centred).sum(axis=1),
-            (norm * square).sum(axis=1),
-            total,
-            weighted,
-            mixed,
-        ]
-    )
+    size = np.full(len(mean), float(centred.shape[1]))
+    of_lengths = [norm.sum(axis=1), (norm * centred).sum(axis=1), (norm * square).sum(axis=1)]
+    return np.stack([size, mean, square.sum(axis=1), *of_lengths, total, weighted, mixed])
 
 
 def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:
@@ -248,16 +216,8 @@ def _shift_free(sums: GroupSums, gradient: Float) -> tuple[Float, Float]:
     return 4 * zeta_1, 2 * zeta_2 - 4 * zeta_1
 
 
-def _moments(sums: GroupSums, cross: Float, partners: Float, groups: Groups, kept: NDArray[np.intp], *, zero_mean: bool) -> GroupMoments:
-    """Put the result together."""
-    size = groups.size_P[kept]
-    return GroupMoments(
-        unbiased_moments(sums, zero_mean=zero_mean), cross, partners, size, int(groups.size_P.sum() - size.sum()), zero_mean
-    )
-
-
-def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> tuple[Groups, NDArray[np.intp]]:
-    """Return the groups, and which of them have at least four rollouts."""
+def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> Groups:
+    """Return the groups that have at least four rollouts."""
     if len(reward) != rows:
         raise InvalidArgumentError(f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one of each a rollout")
     if np.abs(reward).max() > _LARGEST_REWARD:
@@ -267,26 +227,13 @@ def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> t
     groups = groups_of(prompt_N)
     if int(groups.size_P.sum()) != rows:
         raise InvalidArgumentError(f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} rollouts")
-    kept = np.flatnonzero(groups.size_P >= SMALLEST_GROUP)
-    if not len(kept):
-        largest = int(groups.size_P.max())
+    enough = groups.size_P >= SMALLEST_GROUP
+    if not enough.any():
         raise InsufficientDataError(
-            f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got {largest} at most: "
+            f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got {int(groups.size_P.max())} at most: "
             f"sample {SMALLEST_GROUP} or more of each prompt for the estimate (8 are better)"
         )
-    return groups, kept
-
-
-def _metric(metric_D: ArrayLike | None, width: int) -> Float | None:
-    """Check the weights of a metric."""
-    if metric_D is None:
-        return None
-    metric = finite_array("metric_D", metric_D, dimensions=1)
-    if len(metric) != width or (metric < 0).any():
-        raise InvalidArgumentError(
-            f"expected {width} non-negative weights in metric_D, got {len(metric)} of which {(metric < 0).sum()} are negative"
-        )
-    return metric
+    return Groups(groups.order_N, groups.start_P[enough], groups.size_P[enough], groups.label_P[enough])
 
 
 def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
@@ -320,11 +267,6 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     return product
 
 
-def _check_blocks(block_PGG: Float) -> None:
-    """Compare the inner products within every group with their mirror images; each group by its own scale."""
-    _refuse_asymmetry(np.abs(block_PGG - block_PGG.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block_PGG), axis=(1, 2))
-
-
 def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = None) -> None:
     """Refuse gaps between entries and mirror images that are no rounding on the scale of the matrix."""
     wrong = gap > _ASYMMETRY * scale.max(axis=axis)
@@ -343,15 +285,14 @@ def _check_symmetric(gram: NDArray[Any]) -> None:
     _refuse_asymmetry(np.abs(known - known.T), np.abs(known))
 
 
-def _batches(groups: Groups, kept: NDArray[np.intp], *, row_bytes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield row numbers of groups of one size (P x m) with the groups' places among the kept, a bounded number at a time."""
-    size_P, start_P = groups.size_P[kept], groups.start_P[kept]
-    for size in np.unique(size_P):
-        members = np.flatnonzero(size_P == size)
+def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield row numbers of groups of one size (P x m) with the groups' places, a bounded number at a time."""
+    for size in np.unique(groups.size_P):
+        members = np.flatnonzero(groups.size_P == size)
         count = max(1, _CHUNK_BYTES // (int(size) * max(row_bytes, 1)))
         for first in range(0, len(members), count):
             index = members[first : first + count]
-            rows = start_P[index][:, None] + np.arange(size)
+            rows = groups.start_P[index][:, None] + np.arange(size)
             yield (rows if groups.order_N is None else groups.order_N[rows]), index
 
 

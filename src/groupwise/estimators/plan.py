@@ -1,22 +1,27 @@
 r"""The planner: which group size and how many prompts a budget is best spent on, how flat the optimum is, and how sure that is.
 
-Minimises $\mathrm{MSE}(G, B) = (V_p + T/G + R/(G(G-1)))/B$ over integers with $B = \lfloor\text{budget}/(c_p + c_r G)\rfloor$. The
-gradient is that of leave-one-out or mean-centred advantages, unclipped and not divided by the group's deviation. It estimates nothing.
+Minimises $\mathrm{MSE}(G, B) = (V_p + T/G + R/(G(G-1)))/B$ over integers with $B = \lfloor\text{budget}/(c_p + c_r G)\rfloor$; with
+estimated components the interval of the best size comes from draws of them (`GroupSizePlan.group_size_interval`). The gradient is that
+of leave-one-out or mean-centred advantages, unclipped and not divided by the group's deviation. It estimates nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.components import Components, contrast_quantile
-from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.estimators.components import Components
+from groupwise.intervals import Interval, percent
+from groupwise.plain import Plain
+
+Sizes = NDArray[np.integer]
 
 EVERY_SIZE_UP_TO = 256
 """Every group size up to this one is on the curve; beyond it 16 a factor of two."""
@@ -25,6 +30,146 @@ _STEPS_A_DOUBLING = 16
 _MOST_SIZES = 2_000_000
 _MOST_RIVALS = 1000
 _DRAWS = 2000
+_INDIFFERENT = 0.05
+_NEVER_MIND = 0.1
+_MANY_TIMES = 9.0  # beyond this an excess is told as "times", not in per cent
+
+
+@dataclass(frozen=True, slots=True)
+class Budget(Plain):
+    """What one optimiser step may cost, and what prompts and rollouts cost.
+
+    Args:
+        amount: of one step, in `unit`.
+        prompt_cost: of one prompt (prefill), in `unit`.
+        rollout_cost: of one rollout (decoding and training), in `unit`.
+        unit: rollouts, tokens or seconds.
+        prompt_pool: number of different prompts there are, of which a step draws without replacement; None for no limit.
+
+    Example:
+        >>> Budget(1024).prompts(8)
+        128
+    """
+
+    KEYS: ClassVar = ("amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool")
+
+    amount: float
+    prompt_cost: float = 0.0
+    rollout_cost: float = 1.0
+    unit: str = "rollouts"
+    prompt_pool: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, value in (("budget", self.amount), ("rollout cost", self.rollout_cost)):
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidArgumentError(f"the {name} has to be a positive number; got {value}")
+        if not (math.isfinite(self.prompt_cost) and self.prompt_cost >= 0):
+            raise InvalidArgumentError(f"the prompt cost has to be zero or a positive number; got {self.prompt_cost}")
+        if self.unit not in {"rollouts", "tokens", "seconds"}:
+            raise InvalidArgumentError(f"the unit of a budget is rollouts, tokens or seconds; got {self.unit!r}")
+        if self.prompt_pool is not None and self.prompt_pool < 2:
+            raise InvalidArgumentError(f"a pool of prompts has at least two; got {self.prompt_pool}")
+        if self.largest_group < 2:
+            least_cost = self.prompt_cost + 2 * self.rollout_cost
+            raise InvalidArgumentError(
+                f"the budget has to pay for one prompt with two rollouts, {least_cost:g} {self.unit}; got {self.amount:g}: raise it"
+            )
+
+    @property
+    def largest_group(self) -> int:
+        """The largest group that one prompt could have."""
+        return int(_whole(np.array((self.amount - self.prompt_cost) / self.rollout_cost)))
+
+    def prompts(self, group_size: int) -> int:
+        """Prompts a step with groups of this size."""
+        return int(self.prompts_of(np.array([group_size]))[0])
+
+    def prompts_of(self, group_size: Sizes) -> Float:
+        """Prompts a step with groups of each of these sizes, as whole numbers."""
+        prompts = _whole(self.amount / (self.prompt_cost + self.rollout_cost * group_size))
+        return prompts if self.prompt_pool is None else np.minimum(prompts, self.prompt_pool)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint(Plain):
+    """One group size."""
+
+    group_size: int  # G
+    prompts: int  # B that the budget pays for
+    mse: float  # mean squared error of the gradient
+    low: float | None = None  # lower end of its band; None without an interval of the components
+    high: float | None = None  # upper end
+    # share of the components' draws in which no other size is better; None without them
+    probability_best: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, of what is known."""
+        return {key: value for key, value in Plain.as_dict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Present(Plain):
+    """The group size in use, held against the best."""
+
+    group_size: int  # G in use
+    prompts: int  # what the same budget pays for with it
+    mse: float  # with it
+    regret: Interval  # its mean squared error over the best, minus 1, with interval
+    prompts_saved: int  # prompts of the best plan that could go before its error is that of this size
+    gain_lost: float | None  # share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizePlan(Plain):
+    """The best use of a budget.
+
+    Args:
+        group_size: the best G.
+        prompts: the best B.
+        mse: mean squared error of the gradient with them.
+        budget: what was to be spent.
+        curve: error over group size.
+        within_2_percent: smallest and largest G that cost at most 2 % more than the best.
+        within_10_percent: the same for 10 %.
+        every_size_within_10_percent: whether all sizes between those two do; where the budget divides badly, some do not.
+        group_size_interval: smallest and largest G that are best for components the data allow; None without data.
+        signal_to_noise: |g|^2 over the error of the best plan; None where unknown.
+        present: the size in use against the best, or None.
+        components: what was estimated, or None where the three numbers were given.
+        notes: sentences on what to know before the plan is followed.
+    """
+
+    KEYS: ClassVar = (
+        *("group_size", "prompts", "mse", "curve", "within_2_percent", "within_10_percent", "every_size_within_10_percent"),
+        *("budget", "status", "notes", "components", "signal_to_noise", "group_size_interval", "present"),
+    )
+
+    group_size: int
+    prompts: int
+    mse: float
+    budget: Budget
+    curve: tuple[CurvePoint, ...]
+    within_2_percent: tuple[int, int]
+    within_10_percent: tuple[int, int]
+    every_size_within_10_percent: bool
+    group_size_interval: tuple[int, int] | None
+    signal_to_noise: float | None
+    present: Present | None
+    components: Components | None
+    notes: tuple[str, ...]
+
+    @property
+    def status(self) -> str:
+        """What to do, in words: what is best, how flat it is, what the size in use costs, whether it matters at all."""
+        return " ".join(_sentences(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what rests on data only where there are any."""
+        known = Plain.as_dict(self)
+        if self.components is None:
+            del known["components"], known["signal_to_noise"]
+        return {key: value for key, value in known.items() if value is not None or key not in {"group_size_interval", "present"}}
 
 
 def plan_group_size(
@@ -55,7 +200,7 @@ def plan_group_size(
     values = np.array([vp, t, r], dtype=np.float64)
     if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
         raise InvalidArgumentError(f"the components Vp, T and R have to be zero or positive, and not all zero; got {vp}, {t}, {r}")
-    return _plan(values, budget, draws=None, present=present, gradient_norm2=gradient_norm2, components=None)
+    return _plan(_Question(values, budget, present, gradient_norm2))
 
 
 def plan_from_components(
@@ -89,14 +234,50 @@ def plan_from_components(
 
     Source: derived here.
     """
-    values = np.maximum(components.estimate_C[:3], 0.0)
-    if values.sum() <= 0:
+    if not components.positive_vtr.any():
         raise InvalidArgumentError(
-            "expected a component above zero, got none: every group was dead, or there were far too few; measure more prompts"
+            "expected a component above zero, got none: every group had rewards without variance, or there were far too few groups; "
+            "measure more prompts"
         )
     drawn = _drawn_components(components, np.random.default_rng(0) if rng is None else rng, draws)
-    gradient = components.gradient_norm2
-    return _plan(values, budget, draws=drawn, present=present, gradient_norm2=max(gradient.value, 0.0), components=components)
+    norm2 = max(components.gradient_norm2.value, 0.0)
+    return _plan(_Question(components.positive_vtr, budget, present, norm2, components, drawn))
+
+
+def error_of(values: Float, size: Sizes, budget: Budget) -> Float:
+    """Return the mean squared error of the gradient at each group size, for one set of Vp, T and R or for many."""
+    error: Float = values @ weights_of(size, budget)
+    return error
+
+
+def weights_of(size: Sizes, budget: Budget) -> Float:
+    """Return what each of Vp, T and R counts in the error at each group size: 1/B, 1/(BG) and 1/(BG(G-1))."""
+    prompts = budget.prompts_of(size)
+    between = 1 / prompts
+    if budget.prompt_pool is not None:
+        between = (budget.prompt_pool - prompts) / (prompts * (budget.prompt_pool - 1))
+    return np.stack([between, 1 / (prompts * size), 1 / (prompts * size * (size - 1.0))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be planned, and from what."""
+
+    values: Float  # Vp, T and R
+    budget: Budget
+    present: int | None
+    gradient_norm2: float | None
+    components: Components | None = None
+    draws: Float | None = None  # of Vp, T and R, one a row
+
+    @property
+    def level(self) -> float:
+        """Coverage of the intervals."""
+        return 0.95 if self.components is None else self.components.level
+
+    def error(self, size: Sizes) -> Float:
+        """The error at these sizes."""
+        return error_of(self.values, size, self.budget)
 
 
 def _drawn_components(components: Components, rng: np.random.Generator, draws: int) -> Float | None:
@@ -105,75 +286,51 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
         return None
     pseudo = components.pseudo_PC
     if pseudo is None:
-        drawn = rng.multivariate_normal(components.estimate_C[:3], components.covariance_CC[:3, :3], size=draws, method="eigh")
+        drawn = rng.multivariate_normal(components.vtr, components.vtr_covariance, size=draws, method="eigh")
     else:
         weight = rng.multinomial(len(pseudo), np.full(len(pseudo), 1 / len(pseudo)), size=draws) / len(pseudo)
-        drawn = weight @ pseudo[:, :3]
+        drawn = weight @ pseudo[:, : len(components.vtr)]
     positive: Float = np.maximum(drawn, 0.0)
     # A draw of nothing but zeros has no best size.
     some: Float = positive[positive.sum(axis=1) > 0]
     return some
 
 
-def _plan(
-    values: Float, budget: Budget, *, draws: Float | None, present: int | None, gradient_norm2: float | None, components: Components | None
-) -> GroupSizePlan:
+def _plan(question: _Question) -> GroupSizePlan:
     """The plan from three numbers, and draws of them where there are any."""
-    if present is not None:
-        _check_present(present, budget)
+    budget, present = question.budget, question.present
+    if present is not None and not 2 <= present <= budget.largest_group:
+        raise InvalidArgumentError(
+            f"the group size in use has to lie between 2 and {budget.largest_group:,}, which the budget pays for; got {present}"
+        )
     size = _sizes(budget, present)
-    error = error_of(values, size, budget)
-    best = int(np.argmin(error))
-    shown = _shown(size, best, present)
-    level = 0.95 if components is None else components.level
-    best_sizes = _best_sizes(draws, size, budget, level, components)
-    compared = None
-    if present is not None:
-        compared = _present(present, values, int(size[best]), best_sizes, size, budget, gradient_norm2, components)
-    signal = None if gradient_norm2 is None else gradient_norm2 / error[best] if error[best] > 0 else math.inf
+    error = question.error(size)
+    place = int(np.argmin(error))
+    best, least = int(size[place]), float(error[place])
+    shown = _shown(size, place, present)
+    rivals = _rivals(size, budget)
+    interval = _group_size_interval(question, rivals)
+    signal = None
+    if question.gradient_norm2 is not None:
+        signal = float(question.gradient_norm2 / least) if least > 0 else math.inf
     return GroupSizePlan(
-        group_size=int(size[best]),
-        prompts=budget.prompts(int(size[best])),
-        mse=float(error[best]),
+        group_size=best,
+        prompts=budget.prompts(best),
+        mse=least,
         budget=budget,
-        curve=_curve(size[shown], error[shown], draws, budget, level),
+        curve=_curve(question, size[shown], error[shown]),
         within_2_percent=_within(size, error, 0.02),
         within_10_percent=_within(size, error, 0.10),
         every_size_within_10_percent=_unbroken(error, 0.10),
-        group_size_interval=best_sizes,
-        signal_to_noise=None if signal is None else float(signal),
-        present=compared,
-        components=components,
-        notes=tuple(_notes(components, budget)),
+        group_size_interval=interval,
+        signal_to_noise=signal,
+        present=None if present is None else _present(question, present, best, _plausible(rivals, interval)),
+        components=question.components,
+        notes=tuple(_notes(question.components, budget)),
     )
 
 
-def error_of(values: Float, size: NDArray[np.integer], budget: Budget) -> Float:
-    """Mean squared error of the gradient at each group size, for one set of components or for many.
-
-    Example:
-        >>> error_of(np.array([1.0, 0.0, 49.0]), np.array([8]), Budget(1024)).round(4).tolist()
-        [0.0146]
-    """
-    error: Float = values @ weights_of(size, budget)
-    return error
-
-
-def weights_of(size: NDArray[np.integer], budget: Budget) -> Float:
-    """What each of Vp, T and R counts in the error.
-
-    Example:
-        >>> weights_of(np.array([2]), Budget(8)).tolist()
-        [[0.25], [0.125], [0.125]]
-    """
-    prompts = budget.prompts_of(size)
-    between = 1 / prompts
-    if budget.prompt_pool is not None:
-        between = (budget.prompt_pool - prompts) / (prompts * (budget.prompt_pool - 1))
-    return np.stack([between, 1 / (prompts * size), 1 / (prompts * size * (size - 1.0))])
-
-
-def _sizes(budget: Budget, present: int | None) -> NDArray[np.integer]:
+def _sizes(budget: Budget, present: int | None) -> Sizes:
     """Every group size that the budget allows; beyond two million only the largest for each number of prompts, the others being worse."""
     largest = budget.largest_group
     if largest <= _MOST_SIZES:
@@ -184,7 +341,7 @@ def _sizes(budget: Budget, present: int | None) -> NDArray[np.integer]:
     return np.union1d(np.arange(2, _MOST_SIZES), np.append(beyond[beyond >= _MOST_SIZES], spoken))
 
 
-def _shown(size: NDArray[np.integer], best: int, present: int | None) -> NDArray[np.intp]:
+def _shown(size: Sizes, best: int, present: int | None) -> NDArray[np.intp]:
     """Which sizes to put on the curve: each small one, a few of the large, and those that the plan speaks of."""
     wanted = [np.arange(2, EVERY_SIZE_UP_TO + 1), [size[best], size[-1]], [] if present is None else [present]]
     if size[-1] > EVERY_SIZE_UP_TO:
@@ -194,7 +351,7 @@ def _shown(size: NDArray[np.integer], best: int, present: int | None) -> NDArray
     return np.flatnonzero(np.isin(size, asked))
 
 
-def _within(size: NDArray[np.integer], error: Float, share: float) -> tuple[int, int]:
+def _within(size: Sizes, error: Float, share: float) -> tuple[int, int]:
     """The smallest and the largest size that cost at most `share` more than the best."""
     near = size[error <= error.min() * (1 + share)]
     return int(near[0]), int(near[-1])
@@ -206,19 +363,18 @@ def _unbroken(error: Float, share: float) -> bool:
     return bool(near[-1] - near[0] + 1 == len(near))
 
 
-def _curve(size: NDArray[np.integer], error: Float, draws: Float | None, budget: Budget, level: float) -> tuple[CurvePoint, ...]:
+def _curve(question: _Question, size: Sizes, error: Float) -> tuple[CurvePoint, ...]:
     """The points to show, with band and chance to be best where there are draws."""
-    prompts = budget.prompts_of(size).astype(int)
-    if draws is None:
-        return tuple(CurvePoint(int(g), int(b), float(value)) for g, b, value in zip(size, prompts, error, strict=True))
-    drawn = error_of(draws, size, budget)
-    low, high = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2], axis=0)
-    chance = np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)
-    rows = zip(size, prompts, error, low, high, chance, strict=True)
-    return tuple(CurvePoint(int(g), int(b), float(value), float(lo), float(hi), float(share)) for g, b, value, lo, hi, share in rows)
+    columns = [size.tolist(), question.budget.prompts_of(size).astype(int).tolist(), error.tolist()]
+    if question.draws is not None:
+        drawn = error_of(question.draws, size, question.budget)
+        low, high = np.quantile(drawn, [0.5 - question.level / 2, 0.5 + question.level / 2], axis=0)
+        chance = np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)
+        columns += [low.tolist(), high.tolist(), chance.tolist()]
+    return tuple(CurvePoint(*row) for row in zip(*columns, strict=True))
 
 
-def _rivals(size: NDArray[np.integer], budget: Budget) -> NDArray[np.integer]:
+def _rivals(size: Sizes, budget: Budget) -> Sizes:
     """Sizes that could be best for some components: for each number of prompts only the largest, thinned where there are very many."""
     prompts = budget.prompts_of(size)
     last = np.append(prompts[1:] != prompts[:-1], True)
@@ -228,25 +384,23 @@ def _rivals(size: NDArray[np.integer], budget: Budget) -> NDArray[np.integer]:
     return rivals[np.unique(np.geomspace(1, len(rivals), _MOST_RIVALS).astype(np.int64)) - 1]
 
 
-def _best_sizes(
-    draws: Float | None, size: NDArray[np.integer], budget: Budget, level: float, components: Components | None
-) -> tuple[int, int] | None:
+def _group_size_interval(question: _Question, rivals: Sizes) -> tuple[int, int] | None:
     """The interval of the best size: over the draws, and over what the interval of 1 + sqrt(R/Vp) allows.
 
     Draws that count negative components as zero pile up at the ends; Fieller's set, which knows no such bound, is the wider one there.
     """
-    if draws is None or components is None:
+    if question.draws is None or question.components is None:
         return None
-    rivals = _rivals(size, budget)
-    best = rivals[error_of(draws, rivals, budget).argmin(axis=1)]
-    low, high = np.quantile(best, [0.5 - level / 2, 0.5 + level / 2], method="inverted_cdf")
-    ends = [_best_at(end, components, rivals, budget) for end in (components.group_size.low, components.group_size.high)]
+    best = rivals[error_of(question.draws, rivals, question.budget).argmin(axis=1)]
+    low, high = np.quantile(best, [0.5 - question.level / 2, 0.5 + question.level / 2], method="inverted_cdf")
+    free = question.components.group_size
+    ends = [_best_at(end, question, rivals) for end in (free.low, free.high)]
     return int(min(low, *ends)), int(max(high, *ends))
 
 
-def _best_at(free: float, components: Components, rivals: NDArray[np.integer], budget: Budget) -> int:
+def _best_at(free: float, question: _Question, rivals: Sizes) -> int:
     """The best size where it would be `free` with prompts that cost nothing, all else being as estimated."""
-    vp, t, r = (float(value) for value in np.maximum(components.estimate_C[:3], 0.0))
+    vp, t, r = question.values.tolist()
     if math.isinf(free):
         vp = 0.0
     elif vp > 0:
@@ -254,267 +408,82 @@ def _best_at(free: float, components: Components, rivals: NDArray[np.integer], b
     elif free > 1:
         vp = r / (free - 1) ** 2
     values = np.array([vp, t, r])
-    return int(rivals[-1] if values.sum() == 0 else rivals[error_of(values, rivals, budget).argmin()])
+    place = error_of(values, rivals, question.budget).argmin() if values.any() else -1
+    return int(rivals[place])
 
 
-def _present(
-    present: int,
-    values: Float,
-    best: int,
-    best_sizes: tuple[int, int] | None,
-    size: NDArray[np.integer],
-    budget: Budget,
-    gradient_norm2: float | None,
-    components: Components | None,
-) -> Present:
+def _plausible(rivals: Sizes, interval: tuple[int, int] | None) -> Sizes | None:
+    """The rivals within the interval of the best size; None without one."""
+    return None if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
+
+
+def _present(question: _Question, present: int, best: int, plausible: Sizes | None) -> Present:
     """Hold the size in use against the best."""
-    error, least = (float(value) for value in error_of(values, np.array([present, best]), budget))
+    error, least = question.error(np.array([present, best])).tolist()
     excess = error / least - 1 if least > 0 else 0.0 if error == 0 else math.inf
     regret = Interval(excess, excess, excess)
-    if components is not None and best_sizes is not None and least > 0:
-        rivals = _rivals(size, budget)
-        plausible = rivals[(rivals >= best_sizes[0]) & (rivals <= best_sizes[1])]
-        regret = _regret(present, best, plausible, budget, components)
-    prompts = budget.prompts(present)
-    lost_gain = None if not gradient_norm2 else 1 - (gradient_norm2 + least) / (gradient_norm2 + error)
-    return Present(present, prompts, error, regret, _prompts_saved(values, best, error, budget), lost_gain)
+    if question.components is not None and plausible is not None and least > 0:
+        regret = _regret(question.components, present, np.append(plausible[plausible != present], best), question.budget)
+    norm2 = question.gradient_norm2
+    lost_gain = None if not norm2 else 1 - (norm2 + least) / (norm2 + error)
+    return Present(present, question.budget.prompts(present), error, regret, _prompts_saved(question, best, error), lost_gain)
 
 
-def _prompts_saved(values: Float, best: int, error: float, budget: Budget) -> int:
+def _prompts_saved(question: _Question, best: int, error: float) -> int:
     """How many prompts fewer than the best plan's reach this error with the best size."""
-    vp, t, r = (float(value) for value in values)
+    vp, t, r = question.values.tolist()
     # Without replacement the error is whole/B - shared, with B of P prompts; shared vanishes for an unlimited pool.
-    shared = 0.0 if budget.prompt_pool is None else vp / (budget.prompt_pool - 1)
-    whole = vp + shared + t / best + r / (best * (best - 1.0))
+    pool = question.budget.prompt_pool
+    shared = 0.0 if pool is None else vp / (pool - 1)
+    whole = float(vp + shared + t / best + r / (best * (best - 1.0)))
     if error + shared <= 0:
         return 0
-    return budget.prompts(best) - max(1, math.ceil(whole / (error + shared) * (1 - 1e-12)))
+    return question.budget.prompts(best) - max(1, math.ceil(whole / (error + shared) * (1 - 1e-12)))
 
 
-def _regret(present: int, best: int, plausible: NDArray[np.integer], budget: Budget, components: Components) -> Interval:
-    """The size in use against the best one (lower end), and against each that may be the best (upper end), on the logarithm."""
-    values = np.maximum(components.estimate_C[:3], 0.0)
-    in_use = weights_of(np.array([present]), budget)[:, 0]
-    rivals = np.append(plausible[plausible != present], best)
-    weight = weights_of(rivals, budget)
-    ratio = (values @ in_use) / (values @ weight)
-    contrast = in_use[:, None] / (values @ in_use) - weight / (values @ weight)
-    error = np.sqrt(np.maximum(np.einsum("cm,cd,dm->m", contrast, components.covariance_CC[:3, :3], contrast), 0.0))
+def _regret(components: Components, present: int, rivals: Sizes, budget: Budget) -> Interval:
+    """The size in use against the best one, the last of the rivals (lower end), and against each (upper end), on the logarithm."""
+    ratio, contrast, error = log_ratio(components, np.array([present]), rivals, budget)
     # One quantile serves all: rivals that may be best are alike.
-    half = contrast_quantile(components.pseudo_PC, contrast[:, -1], components.prompts, components.level) * error
+    half = components.quantile(contrast[:, -1]) * error
     value = float(ratio[-1]) - 1
     low, high = float(ratio[-1] * np.exp(-half[-1])) - 1, float(np.max(ratio * np.exp(half))) - 1
     return Interval(value, max(0.0, low), max(high, value), components.level)
 
 
-def _check_present(present: int, budget: Budget) -> None:
-    """Refuse a size in use that the budget has no room for."""
-    if not 2 <= present <= budget.largest_group:
-        raise InvalidArgumentError(
-            f"the group size in use has to lie between 2 and {budget.largest_group:,}, which the budget pays for; got {present}"
-        )
+def log_ratio(components: Components, size: Sizes, other: Sizes, budget: Budget) -> tuple[Float, Float, Float]:
+    """Return the error at some sizes over that at others, the weights of Vp, T and R in its logarithm, and that one's standard error."""
+    weight, reference = weights_of(size, budget), weights_of(other, budget)
+    error, least = components.positive_vtr @ weight, components.positive_vtr @ reference
+    contrast = weight / error - reference / least
+    variance = np.einsum("cm,cd,dm->m", contrast, components.vtr_covariance, contrast)
+    return error / least, contrast, np.sqrt(np.maximum(variance, 0.0))
 
 
-def _notes(components: Components | None, budget: Budget) -> list[str]:
+def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
     """What to know before the plan is followed."""
-    notes = []
     if components is not None:
-        notes += [estimate.status + "." for estimate in (components.vp, components.t, components.r) if not estimate.distinguishable]
-        notes += components.notes
+        yield from (f"{estimate.status}." for estimate in (components.vp, components.t, components.r) if not estimate.distinguishable)
+        yield from components.notes
         if components.vp.value <= 0:
-            notes.append("Vp was estimated as zero or less and counts as zero: one prompt then seems enough, which no one should follow.")
+            yield "Vp was estimated as zero or less and counts as zero: one prompt then seems enough, which no one should follow."
     if budget.prompt_pool is not None:
-        notes.append(f"Prompts are drawn without replacement from {budget.prompt_pool:,}.")
-    return notes
+        yield f"Prompts are drawn without replacement from {budget.prompt_pool:,}."
 
 
-_INDIFFERENT = 0.05
-_NEVER_MIND = 0.1
-_MANY_TIMES = 9.0  # beyond this an excess is told as "times", not in per cent
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one optimiser step may cost, and what prompts and rollouts cost.
-
-    Args:
-        amount: of one step, in `unit`.
-        prompt_cost: of one prompt (prefill), in `unit`.
-        rollout_cost: of one rollout (decoding and training), in `unit`.
-        unit: rollouts, tokens or seconds.
-        prompt_pool: number of different prompts there are, of which a step draws without replacement; None for no limit.
-
-    Example:
-        >>> Budget(1024).prompts(8)
-        128
-    """
-
-    amount: float
-    prompt_cost: float = 0.0
-    rollout_cost: float = 1.0
-    unit: str = "rollouts"
-    prompt_pool: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        for name, value, least in (("budget", self.amount, 0.0), ("rollout cost", self.rollout_cost, 0.0)):
-            if not (math.isfinite(value) and value > least):
-                raise InvalidArgumentError(f"the {name} has to be a positive number; got {value}")
-        if not (math.isfinite(self.prompt_cost) and self.prompt_cost >= 0):
-            raise InvalidArgumentError(f"the prompt cost has to be zero or a positive number; got {self.prompt_cost}")
-        if self.unit not in {"rollouts", "tokens", "seconds"}:
-            raise InvalidArgumentError(f"the unit of a budget is rollouts, tokens or seconds; got {self.unit!r}")
-        if self.prompt_pool is not None and self.prompt_pool < 2:
-            raise InvalidArgumentError(f"a pool of prompts has at least two; got {self.prompt_pool}")
-        if self.largest_group < 2:
-            least_cost = self.prompt_cost + 2 * self.rollout_cost
-            raise InvalidArgumentError(
-                f"the budget has to pay for one prompt with two rollouts, {least_cost:g} {self.unit}; got {self.amount:g}: raise it"
-            )
-
-    @property
-    def largest_group(self) -> int:
-        """The largest group that one prompt could have."""
-        return int(_whole(np.array((self.amount - self.prompt_cost) / self.rollout_cost)))
-
-    def prompts(self, group_size: int) -> int:
-        """Prompts a step with groups of this size."""
-        return int(self.prompts_of(np.array([group_size]))[0])
-
-    def prompts_of(self, group_size: NDArray[np.integer]) -> Float:
-        """Prompts a step with groups of each of these sizes, as whole numbers."""
-        prompts = _whole(self.amount / (self.prompt_cost + self.rollout_cost * group_size))
-        return prompts if self.prompt_pool is None else np.minimum(prompts, self.prompt_pool)
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """One group size."""
-
-    group_size: int  # G
-    prompts: int  # B that the budget pays for
-    mse: float  # mean squared error of the gradient
-    low: float | None = None  # lower end of its band; None without an interval of the components
-    high: float | None = None  # upper end
-    # share of the components' draws in which no other size is better; None without them
-    probability_best: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        known = {"group_size": self.group_size, "prompts": self.prompts, "mse": self.mse}
-        extra = {"low": self.low, "high": self.high, "probability_best": self.probability_best}
-        return known | {name: value for name, value in extra.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """The group size in use, held against the best."""
-
-    group_size: int  # G in use
-    prompts: int  # what the same budget pays for with it
-    mse: float  # with it
-    regret: Interval  # its mean squared error over the best, minus 1, with interval
-    prompts_saved: int  # prompts of the best plan that could go before its error is that of this size
-    gain_lost: float | None  # share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "group_size": self.group_size,
-            "prompts": self.prompts,
-            "mse": self.mse,
-            "regret": self.regret.as_dict(),
-            "prompts_saved": self.prompts_saved,
-            "gain_lost": self.gain_lost,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSizePlan:
-    """The best use of a budget.
-
-    Args:
-        group_size: the best G.
-        prompts: the best B.
-        mse: mean squared error of the gradient with them.
-        budget: what was to be spent.
-        curve: error over group size.
-        within_2_percent: smallest and largest G that cost at most 2 % more than the best.
-        within_10_percent: the same for 10 %.
-        every_size_within_10_percent: whether all sizes between those two do; where the budget divides badly, some do not.
-        group_size_interval: smallest and largest G that are best for components the data allow; None without data.
-        signal_to_noise: |g|^2 over the error of the best plan; None where unknown.
-        present: the size in use against the best, or None.
-        components: what was estimated, or None where the three numbers were given.
-        notes: sentences on what to know before the plan is followed.
-    """
-
-    group_size: int
-    prompts: int
-    mse: float
-    budget: Budget
-    curve: tuple[CurvePoint, ...]
-    within_2_percent: tuple[int, int]
-    within_10_percent: tuple[int, int]
-    every_size_within_10_percent: bool
-    group_size_interval: tuple[int, int] | None
-    signal_to_noise: float | None
-    present: Present | None
-    components: Components | None
-    notes: tuple[str, ...]
-
-    @property
-    def status(self) -> str:
-        """What to do, in words."""
-        return " ".join(_sentences(self))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        plain: dict[str, Any] = {
-            "group_size": self.group_size,
-            "prompts": self.prompts,
-            "mse": self.mse,
-            "curve": [point.as_dict() for point in self.curve],
-            "within_2_percent": list(self.within_2_percent),
-            "within_10_percent": list(self.within_10_percent),
-            "every_size_within_10_percent": self.every_size_within_10_percent,
-            "budget": {
-                "amount": self.budget.amount,
-                "unit": self.budget.unit,
-                "prompt_cost": self.budget.prompt_cost,
-                "rollout_cost": self.budget.rollout_cost,
-                "prompt_pool": self.budget.prompt_pool,
-            },
-            "status": self.status,
-            "notes": list(self.notes),
-        }
-        if self.components is not None:
-            plain |= {"components": self.components.as_dict(), "signal_to_noise": finite_or_none(self.signal_to_noise or 0.0)}
-        if self.group_size_interval is not None:
-            plain["group_size_interval"] = list(self.group_size_interval)
-        if self.present is not None:
-            plain["present"] = self.present.as_dict()
-        return plain
-
-
-def _sentences(plan: GroupSizePlan) -> list[str]:
-    """The plan in words: what is best, how flat it is, what the size in use costs, whether it matters at all."""
-    said = [_best_in_words(plan), _flatness_in_words(plan)]
+def _sentences(plan: GroupSizePlan) -> Iterator[str]:
+    """The plan in words."""
+    where = "of one prompt" if plan.prompts == 1 else f"of each of {plan.prompts:,} prompts"
+    yield f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts {where}."
+    yield _flatness_in_words(plan)
     if plan.group_size_interval is not None and plan.components is not None:
         first, last = plan.group_size_interval
-        said.append(f"The data leave the best size between {first} and {last} ({percent(plan.components.level)}).")
+        yield f"The data leave the best size between {first} and {last} ({percent(plan.components.level)})."
     if plan.present is not None:
-        said.append(_present_in_words(plan, plan.present))
+        yield _present_in_words(plan, plan.present)
     if plan.signal_to_noise is not None:
         known = plan.components is None or plan.components.gradient_norm2.distinguishable
-        said.append(_signal_in_words(plan.signal_to_noise if known else 0.0))
-    return said
-
-
-def _best_in_words(plan: GroupSizePlan) -> str:
-    """What is best."""
-    where = "of one prompt" if plan.prompts == 1 else f"of each of {plan.prompts:,} prompts"
-    return f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts {where}."
+        yield _signal_in_words(plan.signal_to_noise if known else 0.0)
 
 
 def _flatness_in_words(plan: GroupSizePlan) -> str:
@@ -528,18 +497,6 @@ def _flatness_in_words(plan: GroupSizePlan) -> str:
         f"The group sizes that cost at most 10 % more variance lie between {low} and {high}, but not all between do: "
         "some divide the budget badly."
     )
-
-
-def _excess(regret: float) -> str:
-    """An excess over the best, in per cent or as a multiple."""
-    return f"{1 + regret:,.3g} times the variance of" if regret > _MANY_TIMES else f"{percent(regret)} more variance than"
-
-
-def _range(regret: Interval) -> str:
-    """The interval of an excess, in the unit of its value."""
-    if regret.value > _MANY_TIMES or regret.high > 10 * _MANY_TIMES:
-        return f"{1 + regret.low:,.3g} to {1 + regret.high:,.3g} times"
-    return f"{percent(regret.low)} to {percent(regret.high)}"
 
 
 def _present_in_words(plan: GroupSizePlan, present: Present) -> str:
@@ -558,6 +515,18 @@ def _present_in_words(plan: GroupSizePlan, present: Present) -> str:
         return cost + "; doubling the batch would cut it by half: do not bother."
     saved = f"the best size reaches the same error with {plan.prompts - present.prompts_saved:,} of its {plan.prompts:,} prompts"
     return cost + f"; {saved}" + ("." if regret.value > _NEVER_MIND else ", little beside the half that doubling the batch would cut.")
+
+
+def _excess(regret: float) -> str:
+    """An excess over the best, in per cent or as a multiple."""
+    return f"{1 + regret:,.3g} times the variance of" if regret > _MANY_TIMES else f"{percent(regret)} more variance than"
+
+
+def _range(regret: Interval) -> str:
+    """The interval of an excess, in the unit of its value."""
+    if regret.value > _MANY_TIMES or regret.high > 10 * _MANY_TIMES:
+        return f"{1 + regret.low:,.3g} to {1 + regret.high:,.3g} times"
+    return f"{percent(regret.low)} to {percent(regret.high)}"
 
 
 def _signal_in_words(signal: float) -> str:

@@ -1,4 +1,4 @@
-r"""What rewards say without any score: how many groups are dead at each group size, and how rewards vary within and between prompts.
+r"""What rewards say without any score: how many groups have zero variance at each size, and how rewards vary within and between prompts.
 
 None of it is the gradient's: how much a rollout's score weighs is not in the rewards, so no best group size follows from them. It
 estimates no variance component of the gradient and recommends nothing.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,32 +16,31 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, Groups, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, percent
+from groupwise.plain import Plain
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LABEL = "From rewards alone: this is not the gradient's variance, and no group size follows from it."
 
 
 @dataclass(frozen=True, slots=True)
-class DeadShare:
+class ZeroVarianceShare(Plain):
     """The share of groups with equal rewards throughout, at one group size."""
+
+    KEYS: ClassVar = ("group_size", "*share", "extrapolated")
 
     group_size: int  # G
     share: Interval  # with its interval
     extrapolated: bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"group_size": self.group_size, **self.share.as_dict(), "extrapolated": self.extrapolated}
-
 
 @dataclass(frozen=True, slots=True)
-class RewardStatistics:
-    """Rewards of groups, without scores.
+class RewardStatistics(Plain):
+    """Rewards of groups, without scores."""
 
-    Example:
-        >>> reward_statistics([0, 1, 1, 1], [0, 0, 1, 1]).dead_share.value
-        0.5
-    """
+    KEYS: ClassVar = (
+        *("label", "prompts", "rollouts", "group_size", "mean", "within_variance", "between_variance"),
+        *("dead_share=zero_variance_share", "effective_group_size", "dead_shares=zero_variance_shares", "status", "notes"),
+    )
 
     prompts: int  # groups of at least two rollouts
     rollouts: int  # in them
@@ -49,35 +48,23 @@ class RewardStatistics:
     mean: Interval  # mean reward over prompts
     within_variance: Interval  # mean variance of the reward within a prompt
     between_variance: Interval  # variance of the prompts' values; may come out negative
-    dead_share: Interval  # at the sizes the groups have
+    zero_variance_share: Interval  # at the sizes the groups have
     effective_group_size: float  # mean number of rollouts a group that are in groups with a gradient
-    dead_shares: tuple[DeadShare, ...]  # at other group sizes
+    zero_variance_shares: tuple[ZeroVarianceShare, ...]  # at other group sizes
     notes: tuple[str, ...]  # sentences
 
     @property
     def status(self) -> str:
         """What the rewards say, in one sentence."""
-        share, within, between = self.dead_share, self.within_variance, self.between_variance
+        share, within, between = self.zero_variance_share, self.within_variance, self.between_variance
         total = within.value + max(between.value, 0.0)
         part = f"; {percent(max(between.value, 0.0) / total)} of the rewards' variance lies between prompts" if total > 0 else ""
-        return f"{percent(share.value)} of the groups are dead ({percent(share.low)} to {percent(share.high)}){part}."
+        return f"{percent(share.value)} of the groups have zero variance ({percent(share.low)} to {percent(share.high)}){part}."
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "label": LABEL,
-            "prompts": self.prompts,
-            "rollouts": self.rollouts,
-            "group_size": self.group_size,
-            "mean": self.mean.as_dict(),
-            "within_variance": self.within_variance.as_dict(),
-            "between_variance": self.between_variance.as_dict(),
-            "dead_share": self.dead_share.as_dict(),
-            "effective_group_size": self.effective_group_size,
-            "dead_shares": [row.as_dict() for row in self.dead_shares],
-            "status": self.status,
-            "notes": list(self.notes),
-        }
+    @property
+    def label(self) -> str:
+        """What these numbers are not."""
+        return LABEL
 
 
 def reward_statistics(
@@ -85,13 +72,14 @@ def reward_statistics(
 ) -> RewardStatistics:
     r"""Return what rewards alone say of groups.
 
-    A prompt with $n_v$ rollouts of reward v among m has dead share $\sum_v \binom{n_v}{G}/\binom{m}{G}$ at size G, without bias for
-    $G \le m$. Beyond, and for two reward values only, pass rates are taken to follow the beta law with the same mean and variance.
+    A prompt with $n_v$ rollouts of reward v among m gives groups of size G without variance with probability
+    $\sum_v \binom{n_v}{G}/\binom{m}{G}$, without bias for $G \le m$. Beyond, and for two reward values only, pass rates are taken to
+    follow the beta law with the same mean and variance.
 
     Args:
         reward_N: one reward a rollout.
         prompt_N: the label of its prompt.
-        group_sizes: sizes G to tell the dead share for.
+        group_sizes: sizes G to tell the share of zero-variance groups for.
         level: coverage of the intervals, over prompts.
 
     Returns:
@@ -103,7 +91,7 @@ def reward_statistics(
 
     Example:
         >>> found = reward_statistics([0, 1, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1], group_sizes=(2,))
-        >>> round(found.dead_shares[0].share.value, 3)
+        >>> round(found.zero_variance_shares[0].share.value, 3)
         0.667
 
     Source: derived here; the variances are those of a one-way analysis of variance with prompts of equal weight.
@@ -120,10 +108,10 @@ def reward_statistics(
             "expected groups of at least two rollouts of one prompt, got single rollouts: sample each prompt more than once"
         )
     size = groups.size_P[kept].astype(np.float64)
-    mean_P, variance_P, dead_P = (column[kept] for column in _group_columns(groups.sorted(reward), groups))
+    mean_P, variance_P, equal_P = (column[kept] for column in _group_columns(groups.sorted(reward), groups))
     between = mean_interval(_between_pseudo(mean_P, variance_P / size), level=level)
     counts, values = _counts(groups.sorted(reward), groups)
-    rows = [_dead_share(counts[kept], size, mean_P, variance_P, values, other, level) for other in group_sizes]
+    rows = [_share_at(counts[kept], size, mean_P, variance_P, values, other, level) for other in group_sizes]
     common = int(size[0]) if (size == size[0]).all() else None
     notes = [f"{int((~kept).sum())} groups of one rollout were left out."] if not kept.all() else []
     return RewardStatistics(
@@ -133,15 +121,15 @@ def reward_statistics(
         mean=mean_interval(mean_P, level=level),
         within_variance=_clipped(mean_interval(variance_P, level=level), 0.0, math.inf),
         between_variance=between,
-        dead_share=_clipped(mean_interval(dead_P, level=level), 0.0, 1.0),
-        effective_group_size=float((size * (1 - dead_P)).mean()),
-        dead_shares=tuple(row for row in rows if row is not None),
+        zero_variance_share=_clipped(mean_interval(equal_P, level=level), 0.0, 1.0),
+        effective_group_size=float((size * (1 - equal_P)).mean()),
+        zero_variance_shares=tuple(row for row in rows if row is not None),
         notes=tuple(notes),
     )
 
 
 def _group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
-    """Mean, unbiased variance and deadness of each group; a group of one has variance zero."""
+    """Mean, unbiased variance and whether it is zero, of each group; a group of one has variance zero."""
     size = groups.size_P
     mean = np.add.reduceat(reward, groups.start_P) / size
     centred = reward - mean[groups.group_of_row]
@@ -166,7 +154,7 @@ def _counts(reward: Float, groups: Groups) -> tuple[Float, Float]:
     """How often each value that occurs twice in some group occurs in each group, and all values in order."""
     values, code = np.unique(reward, return_inverse=True)
     pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
-    # A value that never comes twice in a group kills no group; without it a table of continuous rewards stays small.
+    # A value that never comes twice in a group leaves none without variance; without it a table of continuous rewards stays small.
     tied = times > 1
     used, column = np.unique(pair[tied] % len(values), return_inverse=True)
     table = np.zeros((len(groups.size_P), max(len(used), 1)))
@@ -174,10 +162,10 @@ def _counts(reward: Float, groups: Groups) -> tuple[Float, Float]:
     return table, values
 
 
-def _dead_share(
+def _share_at(
     count_PV: Float, size_P: Float, mean_P: Float, variance_P: Float, values: Float, group_size: int, level: float
-) -> DeadShare | None:
-    """The dead share at one size; None where neither the data nor a law of pass rates give it."""
+) -> ZeroVarianceShare | None:
+    """The share at one size; None where neither the data nor a law of pass rates give it."""
     from scipy.special import gammaln
 
     enough = size_P >= group_size
@@ -185,14 +173,14 @@ def _dead_share(
         count, size = count_PV[enough], size_P[enough][:, None]
         # A product of G ratios is exact where binomial coefficients of large groups would overflow.
         share = np.prod([np.clip(count - k, 0, None) / (size - k) for k in range(group_size)], axis=0).sum(axis=1)
-        return DeadShare(group_size, _clipped(mean_interval(share, level=level), 0.0, 1.0), extrapolated=False)
+        return ZeroVarianceShare(group_size, _clipped(mean_interval(share, level=level), 0.0, 1.0), extrapolated=False)
     if len(values) != 2 or len(size_P) < 3:
         return None
     low, high = float(values[0]), float(values[1])
     rate = float((mean_P.mean() - low) / (high - low))
     spread = float(_between_pseudo(mean_P, variance_P / size_P).mean()) / (high - low) ** 2
     if not 0 < rate < 1:
-        return DeadShare(group_size, Interval(1.0, 0.0, 1.0, level), extrapolated=True)
+        return ZeroVarianceShare(group_size, Interval(1.0, 0.0, 1.0, level), extrapolated=True)
     strength = rate * (1 - rate) / spread - 1 if spread > 0 else math.inf
     if strength == math.inf:
         value = rate**group_size + (1 - rate) ** group_size
@@ -202,7 +190,7 @@ def _dead_share(
         fall = [gammaln(end + group_size) - gammaln(end) - gammaln(strength + group_size) + gammaln(strength) for end in ends]
         value = float(np.exp(fall).sum())
     # The assumed law is the larger error by far: no interval is honest but the one from 0 to what the groups seen set as the top.
-    return DeadShare(
+    return ZeroVarianceShare(
         group_size, Interval(value, 0.0, max(value, float((count_PV == size_P[:, None]).any(axis=1).mean())), level), extrapolated=True
     )
 

@@ -137,7 +137,7 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
 
 def reward_grid(found: RewardStatistics) -> Grid:
     """Return what rewards alone say of the groups."""
-    dead = found.dead_share
+    dead = found.zero_variance_share
     size = "of groups that differ in size" if found.group_size is None else f"of {found.group_size} sampled"
     rows = (
         ("Dead groups", share(dead.value), f"{share(dead.low)} to {share(dead.high)}", "equal rewards throughout: no gradient"),
@@ -163,7 +163,7 @@ def dead_grid(found: RewardStatistics) -> Grid:
             f"{share(row.share.low)} to {share(row.share.high)}",
             "if pass rates follow a beta law" if row.extrapolated else "",
         )
-        for row in found.dead_shares
+        for row in found.zero_variance_shares
     )
     return Grid(("Group size", "Dead groups", "Interval", ""), rows, (0, 1, 2))
 

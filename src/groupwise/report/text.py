@@ -140,7 +140,7 @@ def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Consol
     _heading(console, LABEL)
     _line(console, facts.statistics.status)
     console.print(_grid(reward_grid(facts.statistics)))
-    if facts.statistics.dead_shares:
+    if facts.statistics.zero_variance_shares:
         console.print(_grid(dead_grid(facts.statistics)))
     _notes(console, (*facts.notes, *notes))
 

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float, checked_shape, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import QUANTITIES, Components, assemble, refuse_extremes
+from groupwise.estimators.components import QUANTITIES, Components, Sample, components_of_sums, refuse_extremes
 from groupwise.estimators.moments import MOMENTS, sums_of_scores, unbiased_moments, usable_groups
-from groupwise.intervals import Interval, student_quantile
 
 WIDEST = 4096
 """The widest score or sketch: the sums hold its square."""
@@ -69,24 +68,8 @@ class ScoreSums:
         estimate = np.concatenate([[means[0] - theta, means[1], means[2], theta, means[0]], means[3:]])
         refuse_extremes(estimate)
         covariance = self._covariance(total_K) if prompts > 2 else np.full((len(estimate),) * 2, np.nan)
-        half = np.sqrt(np.maximum(np.diag(covariance), 0.0)) * student_quantile(level, prompts - 1) if prompts > 2 else None
-        intervals = [
-            Interval(float(value), -np.inf, np.inf, level)
-            if half is None
-            else Interval(float(value), float(value - half[column]), float(value + half[column]), level)
-            for column, value in enumerate(estimate)
-        ]
-        return assemble(
-            estimate,
-            covariance,
-            intervals,
-            prompts=prompts,
-            rollouts=self.rollouts,
-            left_out=self.left_out,
-            method="jackknife from sums",
-            zero_mean=self.zero_mean,
-            pseudo_PC=None,
-        )
+        sample = Sample(prompts, self.rollouts, self.left_out, self.zero_mean)
+        return components_of_sums(estimate, covariance, sample, level=level)
 
     def _covariance(self, total_K: Float) -> Float:
         """Covariance of the estimates: that of the pseudo-values, each of which is linear in a group's row."""
@@ -129,8 +112,8 @@ def score_sums(score_NK: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *,
     reward = finite_array("reward_N", reward_N, dimensions=1)
     if score.shape[1] > WIDEST:
         raise InvalidArgumentError(f"expected scores of at most {WIDEST:,} numbers, got {score.shape[1]:,}: sketch them first")
-    groups, kept = usable_groups(prompt_N, reward, len(score), "score_NK")
-    sums, gradient_PK = sums_of_scores(score, reward, groups, kept)
+    groups = usable_groups(prompt_N, reward, len(score), "score_NK")
+    sums, gradient_PK = sums_of_scores(score, reward, groups)
     row_PU = np.column_stack([unbiased_moments(sums, zero_mean=zero_mean), sums.own_norm2, gradient_PK])
-    rollouts = int(groups.size_P[kept].sum())
-    return ScoreSums(len(kept), rollouts, int(groups.size_P.sum()) - rollouts, zero_mean, row_PU.sum(axis=0), row_PU.T @ row_PU)
+    rollouts = int(groups.size_P.sum())
+    return ScoreSums(len(row_PU), rollouts, len(reward) - rollouts, zero_mean, row_PU.sum(axis=0), row_PU.T @ row_PU)

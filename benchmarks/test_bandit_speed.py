@@ -22,7 +22,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Training, bandit
+from groupwise.simulate.softmax_bandit import Training, bandit
 
 ARMS, GROUP, REPLICATES, STEPS = 10, 8, 10_000, 1000
 RATE, MOMENTUM, BETA = 0.05, 0.9, 0.05

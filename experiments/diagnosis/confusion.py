@@ -33,8 +33,7 @@ import numpy as np
 from groupwise.diagnostics import Diagnosis, diagnose
 from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
-from groupwise.simulate.runs import control_run, simulated_run
-from groupwise.simulate.training import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS
+from groupwise.simulate.runs import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS, control_run, simulated_run
 
 HERE = Path(__file__).parent
 SEED = 20261121

@@ -41,8 +41,7 @@ from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.simulate.runs import simulated_run
-from groupwise.simulate.training import FAILURES, HEALTHY
+from groupwise.simulate.runs import FAILURES, HEALTHY, simulated_run
 
 HERE = Path(__file__).parent
 # Both run in the other environment: one log a line in; for each naming, what raised an alarm and how grave, a line out.

@@ -18,9 +18,8 @@ import numpy as np
 from drawing import BLACK, LAG_STYLE, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from kicks import kicked
 
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import expected_path
-from groupwise.simulate.bandit_settings import KlPlace, LagName, RatioName, Training
+from groupwise.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
 from groupwise.stability.lags import LAGS
 from groupwise.stability.threshold import rule_threshold, threshold
 

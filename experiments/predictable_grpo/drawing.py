@@ -18,7 +18,7 @@ import common
 import numpy as np
 from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, print_table, pyplot, save, written  # noqa: F401 - scripts take them from here
 
-from groupwise.simulate.bandit_settings import Bandit, bandit
+from groupwise.simulate.softmax_bandit import Bandit, bandit
 
 HERE = Path(__file__).resolve().parent
 WORKERS = 1

@@ -18,9 +18,8 @@ from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_band
 from moments import mode_noise
 from prompts import rest_of, shared_world, simulate_prompts
 
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Training
+from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.stability.fluctuations import group_size_test, reward_band, stationary_variance, temperature_over_stiffness, variance_ratio
 
 MOMENTUM, FORCE = 0.9, 0.0004

@@ -23,9 +23,8 @@ from groupwise.analysis.stability import measured_stability
 from groupwise.diagnostics.stability_settings import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Bandit, KlPlace, LagName, Training, bandit
+from groupwise.simulate.softmax_bandit import Bandit, KlPlace, LagName, Training, bandit, fixed_point
 from groupwise.stability.threshold import threshold
 
 UPDATES, GROUP_SIZE = 400, 8

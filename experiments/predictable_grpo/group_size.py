@@ -18,9 +18,8 @@ from drawing import BLACK, BLUE, ORANGE, VERMILION, WORKERS, logits_at, note_ban
 from moments import ModeNoise, mode_noise
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import BanditRuns, expected_path, simulate_bandit
-from groupwise.simulate.bandit_settings import AdvantageName, KlPlace, Training
+from groupwise.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
 from groupwise.stability.fluctuations import stationary_variance
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (

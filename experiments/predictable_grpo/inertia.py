@@ -17,7 +17,7 @@ from drawing import WORKERS, note_bandit, options, print_table, read_csv, short,
 
 from groupwise.curves.fit import fit
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Bandit, Training, bandit
+from groupwise.simulate.softmax_bandit import Bandit, Training, bandit
 
 UPDATES, GROUP_SIZE = 300, 8
 

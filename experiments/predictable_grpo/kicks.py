@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 from drawing import note_bandit, options
 
-from groupwise.simulate.bandit_exact import fixed_point, policy_of
 from groupwise.simulate.bandit_runs import expected_path
-from groupwise.simulate.bandit_settings import Bandit, Training
+from groupwise.simulate.softmax_bandit import Bandit, Training, fixed_point, policy_of
 from groupwise.theory.stiffness import MeasuredStiffness, kicked_stiffness
 
 

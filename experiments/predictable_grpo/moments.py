@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from drawing import note_bandit, options
 
-from groupwise.simulate.bandit_exact import fixed_point
-from groupwise.simulate.bandit_settings import Bandit, Training
+from groupwise.simulate.softmax_bandit import Bandit, Training, fixed_point
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ import numpy as np
 from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from kicks import measured_stiffness
 
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
-from groupwise.simulate.bandit_settings import Training
+from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.theory.oscillator import oscillator, recursion
 
 FORCES = (0.0025, 0.01, 0.04, 0.1, 0.25)

@@ -17,9 +17,8 @@ import numpy as np
 from drawing import BLACK, BLUE, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, short, write_csv
 
 from groupwise.curves.decays import oscillator_decay
-from groupwise.simulate.bandit_exact import fixed_point
 from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
-from groupwise.simulate.bandit_settings import Training
+from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.stability.lags import LAGS
 from groupwise.stability.threshold import threshold
 from groupwise.theory.oscillator import Oscillator, oscillator, recursion

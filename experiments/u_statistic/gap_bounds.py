@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from falling_steps import falling_runs
 from gap_world import BASELINE, BLACK, BLUE, VERMILION, Stage, options, parts_at, print_table, pyplot, read_csv, save, stage, write_csv
 
-from groupwise.simulate.falling_steps import falling_runs
 from groupwise.theory.bounds import Landscape, constant_step_bound, decaying_step_bound, lemma_constants
 from groupwise.theory.final_gap import limiting_gap, stationary_gap
 

@@ -14,10 +14,10 @@ import time
 from typing import Any
 
 import numpy as np
+from falling_steps import falling_runs
 from gap_world import BASELINE, BLACK, NAME, STYLE, Stage, options, print_table, pyplot, read_csv, save, stage, write_csv
 from scipy import stats
 
-from groupwise.simulate.falling_steps import falling_runs
 from groupwise.theory.final_gap import limiting_gap
 
 PROMPTS, OFFSET = 8, 40

@@ -30,7 +30,7 @@ from groupwise.report.html import render
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.text import print_summary
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Training, bandit
+from groupwise.simulate.softmax_bandit import Training, bandit
 from groupwise.stability.threshold import stability, threshold
 from groupwise.theory.oscillator import recursion
 

@@ -12,7 +12,7 @@ import pytest
 from groupwise.cli import app as cli
 from groupwise.record.run import RunRecord
 from groupwise.simulate.bandit_runs import simulate_bandit
-from groupwise.simulate.bandit_settings import Training, bandit
+from groupwise.simulate.softmax_bandit import Training, bandit
 
 OPTIONS = ["--reference", ".7,.3", "--kl-weight", ".5", "--momentum", ".9", "--learning-rate", ".05", "--refresh-interval", "8"]
 

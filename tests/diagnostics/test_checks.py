@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from groupwise.diagnostics import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose, verdict
 from groupwise.diagnostics.findings import Cause
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise.simulate.runs import control_run, simulated_run
-from groupwise.simulate.training import CONTROLS, FAILURES, HEALTHY
+from groupwise.simulate.runs import CONTROLS, FAILURES, HEALTHY, control_run, simulated_run
 
 VERDICTS = {"healthy", *FAILURES, "several", "undetermined"}
 

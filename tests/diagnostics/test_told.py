@@ -12,8 +12,7 @@ from groupwise.diagnostics import CHECKS, Diagnosis, Evidence, Finding, Measure,
 from groupwise.diagnostics.verdict import LOG_FOR, chance_in_words, conclude
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.report.text import measured as measured_line
-from groupwise.simulate.runs import simulated_run
-from groupwise.simulate.training import FAILURES
+from groupwise.simulate.runs import FAILURES, simulated_run
 
 NAMES = {
     "reward": "reward",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.simulate.bandit_settings import Training
+from groupwise.simulate.softmax_bandit import Training
 from groupwise.stability.threshold import stability, threshold
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit_exact import (
+from groupwise.simulate.bandit_runs import expected_path
+from groupwise.simulate.softmax_bandit import (
+    Bandit,
     NoFixedPointError,
+    Training,
+    bandit,
     exact_gradient,
-    exact_objective,
     exact_value,
     fisher_modes,
     fixed_point,
-    least_kl_weight,
     policy_of,
-    std_drift,
     std_fixed_points,
 )
-from groupwise.simulate.bandit_runs import expected_path
-from groupwise.simulate.bandit_settings import Bandit, Training, bandit
 
 FOUR = bandit([0.0, 0.3, 0.9, 1.0], reference_A=[0.4, 0.3, 0.2, 0.1], kl_weight=0.4)
 
@@ -30,9 +29,14 @@ def two(kl_weight: float) -> Bandit:
     return bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=kl_weight)
 
 
+def objective(task: Bandit, logit: np.ndarray) -> float:
+    policy = np.exp(logit) / np.exp(logit).sum()
+    return float(policy @ (task.reward_A - task.kl_weight * np.log(policy / task.reference_A)))
+
+
 def test_the_gradient_is_the_slope_of_the_objective() -> None:
     logit = np.array([0.2, -0.4, 0.1, 0.5])
-    numeric = [(exact_objective(FOUR, logit + step) - exact_objective(FOUR, logit - step)) / 2e-5 for step in 1e-5 * np.eye(4)]
+    numeric = [(objective(FOUR, logit + step) - objective(FOUR, logit - step)) / 2e-5 for step in 1e-5 * np.eye(4)]
     np.testing.assert_allclose(exact_gradient(FOUR, logit), numeric, atol=1e-10)
     assert exact_value(FOUR, logit + 7) == pytest.approx(policy_of(logit) @ FOUR.reward_A, abs=1e-15)
 
@@ -75,37 +79,36 @@ def test_the_numbers_of_the_theory() -> None:
     for size, full, std in ((4, 0.658, 0.888), (16, 0.737, 0.999)):
         assert fixed_point(two(0.5), Training(0.1, group_size=size, advantage="full_group_mean")).value == pytest.approx(full, abs=1e-3)
         assert fixed_point(two(0.5), Training(0.1, group_size=size, advantage="std_normalised")).value == pytest.approx(std, abs=1e-3)
-    assert least_kl_weight(two(0.5)) == pytest.approx(1.08, abs=5e-3)
 
 
 @pytest.mark.parametrize("size", [2, 4, 16, 100])
 @pytest.mark.parametrize("rewards", [[0, 1], [2.0, -1.0]])
 def test_the_stiffness_of_std_normalised_advantages(size: int, rewards: list[float]) -> None:
-    r"""Against the derivative of the simulated expectation, and against $2[\beta pq + (1-2p)D - pq D']$ term by term."""
+    """Against the derivative of the simulated expectation."""
     task = bandit(rewards, reference_A=[0.6, 0.4], kl_weight=1.5)
     training = Training(1.0, group_size=size, advantage="std_normalised")
     rest = fixed_point(task, training)
-    jacobian = drift_jacobian(task, training, rest.logit_A)
-    assert np.linalg.eigvals(jacobian).real.max() == pytest.approx(rest.stiffness, rel=1e-7)
-    p = rest.policy_A[int(np.argmax(rewards))]
-    gap = float(np.ptp(rewards))
-    drift, slope = std_drift(p, size, gap=gap), (std_drift(p + 1e-6, size, gap=gap) - std_drift(p - 1e-6, size, gap=gap)) / 2e-6
-    assert rest.stiffness == pytest.approx(2 * (1.5 * p * (1 - p) + (1 - 2 * p) * drift - p * (1 - p) * slope), rel=1e-6)
+    assert np.linalg.eigvals(drift_jacobian(task, training, rest.logit_A)).real.max() == pytest.approx(rest.stiffness, rel=1e-7)
 
 
-def test_std_drift_is_the_mean_deviation() -> None:
-    """Leave-one-out theory: D = (G-1)/G E[s]; the limit of large groups is sqrt(pq)."""
+@pytest.mark.parametrize("size", [2, 5])
+def test_std_normalised_advantages_drift_by_the_mean_deviation(size: int) -> None:
+    """With hardly a floor D = (G-1)/G E[s]: one expected update moves the logits of the two arms by D and -D."""
     from math import comb
 
-    for size in (2, 5):
-        mean = sum(comb(size, k) * 0.3**k * 0.7 ** (size - k) * np.sqrt(k * (size - k) / (size * (size - 1))) for k in range(size + 1))
-        assert float(std_drift(0.3, size, deviation_floor=0.0)) == pytest.approx((size - 1) / size * mean, rel=1e-13)
-    assert float(std_drift(0.3, None, deviation_floor=0.0)) == pytest.approx(np.sqrt(0.21), rel=1e-14)
-    assert float(std_drift(0.3, 20_000, deviation_floor=0.0)) == pytest.approx(np.sqrt(0.21), rel=1e-3)
+    mean = sum(comb(size, k) * 0.3**k * 0.7 ** (size - k) * np.sqrt(k * (size - k) / (size * (size - 1))) for k in range(size + 1))
+    training = Training(1.0, group_size=size, advantage="std_normalised", deviation_floor=1e-14)
+    moved = expected_path(two(0.0), training, steps=1).logit_AS[:, 0] - np.log([0.7, 0.3])
+    drift = (size - 1) / size * mean
+    np.testing.assert_allclose(moved, [-drift, drift], rtol=1e-12)
 
 
 def test_a_saddle_node_in_the_limit_of_large_groups() -> None:
-    least = least_kl_weight(two(1.0))
+    """Below the minimum over theta of 1/[sqrt(pq) (theta - theta_0)] there is no fixed point, above it there are two."""
+    theta = np.linspace(-0.8, 20.0, 2_000_001)
+    p = 1 / (1 + np.exp(-theta))
+    least = float((1 / (np.sqrt(p * (1 - p)) * (theta - np.log(0.3 / 0.7)))).min())
+    assert least == pytest.approx(1.08, abs=5e-3)
     assert std_fixed_points(two(least * 0.999), None, deviation_floor=0.0) == []
     (first, stiff), (second, loose) = std_fixed_points(two(least * 1.001), None, deviation_floor=0.0)
     assert first < second

@@ -11,10 +11,19 @@ import pytest
 from tests.simulate.naive import gradient, softmax, train
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate import workers
-from groupwise.simulate.bandit_groups import ArmCounter, drawn_arms, expectation_method, expected_coefficients, thresholds
-from groupwise.simulate.bandit_runs import BLOCK, drawn_arms_of, expected_path, simulate_bandit
-from groupwise.simulate.bandit_settings import Bandit, Training, bandit
+from groupwise.simulate import bandit_runs
+from groupwise.simulate.bandit_runs import (
+    BLOCK,
+    ArmCounter,
+    drawn_arms,
+    drawn_arms_of,
+    expectation_method,
+    expected_coefficients,
+    expected_path,
+    simulate_bandit,
+    thresholds,
+)
+from groupwise.simulate.softmax_bandit import Bandit, Training, bandit
 
 THREE = bandit([0.2, 1.0, -0.3], reference_A=[0.5, 0.2, 0.3], kl_weight=0.3)
 TWO = bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5)
@@ -102,7 +111,7 @@ def by_enumeration(task: Bandit, training: Training, now: np.ndarray, then: np.n
 
 def one_step(task: Bandit, training: Training, now: np.ndarray, then: np.ndarray) -> np.ndarray:
     """The expected gradient as the simulator sees it, at parameters and sampling policy of one's own."""
-    from groupwise.simulate.bandit_updates import Update
+    from groupwise.simulate.bandit_runs import Update
 
     update = Update(task, changed(training, momentum=0.0, learning_rate=1.0, lag="refresh", interval=2), then[:, None].copy())
     update.choose_sampling_policy()
@@ -133,7 +142,7 @@ def test_the_expectation_of_batch_std_over_several_groups(ratio: Any) -> None:
 
 def test_the_expected_gradient_is_the_exact_one() -> None:
     """Leave-one-out without lag: the gradient of the objective itself, whatever G."""
-    from groupwise.simulate.bandit_exact import exact_gradient
+    from groupwise.simulate.softmax_bandit import exact_gradient
 
     logit = np.array([0.3, -0.2, 0.1])
     np.testing.assert_allclose(
@@ -354,7 +363,7 @@ def test_a_worker_that_dies_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> N
     import os
 
     whole = simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, workers=1).value
-    parent, looked = os.getpid(), workers.run_parts
+    parent, looked = os.getpid(), bandit_runs.run_parts
 
     def failing(parts: Any, run: Any, **settings: Any) -> None:
         def one(part: int, tick: Any) -> None:
@@ -373,9 +382,9 @@ def test_no_fork_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     # Other tests of this process may have left threads of their own.
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert workers.usable_workers(2) == 2
+    assert bandit_runs.usable_workers(2) == 2
     monkeypatch.setattr(threading, "active_count", lambda: 2)
-    assert workers.usable_workers(2) == 1
+    assert bandit_runs.usable_workers(2) == 1
 
 
 def test_records_every_few_updates() -> None:
@@ -483,7 +492,7 @@ def test_certain_arms_do_no_harm() -> None:
 
 def test_expected_coefficients_take_any_number_of_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of replicates in the enumeration do not show: here 13 at a time, 325 count vectors of 3 arms each."""
-    monkeypatch.setattr("groupwise.simulate.bandit_groups._MOST_NUMBERS", 13 * 3 * 325)
+    monkeypatch.setattr("groupwise.simulate.bandit_runs._MOST_NUMBERS", 13 * 3 * 325)
     policy_AS = np.random.default_rng(0).dirichlet([1, 1, 1], size=60).T
     training = Training(1.0, group_size=24, advantage="std_normalised")
     whole = expected_coefficients(policy_AS, THREE.reward_A[:, None], None, training)

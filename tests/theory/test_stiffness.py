@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.simulate.bandit_exact import exact_gradient, exact_value, fixed_point
-from groupwise.simulate.bandit_settings import Training, bandit
+from groupwise.simulate.softmax_bandit import Training, bandit, exact_gradient, exact_value, fixed_point
 from groupwise.theory.oscillator import recursion
 from groupwise.theory.stiffness import checkpoint_stiffness, kicked_stiffness, relaxed_stiffness
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from groupwise.record.run import RunRecord
-    from groupwise.simulate.bandit_settings import Bandit, Training
+    from groupwise.simulate.softmax_bandit import Bandit, Training
 
 WORLDS = ("bandit",)
 _MOST_STEPS = 1_000_000
@@ -49,7 +49,7 @@ class Wish:
 
     def bandit(self) -> Bandit:
         """Return the bandit; without rewards the last arm is right and the others are wrong."""
-        from groupwise.simulate.bandit_settings import bandit
+        from groupwise.simulate.softmax_bandit import bandit
 
         rewards = None if self.rewards is None else _numbers("--rewards", self.rewards)
         arms = self.arms if self.arms is not None else 2 if rewards is None else len(rewards)
@@ -66,7 +66,7 @@ class Wish:
 
     def training(self) -> Training:
         """Return the training; an interval without a kind of lag is that of a refresh."""
-        from groupwise.simulate.bandit_settings import Training
+        from groupwise.simulate.softmax_bandit import Training
 
         lag = self.lag_kind if self.lag_kind is not None else "none" if self.interval == 1 else "refresh"
         if lag == "none" and self.interval != 1:
@@ -204,7 +204,7 @@ def _settings(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:
 
 def _truth(bandit: Bandit, training: Training) -> dict[str, Any]:
     """What is known exactly: where the run starts, where it rests, and how stiff it is there."""
-    from groupwise.simulate.bandit_exact import exact_value, fixed_point
+    from groupwise.simulate.softmax_bandit import exact_value, fixed_point
 
     start = exact_value(bandit, np.log(bandit.reference_A))
     try:

@@ -1,4 +1,1 @@
-"""Worlds in which the truth is known exactly: the judge.
-
-Imports no estimator, no law and no fit.
-"""
+"""Worlds in which the truth is known exactly, the judge: no estimator, no law and no fit is imported."""

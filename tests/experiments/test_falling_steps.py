@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
+from tests.experiments.conftest import scripts_of
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.falling_steps import BASELINES, BY_INVERSION, Baseline, drawn_gradients, falling_runs
-from groupwise.simulate.regularised import RegularisedWorld, bandit_world, linear_world
+
+with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "u_statistic") as load:
+    _script = load("falling_steps")
+BASELINES, BY_INVERSION, RegularisedWorld = _script.BASELINES, _script.BY_INVERSION, _script.RegularisedWorld
+bandit_world, linear_world = _script.bandit_world, _script.linear_world
+drawn_gradients, falling_runs = _script.drawn_gradients, _script.falling_runs
 
 
-def small() -> RegularisedWorld:
+def small() -> Any:
     """Two prompts of three answers, unlike in all respects."""
     rng = np.random.default_rng(4)
     reference = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
     return RegularisedWorld(rng.standard_normal((2, 3, 2)), rng.standard_normal((2, 3)), reference, 0.4, np.array([0.3, 0.7]))
 
 
-def by_enumeration(world: RegularisedWorld, theta: np.ndarray, baseline: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+def by_enumeration(world: Any, theta: np.ndarray, baseline: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of one group's gradient, its prompt drawn too: every sequence of answers, term by term."""
     probability, gradient = [], []
     for prompt, often in enumerate(world.weight_P):
@@ -43,7 +50,7 @@ def by_enumeration(world: RegularisedWorld, theta: np.ndarray, baseline: str, si
 
 
 @pytest.mark.parametrize("world", [small(), bandit_world([1.0, 0.2, 0.0], kl_weight=0.5)], ids=["linear", "bandit"])
-def test_gradient_and_hessian_are_differences_of_the_objective(world: RegularisedWorld) -> None:
+def test_gradient_and_hessian_are_differences_of_the_objective(world: Any) -> None:
     theta, step = np.linspace(-0.4, 0.7, world.dimensions), 1e-4
     shifts = step * np.eye(world.dimensions)
     slope = [(world.objective(theta + d) - world.objective(theta - d)) / (2 * step) for d in shifts]
@@ -63,7 +70,7 @@ def test_the_optimum_of_a_bandit_is_reward_over_kl_weight() -> None:
 
 @pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("size", [2, 4])
-def test_drawn_gradients_have_the_moments_of_all_groups(baseline: Baseline, size: int) -> None:
+def test_drawn_gradients_have_the_moments_of_all_groups(baseline: str, size: int) -> None:
     """60,000 minibatches of three: every mean and covariance within 5 standard errors; wrong by chance less than 1e-5 of the time."""
     world, theta, draws = small(), np.array([0.5, -0.3]), 60_000
     mean, covariance = by_enumeration(world, theta, baseline, size)
@@ -138,7 +145,7 @@ WORLD = bandit_world([1.0, 0.0], kl_weight=0.5)
 def test_bad_runs_get_a_sentence(change: dict[str, object], sentence: str) -> None:
     settings: dict[str, object] = {"group_size": 2, "prompts": 1, "step_constant": 1.0, "steps": [2], "runs": 1} | change
     with pytest.raises(InvalidArgumentError, match=sentence):
-        falling_runs(WORLD, settings.pop("baseline", "leave_one_out"), np.random.default_rng(0), **settings)  # type: ignore[arg-type]
+        falling_runs(WORLD, settings.pop("baseline", "leave_one_out"), np.random.default_rng(0), **settings)
 
 
 @pytest.mark.parametrize(

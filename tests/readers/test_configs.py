@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.configs import parse_yaml, read_settings, readme_settings, recover, settings_in
+from groupwise.readers.configs import config_of, parse_yaml, read_settings, readme_settings, settings_in
+from groupwise.record.run import RunConfig
 
 
 def test_yaml_of_settings() -> None:
@@ -28,11 +29,61 @@ after: 1
 """
     assert parse_yaml(text) == {
         "model/name": "Qwen/Q#1", "training/lr": 2e-5, "training/num_generations": 4, "training/flag": True, "training/nothing": None,
-        "training/list": '["a", "b"]', "training/deep/x": "quoted: text", "after": 1,
+        "training/deep/x": "quoted: text", "after": 1,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "- a\n- b", "\t:\n", ": : :", "a" * 10_000, "key:value", "&x *y !!python/object:os.system", "{a: 1}"])
+BLOCK_TEXT = """
+system_prompt: |-
+  Answer as follows.
+  num_generations: 99
+  learning_rate: 7
+grpo:
+  num_generations: 8
+  learning_rate: 1e-6
+"""
+MERGED = "base: &base\n  learning_rate: 1e-6\n  seed: 4\ntraining:\n  <<: *base\n  seed: 5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BLOCK_TEXT, {"group_size": 8, "learning_rate": 1e-6}),
+        (BLOCK_TEXT.replace("|-", ">"), {"group_size": 8, "learning_rate": 1e-6}),
+        (MERGED, {"learning_rate": 1e-6, "seed": 5}),
+        ("training:\n  - num_generations: 9\nlr: 0.1\n", {"learning_rate": 0.1}),
+        ("prompt: 'a\n  num_generations: 9'\nlr: '2e-5'\n", {"learning_rate": 2e-5}),
+    ],
+    ids=["block", "folded", "merged", "list", "quoted"],
+)
+def test_only_the_settings_of_a_yaml_file_count(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert read_settings(tmp_path / "c.yaml") == expected
+
+
+NESTED_ALIASES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(9))}}}\n" for n in range(1, 10))
+NESTED_MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a\n- b",
+        "\t:\n",
+        ": : :",
+        "a" * 10_000,
+        "key:value",
+        "&x *y !!python/object:os.system",
+        "a: !!python/object/apply:os.system [exit]",
+        "- " * 50_000,
+        "a: {" * 20_000,
+        "a: 1\n" * 30_000,
+        "a: 1\n\tb: 2",
+        NESTED_ALIASES,
+        NESTED_MERGES,
+    ],
+)
 def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
     assert parse_yaml(text) == {}
 
@@ -81,7 +132,6 @@ def test_readme_of_the_output(tmp_path: Path) -> None:
     assert readme_settings(tmp_path / "README.md") == {
         "learning_rate": 5e-06, "seed": 3, "framework": "trl", "framework_version": "0.26.2", "model": "org/Base",
     }  # fmt: skip
-    assert readme_settings(tmp_path / "gone.md") == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000])
@@ -91,18 +141,32 @@ def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes) -> None:
         read_settings(tmp_path / "c.json")
 
 
+def around(log: Path) -> RunConfig:
+    """The settings that lie around a log."""
+    return config_of(RunConfig(), log)
+
+
+def test_what_the_user_gave_wins_over_files_and_files_over_the_log(tmp_path: Path) -> None:
+    (tmp_path / "a.config.json").write_text(json.dumps({"group_size": 8, "seed": 1}))
+    stated = (({"group_size": 4, "lr": 0.5}, "the log"), ({"lr": 0.25, "rollout_batch_size": 32}, "its end"))
+    found = config_of(RunConfig().with_settings({"seed": 2}, "--set"), tmp_path / "a.jsonl", None, stated)
+    assert {name: (setting.value, setting.source) for name, setting in found.known().items()} == {
+        "seed": (2, "--set"), "group_size": (8, "a.config.json"), "learning_rate": (0.5, "the log"), "prompts_per_step": (4, "its end"),
+    }  # fmt: skip
+
+
 def test_only_files_of_the_same_run_count(tmp_path: Path) -> None:
     (tmp_path / "a.metrics.jsonl").write_text("{}")
     (tmp_path / "a.config.json").write_text(json.dumps({"group_size": 8}))
     (tmp_path / "config.json").write_text(json.dumps({"seed": 5}))
     (tmp_path / "b.config.json").write_text(json.dumps({"group_size": 99}))
-    assert {name: setting.value for name, setting in recover(tmp_path / "a.metrics.jsonl").known().items()} == {"group_size": 8}
-    assert recover(tmp_path / "metrics.jsonl").value("seed") == 5
-    assert recover(tmp_path / "c.metrics.jsonl").known() == {}
+    assert {name: setting.value for name, setting in around(tmp_path / "a.metrics.jsonl").known().items()} == {"group_size": 8}
+    assert around(tmp_path / "metrics.jsonl").value("seed") == 5
+    assert around(tmp_path / "c.metrics.jsonl").known() == {}
 
 
 def test_damaged_files_around_a_log_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b"\xff\0\xff")
     (tmp_path / "args.json").write_text("{")
     (tmp_path / "README.md").write_bytes(b"\0")
-    assert recover(tmp_path / "metrics.jsonl").known() == {}
+    assert around(tmp_path / "metrics.jsonl").known() == {}

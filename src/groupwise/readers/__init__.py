@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Request
-from groupwise.readers.configs import parse_yaml, read_settings, recover, with_found
+from groupwise.readers.configs import read_settings, with_found
 from groupwise.readers.console import ConsoleFeed, read_console, sniff_console
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, read_jsonl, sniff_event_stream, sniff_json, sniff_jsonl
@@ -39,6 +40,7 @@ _LEAST_CONFIDENCE = 0.3
 _LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md", ".wandb", ".db", ".sqlite")
 _NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
 _MOST_FILES = 200
+_SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 _OURS = '"groupwise-components"'  # variance components that were saved beside the log they belong to
 
 
@@ -213,11 +215,6 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     return given.with_settings(settings or {}, "--set")
 
 
-def _around(request: Request, config: RunConfig) -> Request:
-    """Return the request with what was found around the log under what the user gave."""
-    return dataclasses.replace(request, config=dataclasses.replace(config, **request.config.known()))
-
-
 def _best(path: Path) -> tuple[float, Reader | None]:
     """Return the reader that is most confident of a path, and how much."""
     folder = path.is_dir()
@@ -232,13 +229,13 @@ def _in_file(path: Path, request: Request) -> Located:
     if seen.binary and (reader is None or not reader.binary or confidence < _LEAST_CONFIDENCE):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
     if reader is None or confidence < _LEAST_CONFIDENCE:
-        if path.suffix.lower() in (".yaml", ".yml") or len(parse_yaml(seen.text)) > 3:
+        if path.suffix.lower() in (".yaml", ".yml") or len(_SETTING.findall(seen.text)) > 3:
             raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
         formats = ", ".join(entry.name for entry in READERS if not entry.folder)
         raise UnreadableRunError(f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run as CSV")
     if path.suffix.lower() in (".yaml", ".yml") and confidence < 0.6:
         raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
-    return Located(path, reader, request if reader.name == "trl" else _around(request, recover(path)))
+    return Located(path, reader, request)
 
 
 def _in_folder(path: Path, request: Request) -> Located:
@@ -263,7 +260,7 @@ def _in_folder(path: Path, request: Request) -> Located:
         raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(found)} ({some}): give the path of one")
     if found[0].is_dir():
         return _in_folder(found[0], request)
-    return _in_file(logs[0], _around(request, recover(logs[0], path)))
+    return _in_file(logs[0], dataclasses.replace(request, home=path))
 
 
 def _is_dump(reader: Reader | None) -> bool:

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
+from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted, plain
 from groupwise.readers.source import Peek, open_text, shown
@@ -46,8 +47,9 @@ class Request:
     """What the user asked for besides the path."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # canonical name, or "step" -> the log's column
-    config: RunConfig = field(default_factory=RunConfig)  # settings recovered so far; the user's own are in it last
+    config: RunConfig = field(default_factory=RunConfig)  # settings that the user gave
     chosen: str = ""  # which run of a file that holds several, "" for the only one
+    home: Path | None = None  # the folder that was given, where the log is the only one in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,9 @@ class Log:
     path: Path  # the file
     reader: str  # its name
     size: int  # of the file, bytes
-    config: RunConfig  # the settings
     notes: tuple[str, ...] = ()  # what the reader had to decide
+    stated: Stated = ()  # settings that the log itself states, under the trainer's names, with the words for where
+    home: Path | None = None  # the run's folder, whose files hold settings, or None for the one that was given
     framework: str = ""  # "trl", or "" to judge by the keys
     complete: bool = True  # whether a TRL log holds all keys (a notebook's table hides some)
     step: Array | None = None  # the step of each row where the reader knows it, else None
@@ -83,8 +86,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
         cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
         hint = "write plain numbers" if cells else "give the log of a run"
         raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
-    framework = log.framework or _framework(log.config, columns)
-    config, spacing = _with_spacing(_with_logged(_with_updates(log.config, each), columns), merged, framework)
+    config = config_of(request.config, log.path, log.home or request.home, log.stated)
+    framework = log.framework or _framework(config, columns)
+    config, spacing = _with_spacing(_with_logged(_with_updates(config, each), columns), merged, framework)
     config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
     if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):

@@ -1,15 +1,19 @@
-"""Settings of a run from the files around its log: the output's README, JSON and YAML files, and what the user gives.
+"""Settings of a run: what the user gave, then the files around its log, then what the log itself states.
 
-Nothing is executed or unpickled: `training_args.bin` is never opened.
+Nothing is executed or unpickled: `training_args.bin` is never opened, and YAML is read by PyYAML's safe loader.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
+
+import yaml
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.readers.source import open_text, peek, read_whole, shown
@@ -40,10 +44,10 @@ _ALIASES = {
     "framework": "framework", "framework_version": "framework_version", "trl_version": "framework_version", "seed": "seed",
 }  # fmt: skip
 ASSUMED = "assumed"
-_SECTIONS = (
+_SECTIONS = frozenset({
     "training", "train", "grpo", "rl", "args", "training_args", "algorithm", "rollout", "model", "config", "trainer", "optim", "data",
-)  # fmt: skip
-_FOREIGN = ("eval", "evaluation", "validation", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm")
+})  # fmt: skip
+_FOREIGN = frozenset({"eval", "evaluation", "validation", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm"})
 _GENERIC_NAMES = (
     "training_args.json", "args.json", "config.json", "grpo_config.json", "run_config.json", "hparams.json", "hyperparameters.json",
     "training_metadata.json", "config.yaml", "config.yml", "training_args.yaml", "args.yaml", "hparams.yaml", "recipe.yaml",
@@ -55,66 +59,74 @@ _GENERIC_LOGS = re.compile(
 )
 
 
+_LISTED = re.compile(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$", re.MULTILINE)
+_WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None, "none": None, "~": None}
+_MOST_LINES = 20_000
+_MOST_ALIASES = 20
+_MOST_SETTINGS = 100_000
+
+
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
+    """Plain data with few aliases: nested ones could unfold without bound."""
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Take the next node."""
+        self.aliases += self.check_event(yaml.AliasEvent)
+        if self.aliases > _MOST_ALIASES:
+            raise yaml.YAMLError("too many aliases")
+        return super().compose_node(parent, index)
+
+
 def parse_yaml(text: str) -> dict[str, Any]:
-    r"""Return the settings of a plain YAML file, flattened with "/": nested mappings of scalars and inline lists.
-
-    Anchors, block texts and lists of mappings are passed over: only settings are wanted, and nothing is executed.
-    """
-    found: dict[str, Any] = {}
-    stack: list[tuple[int, str]] = []
-    for line in text.splitlines()[:20_000]:
-        match = re.match(r"^( *)([^\s#:\-\[\]{}][^:#]{0,200}?|\"[^\"]{1,200}\"|'[^']{1,200}'):(?:\s+(.*))?$", line)
-        if not match:
-            continue
-        indent, key, rest = len(match[1]), match[2].strip().strip("\"'"), _without_comment(match[3] or "")
-        while stack and stack[-1][0] >= indent:
-            stack.pop()
-        if rest in ("", "|", ">"):
-            stack.append((indent, key))
-        else:
-            found["/".join([*(name for _, name in stack), key])] = _scalar(rest)
-    return found
+    """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no mapping."""
+    if text.count("\n") > _MOST_LINES:
+        return {}
+    try:
+        found = yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return {path: number_in(value) for path, value in islice(flatten(found), _MOST_SETTINGS) if path}
 
 
-def _without_comment(value: str) -> str:
-    """Return a YAML value without its comment."""
-    text = value.strip()
-    if text[:1] in ("'", '"'):
-        end = text.find(text[0], 1)
-        return text[: end + 1] if end > 0 else text
-    return re.split(r"\s#", text, maxsplit=1)[0].strip() if not text.startswith("#") else ""
-
-
-def _scalar(text: str) -> Any:
-    """Return a YAML scalar as int, float, bool, None or text."""
-    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
-        return text[1:-1]
-    if text.lower() in ("true", "yes", "false", "no"):
-        return text.lower() in ("true", "yes")
-    if text.lower() in ("null", "none", "~"):
-        return None
+def number_in(value: Any) -> Any:
+    """Return the number or truth value that a text holds, None for "None", and any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
     for kind in (int, float):
         try:
-            return kind(text)
+            return kind(value)
         except ValueError:
             continue
-    return text
+    return value
 
 
-def settings_in(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over."""
+def listed(text: str) -> dict[str, Any]:
+    """Return names and values that a text lists, one a line: `- learning_rate: 5e-06`."""
+    return {name: number_in(value) for name, value in _LISTED.findall(text)}
+
+
+def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[str, Any]:
+    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over.
+
+    `group_size` is what other files say, for where the mapping does not.
+    """
+    spelled = {path.removesuffix("/value").lower(): value for path, value in flat.items()}
     ranked: dict[str, tuple[int, Any]] = {}
-    for path, value in flat.items():
-        parts = path.removesuffix("/value").lower().split("/")
-        if any(part in _FOREIGN for part in parts[:-1]) or value is None:
-            continue
-        name = _ALIASES.get("/".join(parts[-2:])) or _ALIASES.get(parts[-1])
-        rank = 0 if len(parts) == 1 else 1 if all(part in _SECTIONS for part in parts[:-1]) else 2
-        if name and (name not in ranked or rank < ranked[name][0]) and _valid(name, value):
+    for path, value in spelled.items():
+        *sections, leaf = path.split("/")
+        name = None if _FOREIGN & set(sections) else _ALIASES.get("/".join((*sections[-1:], leaf))) or _ALIASES.get(leaf)
+        rank = 0 if not sections else 1 if set(sections) <= _SECTIONS else 2
+        if name and value is not None and (name not in ranked or rank < ranked[name][0]) and _valid(name, value):
             ranked[name] = (rank, value)
     found = {name: value for name, (_, value) in ranked.items()}
-    leaves = {path.removesuffix("/value").lower().split("/")[-1]: value for path, value in flat.items() if isinstance(value, int | float)}
-    return found | _derived(found, leaves) | _verl(found, flat)
+    leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if isinstance(value, int | float)}
+    derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
+    derived |= {} if "refresh_interval" in found else _interval(leaves) | _of_verl(spelled)
+    return found | {name: value for name, value in derived.items() if name not in found and (name == ASSUMED or _valid(name, value))}
 
 
 def _valid(name: str, value: Any) -> bool:
@@ -126,40 +138,43 @@ def _valid(name: str, value: Any) -> bool:
     return True
 
 
-def _derived(found: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that follow from several others."""
-    derived: dict[str, Any] = {}
-    group = found.get("group_size")
+def _prompts(leaves: Mapping[str, Any], group_size: int | None) -> dict[str, Any]:
+    """Return the prompts of a step from the rollouts of a step, or from the parts that make them up."""
     rollouts = leaves.get("rollout_batch_size")
+    assumed = {}
     if rollouts is None and "per_device_train_batch_size" in leaves:
-        processes = leaves.get("world_size", leaves.get("num_processes", 1))
-        rollouts = leaves["per_device_train_batch_size"] * leaves.get("gradient_accumulation_steps", 1) * processes
-    if group and rollouts and "prompts_per_step" not in found and rollouts % int(group) == 0 and rollouts >= int(group):
-        derived["prompts_per_step"] = int(rollouts) // int(group)
-        if "rollout_batch_size" not in leaves and not {"world_size", "num_processes"} & set(leaves):
-            derived[ASSUMED] = "one process assumed"
-    per_generation, iterations = leaves.get("steps_per_generation"), leaves.get("num_iterations", 1)
+        processes = leaves.get("world_size", leaves.get("num_processes"))
+        assumed = {ASSUMED: "one process assumed"} if processes is None else {}
+        rollouts = leaves["per_device_train_batch_size"] * leaves.get("gradient_accumulation_steps", 1) * (processes or 1)
+    if not group_size or not rollouts or rollouts % int(group_size) or rollouts < int(group_size):
+        return {}
+    return {"prompts_per_step": int(rollouts) // int(group_size)} | assumed
+
+
+def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the optimiser updates between two generations of TRL."""
+    every = leaves.get("steps_per_generation", 0) * leaves.get("num_iterations", 1)
     accumulation = leaves.get("gradient_accumulation_steps")
-    if per_generation and accumulation and iterations and "refresh_interval" not in found:
-        every = per_generation * iterations
-        whole = every % accumulation == 0 or accumulation % every == 0
-        interval = max(1, int(every) // int(accumulation))
-        derived |= {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"} if whole else {}
-    return {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
+    if not every or not accumulation or (every % accumulation and accumulation % every):
+        return {}
+    interval = max(1, int(every) // int(accumulation))
+    return {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"}
 
 
-def _verl(found: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
     ends = ("data/train_batch_size", "actor/ppo_mini_batch_size", "actor/ppo_epochs")
-    numbers = [next((value for path, value in flat.items() if path.removesuffix("/value").endswith(end)), None) for end in ends]
-    modes = [value for path, value in flat.items() if path.removesuffix("/value").endswith("trainer_mode")]
-    asynchronous = any("async_training/" in path for path in flat) or any(mode != "sync" for mode in modes)
-    if asynchronous or "refresh_interval" in found or not all(isinstance(number, int) and number > 0 for number in numbers):
+    batch, mini, epochs = (next((value for path, value in flat.items() if path.endswith(end)), None) for end in ends)
+    asynchronous = any("async_training/" in path or (path.endswith("trainer_mode") and mode != "sync") for path, mode in flat.items())
+    if asynchronous or not (_is_count(batch) and _is_count(mini) and _is_count(epochs)):
         return {}
-    batch, mini, epochs = (int(number or 0) for number in numbers)
     updates = epochs * -(-batch // mini)
-    derived = {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh", "updates_per_step": updates}
-    return {name: value for name, value in derived.items() if name not in found and _valid(name, value)}
+    return {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh", "updates_per_step": updates}
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value is a positive whole number."""
+    return isinstance(value, int) and value > 0
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -181,10 +196,11 @@ def read_settings(path: Path) -> dict[str, Any]:
     text = read_whole(path, seen)
     if text.lstrip().startswith("{"):
         try:
-            return settings_in(dict(flatten(json.loads(text))))
+            flat = dict(flatten(json.loads(text)))
         except (ValueError, RecursionError):
             raise UnreadableRunError(f"expected settings as JSON, got {shown(path)}, which is damaged: repair it") from None
-    flat = parse_yaml(text)
+    else:
+        flat = parse_yaml(text)
     if not flat:
         raise UnreadableRunError(f"expected settings as `name: value` lines or JSON, got none in {shown(path)}: write one setting a line")
     return settings_in(flat)
@@ -192,12 +208,8 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def readme_settings(path: Path) -> dict[str, Any]:
     """Return what the README of a trainer's output tells: versions, model, and hyper-parameters listed one a line."""
-    try:
-        seen = peek(path)
-        with open_text(path, seen.encoding) as file:
-            text = file.read(1 << 18)
-    except (GroupwiseError, OSError):
-        return {}
+    with open_text(path, peek(path).encoding) as file:
+        text = file.read(1 << 18)
     found: dict[str, Any] = {}
     version = re.search(r"^[-*]\s*TRL:\s*v?(\d+\.\d+[\w.]*)", text, re.MULTILINE)
     if version:
@@ -205,52 +217,52 @@ def readme_settings(path: Path) -> dict[str, Any]:
     model = re.search(r"fine-tuned version of \[([^\]]{1,200})\]", text)
     if model and model[1] != "None":
         found["model"] = model[1]
-    lines = re.findall(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$", text, re.MULTILINE)
-    return settings_in({key: _scalar(value) for key, value in lines}) | found
+    return settings_in(listed(text)) | found
 
 
-def recover(log: Path, folder: Path | None = None) -> RunConfig:
-    """Return the settings found around a log; a later file adds what the earlier did not say."""
-    config = RunConfig()
-    for path in _around(log, folder):
-        try:
-            found = readme_settings(path) if path.name == "README.md" else {} if _is_model(path) else read_settings(path)
-        except GroupwiseError:
-            continue
-        config = with_missing(config, found, f"{path.name} of the output" if path.name == "README.md" else path.name)
+Stated = Sequence[tuple[Mapping[str, Any], str]]
+
+
+def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Stated = ()) -> RunConfig:
+    """Return the settings of a run: what the user gave, then the files around the log, then what the log itself states.
+
+    `stated` are settings under the trainer's names, nested or flattened, each with the words for where they stand.
+    """
+    config = given
+    for path in _around(log, home):
+        readme = path.name == "README.md"
+        with suppress(GroupwiseError, OSError):
+            found = readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
+            config = with_found(config, _missing(found, config), "README.md of the output" if readme else path.name)
+    for settings, source in stated:
+        found = settings_in(dict(flatten(settings)), config.value("group_size"))
+        config = with_found(config, _missing(found, config), source)
     return config
+
+
+def _missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
+    """Return the settings that were not known before."""
+    return {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}
 
 
 def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found in a file; what had to be assumed is said in the source."""
-    assumed = found.get(ASSUMED)
-    plain = {name: value for name, value in found.items() if name in RULES and not (assumed and name == "prompts_per_step")}
-    config = config.with_settings(plain, source)
-    if assumed and "prompts_per_step" in found:
-        config = config.with_settings({"prompts_per_step": found["prompts_per_step"]}, f"{source}, {assumed}")
-    return config
+    """Return the settings with those found in one place; what had to be assumed is said in the source."""
+    plain = {name: value for name, value in found.items() if name in RULES}
+    assumed = {"prompts_per_step": plain.pop("prompts_per_step")} if ASSUMED in found and "prompts_per_step" in plain else {}
+    return config.with_settings(plain, source).with_settings(assumed, f"{source}, {found.get(ASSUMED)}")
 
 
-def with_missing(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found that were not known before."""
-    return with_found(config, {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}, source)
-
-
-def _around(log: Path, folder: Path | None) -> Iterator[Path]:
-    """Yield the files that may hold settings of the run."""
-    homes = [home for home in (folder, log.parent if folder or _GENERIC_LOGS.fullmatch(log.name) else None) if home is not None]
-    for home in dict.fromkeys(homes):
-        yield from (path for name in ("README.md", *_GENERIC_NAMES) if (path := home / name).is_file() and path != log)
-    for cut in (1, 2):
-        stem = log.name.rsplit(".", cut)[0]
-        yield from (path for ending in _TWIN_ENDINGS if (path := log.with_name(stem + ending)).is_file() and path != log)
+def _around(log: Path, home: Path | None) -> Iterator[Path]:
+    """Yield the files that may hold settings of the run: those of its folder, and those that are named after the log."""
+    homes = [home] if home else []
+    homes += [log.parent] if home or _GENERIC_LOGS.fullmatch(log.name) else []
+    stems = [log.name.rsplit(".", cut)[0] for cut in (1, 2)]
+    paths = [folder / name for folder in homes for name in ("README.md", *_GENERIC_NAMES)]
+    paths += [log.with_name(stem + ending) for stem in stems for ending in _TWIN_ENDINGS]
+    yield from (path for path in dict.fromkeys(paths) if path != log and path.is_file())
 
 
 def _is_model(path: Path) -> bool:
     """Return whether a config.json is that of a model, whose temperature is not the run's."""
-    if path.name != "config.json":
-        return False
-    try:
-        return '"architectures"' in peek(path).text or '"model_type"' in peek(path).text
-    except GroupwiseError:
-        return True
+    text = peek(path).text if path.name == "config.json" else ""
+    return '"architectures"' in text or '"model_type"' in text

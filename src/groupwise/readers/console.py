@@ -18,14 +18,12 @@ import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, read_fed
-from groupwise.readers.configs import with_found
 from groupwise.readers.console_rows import is_cut_row, is_trainers, stands_alone, strangers
 from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
 from groupwise.readers.json_logs import keep_row
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ESCAPE, peek, shown
 from groupwise.record.run import RunRecord
-from groupwise.record.settings import RunConfig
 
 _ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
@@ -193,8 +191,9 @@ class ConsoleFeed:
             notes.append(f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same values and left out")
             store, printed = store.kept(~again), replace(printed, bars=list(compress(printed.bars, ~again)))
         step, found = steps_of(store, printed)
-        config = _config(request.config, stated)
-        return assemble(Log(store, path, "trl_console", origin.size, config, (*notes, *found), step=step), request)
+        about = {"rollout_batch_size": stated.get("batch"), "framework_version": stated.get("framework_version")}
+        log = Log(store, path, "trl_console", origin.size, (*notes, *found), stated=((about, "the printed output"),), step=step)
+        return assemble(log, request)
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
@@ -223,14 +222,3 @@ def _read_statement(line: str, stated: dict[str, Any]) -> None:
     match = _VERSION.search(line) if "framework_version" not in stated and not line.isspace() else None
     if match:
         stated["framework_version"] = match[1]
-
-
-def _config(config: RunConfig, stated: dict[str, Any]) -> RunConfig:
-    """Return the settings with those that the output states."""
-    found = {}
-    group = config.value("group_size")
-    if group and stated.get("batch") and stated["batch"] % group == 0 and not config.prompts_per_step.known:
-        found["prompts_per_step"] = stated["batch"] // group
-    if "framework_version" in stated and not config.framework_version.known:
-        found["framework_version"] = stated["framework_version"]
-    return with_found(config, found, "the printed output")

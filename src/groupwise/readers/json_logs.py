@@ -22,7 +22,6 @@ from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
 from groupwise.readers.steps import STEP_KEYS
 from groupwise.record.run import RunRecord
-from groupwise.record.settings import RunConfig
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _WRAPPED = {"step", "data"}
@@ -123,7 +122,7 @@ class JsonlFeed:
             raise UnreadableRunError(
                 f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
             )
-        return assemble(Log(self._store, origin.path, "jsonl", origin.size, request.config, tuple(notes)), request)
+        return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
 
 
 def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
@@ -212,7 +211,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
     if strange:
         notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
-    return assemble(Log(store, path, "json", seen.size, request.config, tuple(notes)), request)
+    return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
 
 
 def _after_bracket(file: TextIO) -> int:
@@ -242,12 +241,9 @@ def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, An
     kept = [row for row in rows if keep_row(row)]
     for row in kept:
         store.add(row)
-    beside = settings_in(dict(flatten({key: value for key, value in about.items() if not isinstance(value, list)})))
-    config = request.config
-    missing = {key: value for key, value in beside.items() if key in RunConfig.__slots__ and not getattr(config, key).known}
-    config = config.with_settings(missing, f"{path.name}, beside the rows")
+    beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
-    return assemble(Log(store, path, "json", seen.size, config, notes, name=name), request)
+    return assemble(Log(store, path, "json", seen.size, notes, stated=((beside, f"{path.name}, beside the rows"),), name=name), request)
 
 
 def _is_rows(value: Any) -> bool:
@@ -380,7 +376,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
         notes.append(f"{counted(unplaced, 'event')} of no step left out")
     if damaged:
         notes.append(f"{counted(damaged, 'line is no event and was', 'lines are no events and were')} left out")
-    return assemble(Log(store, path, "events", seen.size, request.config, tuple(notes)), request)
+    return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
 
 
 def _step_of_event(event: Mapping[str, Any]) -> float | None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import settings_in, with_found
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import JsonReader, peek, read_whole, shown
 from groupwise.record.run import RunRecord
@@ -78,12 +77,9 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
     store.add_cells(names, [row for row in longest[1:] if row])
     source = "\n".join(_texts(notebook, "source"))
-    config = request.config
-    found = {name: value for name, value in settings_in(_arguments(source)).items() if name == "assumed" or not getattr(config, name).known}
-    if "unsloth" in source and not config.framework.known:
-        found["framework"] = "unsloth"
-    config = with_found(config, found, "the notebook's code")
-    return assemble(Log(store, path, "notebook", seen.size, config, tuple(notes), complete=False), request)
+    found = _arguments(source) | ({"framework": "unsloth"} if "unsloth" in source else {})
+    stated = ((found, "the notebook's code"),)
+    return assemble(Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False), request)
 
 
 def _parse(html: str) -> list[list[list[str]]]:

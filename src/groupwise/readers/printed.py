@@ -12,7 +12,6 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ESCAPE, open_text, peek, shown
 from groupwise.readers.verl import number_of
@@ -65,8 +64,7 @@ def read_printed(path: Path, request: Request) -> RunRecord:
     if shares:
         notes.append(f"{counted(len(shares), 'value in % is', 'values in % are')} read as shares ({', '.join(dict.fromkeys(shares))})")
     found = {_RENAMED.get(name, name): _value(value) for name, value in stated.items()}
-    config = with_missing(request.config, settings_in(found), "the printed output")
-    return assemble(Log(store, path, "printed", seen.size, config, tuple(notes)), request)
+    return assemble(Log(store, path, "printed", seen.size, tuple(notes), stated=((found, "the printed output"),)), request)
 
 
 def _value(text: str) -> Any:

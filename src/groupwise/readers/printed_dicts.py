@@ -120,4 +120,4 @@ class DictFeed:
         notes = [*encoding_notes(origin.encoding), *([f"{damaged} left out"] if self._damaged else [])]
         if self._rounded:
             notes.append("the rows are what the trainer printed, rounded to four places")
-        return assemble(Log(self._store, origin.path, "printed_dicts", origin.size, request.config, tuple(notes)), request)
+        return assemble(Log(self._store, origin.path, "printed_dicts", origin.size, tuple(notes)), request)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.readers.assemble import Request, chosen_columns
-from groupwise.readers.configs import recover
+from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
 from groupwise.readers.source import JsonReader, Peek, open_text, peek, shown
@@ -532,7 +532,7 @@ def _number(path: Path) -> float:
 def read_rollouts(path: Path, request: Request) -> RunRecord:
     """Read a file with one completion a row."""
     home = path.parent.parent if _TRL_FILE.fullmatch(path.name) and path.parent.name == "completions" else None
-    return _read([path], path.name, request if home is None else _around(request, recover(path, home)))
+    return _read([path], path.name, home or request.home, request)
 
 
 def read_rollout_folder(path: Path, request: Request) -> RunRecord:
@@ -541,16 +541,12 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
     if not files:
         raise UnreadableRunError(f"expected files of rollouts in {shown(path)}, got none: give the folder with 1.jsonl, 2.jsonl, ...")
     home = path.parent if path.name == "completions" else path
-    return _read(files, path.resolve().name, _around(request, recover(files[0], home)))
+    return _read(files, path.resolve().name, home, request)
 
 
-def _around(request: Request, config: RunConfig) -> Request:
-    """Return the request with the settings found around the files under those that it has."""
-    return dataclasses.replace(request, config=dataclasses.replace(config, **request.config.known()))
-
-
-def _read(files: Sequence[Path], name: str, request: Request) -> RunRecord:
-    """Read files of rollouts as one run."""
+def _read(files: Sequence[Path], name: str, home: Path | None, request: Request) -> RunRecord:
+    """Read files of rollouts as one run, with the settings around the first."""
+    request = dataclasses.replace(request, config=config_of(request.config, files[0], home))
     if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")):
         return _trl_record(files, name, request)
     notes: list[str] = []

@@ -177,7 +177,7 @@ class CsvFeed:
         if self._broken:
             has = counted(self._broken, "row has", "rows have")
             notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
-        return assemble(Log(self._store, origin.path, "csv", origin.size, request.config, tuple(notes)), request)
+        return assemble(Log(self._store, origin.path, "csv", origin.size, tuple(notes)), request)
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:
@@ -220,4 +220,4 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
     wanted = [name for name, kind in table.schema.items() if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)]
     for row in table.select(wanted).iter_rows(named=True):
         store.add(row)
-    return assemble(Log(store, path, "parquet", seen.size, request.config), request)
+    return assemble(Log(store, path, "parquet", seen.size), request)

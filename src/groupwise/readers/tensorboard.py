@@ -16,7 +16,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import flatten, parse_yaml, settings_in, with_missing
+from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import peek, shown
 from groupwise.readers.steps import by_rollouts
@@ -91,11 +91,11 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
         store.add(row)
     if not store.count:
         raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
-    config = with_missing(request.config, _settings(texts), "the text of the event file")
+    stated = [(_settings(texts), "the text of the event file")]
     if each:
         notes.append(said)
-        config = with_missing(config, {"updates_per_step": each}, "the steps of the log")
-    return assemble(Log(store, path, "tensorboard", size, config, tuple(notes)), request)
+        stated.append(({"updates_per_step": each}, "the steps of the log"))
+    return assemble(Log(store, path, "tensorboard", size, tuple(notes), stated=stated), request)
 
 
 def _in_order(written: Sequence[list[dict[str, Any]]], notes: list[str]) -> Iterator[dict[str, Any]]:
@@ -200,6 +200,6 @@ def _settings(texts: dict[str, str]) -> dict[str, Any]:
         try:
             found = json.loads(value)
         except (ValueError, RecursionError):
-            found = parse_yaml(re.sub(r"(?m)^\s*[|*\-]?\s*", "", value))
+            found = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
         flat |= dict(flatten(found)) if isinstance(found, dict) else {}
-    return settings_in(flat)
+    return flat

@@ -17,7 +17,7 @@ import polars as pl
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import flatten, parse_yaml, settings_in, with_missing
+from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key, counted
 from groupwise.readers.source import open_text, peek, shown
 from groupwise.readers.trl import with_logged_completions
@@ -121,8 +121,8 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     notes = []
     if damaged:
         notes.append(f"{counted(damaged, 'row is no whole JSON object and was', 'rows are not whole JSON objects and were')} left out")
-    config = with_missing(request.config, settings_in(_trackio_config(database, original)), "trackio's table of settings")
-    record = assemble(Log(store, path, "database", path.stat().st_size, config, tuple(notes), name=run), request)
+    stated = ((_trackio_config(database, original), "trackio's table of settings"),)
+    record = assemble(Log(store, path, "database", path.stat().st_size, tuple(notes), stated=stated, name=run), request)
     return with_logged_completions(record, _completions(tables), f"{path}#completions")
 
 
@@ -186,27 +186,13 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
         parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (named[run],)).fetchall())
-    config = with_missing(request.config, mlflow_settings(parameters), "MLflow's parameters")
-    return assemble(Log(store, path, "database", path.stat().st_size, config, name=run), request)
+    stated = ((mlflow_settings(parameters), "MLflow's parameters"),)
+    return assemble(Log(store, path, "database", path.stat().st_size, stated=stated, name=run), request)
 
 
 def mlflow_settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the settings in MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
-    return settings_in({str(key).replace(".", "/"): _plain(value) for key, value in parameters.items()})
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter as a number or a truth value where it is one."""
-    if not isinstance(value, str):
-        return value
-    if value in ("True", "False"):
-        return value == "True"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return None if value == "None" else value
+    """Return MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
+    return {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
 
 
 def rows_of(entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
@@ -276,9 +262,9 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     if not store.count:
         raise UnreadableRunError(f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet")
     parameters = {key: text.strip() for key, text in _texts(home / "params")}
-    config = with_missing(request.config, mlflow_settings(parameters), "MLflow's parameters")
+    stated = ((mlflow_settings(parameters), "MLflow's parameters"),)
     notes = (f"{counted(damaged, 'line is damaged and was', 'lines are damaged and were')} left out",) if damaged else ()
-    return assemble(Log(store, home, "mlflow", size, config, notes, name=clean_key(name)), request)
+    return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=clean_key(name)), request)
 
 
 def _title(run: Path) -> str:

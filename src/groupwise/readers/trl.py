@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
-from groupwise.readers.configs import recover
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
@@ -118,19 +117,10 @@ def _record(states: list[State], folder: Path | None, request: Request, notes: t
         found.append(f"{counted(newest.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
     if newest.skipped:
         found.append("the summary row at the end is left out")
-    config = _merged(recover(newest.path, folder), request.config)
-    spacing = _logging_steps(newest)
-    if spacing and not config.logging_steps.known:
-        config = config.with_settings({"logging_steps": spacing}, shown(newest.path))
+    stated = (({"logging_steps": _logging_steps(newest)}, shown(newest.path)),)
     name = folder.name if folder is not None and folder.name else newest.path.name
-    log = Log(store, newest.path, "trl", newest.size, config, tuple(found), name=name)
-    record = assemble(log, request)
+    record = assemble(Log(store, newest.path, "trl", newest.size, tuple(found), stated=stated, home=folder, name=name), request)
     return _with_completions(record, folder)
-
-
-def _merged(config: RunConfig, stronger: RunConfig) -> RunConfig:
-    """Return the settings of both, the stronger ones winning."""
-    return dataclasses.replace(config, **stronger.known())
 
 
 def _stitched(states: list[State], notes: list[str]) -> RowStore:

@@ -12,7 +12,7 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import settings_in, with_missing
+from groupwise.readers.configs import settings_in
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import ESCAPE, open_text, peek, shown, start_of
 from groupwise.record.run import RunRecord
@@ -123,9 +123,8 @@ def read_verl(path: Path, request: Request) -> RunRecord:
         are = counted(broken, "value is no number and was", "values are not numbers and were")
         notes.append(f"{are} left out: another process may have printed into the line")
     _tell_runs_apart(store, writers)
-    config = with_missing(request.config, rest.found(), "the settings that verl printed")
-    config = with_missing(config, {"framework": "verl"}, "the printed rows")
-    return assemble(Log(store, path, "verl_console", seen.size, config, tuple(notes), framework="verl"), request)
+    stated = ((rest.found(), "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
+    return assemble(Log(store, path, "verl_console", seen.size, tuple(notes), stated=stated, framework="verl"), request)
 
 
 def _lines(path: Path, encoding: str) -> Iterator[str]:

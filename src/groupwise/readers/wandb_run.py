@@ -13,7 +13,6 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import flatten, settings_in, with_missing
 from groupwise.readers.rows import RowStore, counted
 from groupwise.readers.source import peek, shown
 from groupwise.readers.wire import BlockRecords, fields, text
@@ -52,9 +51,8 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     store = RowStore()
     for row in rows:
         store.add(row)
-    settings = settings_in(dict(flatten({name: value for name, value in config.items() if name != "_wandb"})))
-    found = with_missing(request.config, settings, "the W&B file")
-    return assemble(Log(store, path, "wandb", seen.size, found, tuple(notes)), request)
+    stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
+    return assemble(Log(store, path, "wandb", seen.size, tuple(notes), stated=(stated,)), request)
 
 
 def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:

@@ -168,7 +168,7 @@ def test_an_event_stream_is_put_in_the_order_of_its_steps() -> None:
 
 
 def test_a_chart_of_several_runs_asks_which() -> None:
-    with pytest.raises(UnreadableRunError, match="add one of #a, b"):
+    with pytest.raises(UnreadableRunError, match="add one of #a, #b"):
         open_run(FIXTURES / "skyrl" / "export.csv")
     assert open_run(f"{FIXTURES}/skyrl/export.csv#b").steps["reward/avg_raw_reward"].to_list() == [value / 2 for value in REWARDS]
 

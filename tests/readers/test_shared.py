@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,30 +13,51 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
-# No logs of a run: settings, summaries, benchmarks, fixed policies, files of several runs, runs that died before their first row.
-REFUSED = (
-    "config.json", "run_summary.json", ".yaml", "training_metadata.json", "tinkerlab_llama33_70b_seeds.json",
-    "tinkerlab_wave6_ablations.json", "heldout_f_g_scores.json", "tinkerlab_p2_length_bias_qwen3_8b.json", "MANIFEST.md",
-    "verlmaze_crash_before_step1.log", "run-6h0pio98.wandb", "lara_TUF.27716.0",
-)  # fmt: skip
-
-
-def is_refused(path: Path) -> bool:
-    return path.name.endswith(REFUSED) or path.name.startswith(("eval_rho", "tinkerlab_p1b_")) or path.parent.name == "benchmarks"
+# What is no log of one run, by its path, and the words of the message that say so.
+SETTINGS, SUMMARY = r"which holds settings.*give the log, and this file with --config", r"a summary or something else and no rows of steps"
+NO_METRIC, SEVERAL = r"neither steps nor a known metric", r"which holds \d+ runs: add one of #"
+REFUSED = {
+    "MANIFEST.md": r"expected rows such as .*, got none",
+    "hard/LABELS.tsv": NO_METRIC,
+    "*.config.json": SETTINGS,
+    "*.run_summary.json": SETTINGS,
+    "trl/*.training_metadata.json": SETTINGS,
+    "sweeps/*.yaml": SETTINGS,
+    "other/tinkerlab_p2_length_bias_qwen3_8b.json": SETTINGS,  # the ends of several runs, no steps
+    "*_heldout_f_g_scores.json": SUMMARY,
+    "sweeps/qwen25_7b_rho_sweep/eval_rho*.log": r"none of them|got none",  # one accuracy on held-out questions
+    "sweeps/tinkerlab_llama33_70b_seeds.json": SEVERAL,
+    "sweeps/tinkerlab_wave6_ablations.json": SEVERAL,
+    "hard/grpo_off_policy_eval_points.csv": SEVERAL,
+    "hard/grpo_learning_rate_eval_points.csv": SEVERAL,
+    "rollouts/tinkerlab_p1b_*": NO_METRIC,  # pass@k of a fixed policy
+    "benchmarks/*.jsonl": NO_METRIC,
+    "benchmarks/*.parquet": r"expected rows with numbers, got none",
+    "hard/qwen_gaokao2023en.test.jsonl": NO_METRIC,
+    "hard/real_hack/journal.jsonl": r"which is none of them",  # the journal by itself, without the record's folder
+    "verl/verlmaze_crash_before_step1.log": r"expected rows such as .*, got none",
+    "wandb/*/run-6h0pio98.wandb": r"stopped before it logged anything",
+    "tensorboard/wordle4070/*.lara_TUF.27716.0": r"stopped before its first row",
+}
 
 
 def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path) -> None:
     files = [path for path in sorted(shared_data.rglob("*")) if path.is_file()]
     assert len(files) > 190
+    refused = set()
     for path in files:
-        if is_refused(path):
-            with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
+        why = [pattern for pattern in REFUSED if path.relative_to(shared_data).match(pattern)]
+        refused |= set(why)
+        if why:
+            with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z") as caught:
                 open_run(path)
+            assert re.search(REFUSED[why[0]], str(caught.value)), (path, str(caught.value))
             continue
         record = open_run(path)
         record.validate()
         assert record.metrics(), path
         assert all(note.isprintable() for note in record.notes), path
+    assert refused == set(REFUSED)  # each reason is still that of a file
 
 
 @pytest.mark.parametrize(

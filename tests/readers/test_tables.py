@@ -256,7 +256,7 @@ class TestJson:
         runs = [{"tag": f"seed{n}", "seed": n, "group_size": 4, "reward_trace": [0.1 * n, 0.2 * n, 0.3 * n]} for n in (1, 2)]
         path = tmp_path / "a.json"
         path.write_text(json.dumps({"lr": 0.1, "results": runs}))
-        with pytest.raises(UnreadableRunError, match=r"holds 2 runs: add one of #seed1, seed2"):
+        with pytest.raises(UnreadableRunError, match=r"holds 2 runs: add one of #seed1, #seed2"):
             open_run(path)
         with pytest.raises(UnreadableRunError, match="seed9"):
             open_run(f"{path}#seed9")
@@ -349,7 +349,7 @@ class TestJsonLines:
     def test_seeds_in_one_file_are_refused_and_can_be_chosen(self, tmp_path: Path) -> None:
         rows: list[dict[str, Any]] = [{"seed": seed, "step": step, "reward": seed + step / 10} for step in range(1, 5) for seed in (1, 2)]
         path = tmp_path / "a.jsonl"
-        with pytest.raises(UnreadableRunError, match=r"2 .seed is 1, 2"):
+        with pytest.raises(UnreadableRunError, match=r"2 runs: add one of #1, #2"):
             opened(path, "\n".join(map(json.dumps, rows)))
         rows = [{**row, "run": f"r{row['seed']}", "seed": 0} for row in rows]
         with pytest.raises(UnreadableRunError, match="#r1"):
@@ -489,3 +489,38 @@ def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row | {"loss": 1.0}) for row in rows))
     record = open_run(tmp_path / "log.jsonl")
     assert (record.steps["loss"][0], record.steps["metrics/loss"][0]) == (1.0, 0.5)
+
+
+class TestNuls:
+    """A text with a few NUL bytes, as a crashed disk or NCCL leaves them, is read without them."""
+
+    ROWS = "".join(json.dumps({"step": step, "reward": step / 8, "loss": 0.5}) + "\n" for step in range(1, 41))
+    PRINTED = "".join(f"step:{step} - critic/score/mean:{step / 8} - actor/pg_loss:0.5\n" for step in range(1, 41))
+    TEXTS = {  # noqa: RUF012
+        "a.jsonl": ROWS,
+        "a.json": f"[{','.join(ROWS.splitlines())}]",
+        "a.csv": "step,reward,loss\n" + "".join(f"{step},{step / 8},0.5\n" for step in range(1, 41)),
+        "a.log": PRINTED,
+        "trainer_state.json": json.dumps({"log_history": [json.loads(line) for line in ROWS.splitlines()]}),
+    }
+
+    @pytest.mark.parametrize("file", TEXTS)
+    def test_a_few_are_left_out_and_noted(self, tmp_path: Path, file: str) -> None:
+        whole = self.TEXTS[file].encode()
+        plain = opened(tmp_path / file, whole)
+        third = len(whole) // 3
+        damaged = opened(tmp_path / file, b"\0".join([whole[:third], whole[third : 2 * third], whole[2 * third :], b""]))
+        assert damaged.steps.equals(plain.steps)
+        assert damaged.notes == ("3 NUL bytes were left out", *plain.notes)
+        with_one = opened(tmp_path / file, whole + b"\0")
+        assert with_one.notes == ("1 NUL byte was left out", *plain.notes)
+
+    def test_a_hole_behind_the_first_rows(self, tmp_path: Path) -> None:
+        lines = self.ROWS.encode().splitlines(keepends=True) * 200
+        record = opened(tmp_path / "a.jsonl", b"".join([*lines[:4000], b"\0" * 200_000, *lines[4000:]]))
+        assert record.notes[0] == "200000 NUL bytes were left out"
+
+    @pytest.mark.parametrize("content", [b"\0" * 100, b"ab\0" * 50, "step,reward\n1,2\n".encode("utf-16-le"), b"\xff\xfa\0" + b"a" * 300])
+    def test_what_is_really_binary_is_refused(self, tmp_path: Path, content: bytes) -> None:
+        with pytest.raises(UnreadableRunError, match="binary"):
+            opened(tmp_path / "a.log", content)

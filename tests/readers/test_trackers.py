@@ -148,7 +148,7 @@ def test_trackio(tmp_path: Path, as_bytes: bool) -> None:
 def test_a_database_of_several_runs_asks_which(tmp_path: Path) -> None:
     for write, runs in ((trackio_database, ("a", "b")), (mlflow_database, ("c", "d"))):
         path = write(tmp_path / f"{runs[0]}.db", runs)
-        with pytest.raises(UnreadableRunError, match=f"add one of #{runs[0]}, {runs[1]}"):
+        with pytest.raises(UnreadableRunError, match=f"add one of #{runs[0]}, #{runs[1]}"):
             open_run(path)
         assert len(open_run(f"{path}#{runs[1]}").steps) == 8
         with pytest.raises(UnreadableRunError, match="no 'zzz' among"):

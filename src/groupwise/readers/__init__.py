@@ -24,7 +24,7 @@ from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.printed import read_printed, sniff_printed
 from groupwise.readers.printed_dicts import DictFeed, read_printed_dicts, sniff_printed_dicts
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
-from groupwise.readers.source import peek, shown
+from groupwise.readers.source import note_on_nuls, nuls_in, peek, shown
 from groupwise.readers.tables import CsvFeed, read_csv, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
@@ -140,8 +140,7 @@ def open_run(
     """
     place, request = request_of(path, columns=columns, settings=settings, config=config)
     with said(place):
-        found = locate(place, request)
-        return found.reader.read(found.path, found.request)
+        return locate(place, request).read()
 
 
 def request_of(
@@ -175,7 +174,13 @@ class Located:
 
     path: Path  # of the file or folder that its reader reads
     reader: Reader  # of its format
-    request: Request  # what was asked for, with the settings that lie around the log
+    request: Request  # what was asked for
+
+    def read(self) -> RunRecord:
+        """Read the log whole."""
+        record = self.reader.read(self.path, self.request)
+        nuls = 0 if self.reader.folder or self.reader.binary else nuls_in(self.path)
+        return dataclasses.replace(record, notes=(*note_on_nuls(nuls), *record.notes))
 
 
 def locate(place: Path, request: Request) -> Located:
@@ -197,10 +202,10 @@ def _split(path: str | Path) -> tuple[Path, str]:
     if "\0" in text or not text:
         raise UnreadableRunError("expected the path of a log, got one that no system allows: check it")
     place = Path(text)
-    if "#" in text and not os.path.lexists(place):
-        before, _, chosen = text.rpartition("#")
-        if before and os.path.lexists(before):
-            return Path(before), chosen
+    if not os.path.lexists(place):
+        for sign in reversed([at for at, letter in enumerate(text) if letter == "#" and at]):
+            if os.path.lexists(text[:sign]):
+                return Path(text[:sign]), text[sign + 1 :]
     return place, ""
 
 

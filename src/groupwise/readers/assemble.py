@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
-from groupwise.readers.rows import LARGEST_WIDTH, RowStore, counted, plain
-from groupwise.readers.source import Peek, open_text, shown
-from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, step_column
+from groupwise.readers.rows import LARGEST_WIDTH, RowStore, plain
+from groupwise.readers.source import Peek, counted, open_text, shown
+from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
 
@@ -77,10 +77,16 @@ def assemble(log: Log, request: Request) -> RunRecord:
     chosen = chosen_columns(store, request.columns)
     each, numbered, note = (0, None, "") if "step" in chosen or log.step is not None else rollout_numbers(store)
     step_key, step_R, notes = ("rollout/step", numbered, [note] if note else []) if numbered is not None else _steps(log, chosen)
+    if not step_key and log.step is None and not chosen and not _is_a_log(store, log.framework):
+        raise UnreadableRunError(
+            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
+        )
     hidden = ({step_key} if step_key else set()) | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
     cumulative |= {column for name, column in chosen.items() if name in _CLOCKS}
-    merged = merge_rows(store, step_R, hidden=hidden, cumulative=cumulative, chosen="" if log.name else request.chosen)
+    chosen_run = "" if log.name else request.chosen
+    mine = rows_of_run(store, step_R, log.path, chosen_run)
+    merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
     columns = dict(merged.columns)
     if not columns:
         cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
@@ -93,14 +99,10 @@ def assemble(log: Log, request: Request) -> RunRecord:
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
     if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
-    if not step_key and log.step is None and not chosen and not _known(columns, config, framework):
-        raise UnreadableRunError(
-            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
-        )
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
     record = RunRecord(
-        name=log.name or log.path.name,
+        name=log.name or request.chosen or log.path.name,
         steps=steps_table(merged.step.tolist(), columns, **clock),
         config=config,
         meanings=_with_chosen(meanings, chosen, renamed),
@@ -277,9 +279,11 @@ def _store_notes(store: RowStore) -> list[str]:
     return notes
 
 
-def _known(columns: Mapping[str, Array], config: RunConfig, framework: str) -> bool:
+def _is_a_log(store: RowStore, framework: str) -> bool:
     """Return whether any column is a metric that we know."""
-    return any(meaning.quantity for meaning in meanings_of(columns, config, framework=framework, complete=False, window=1.0))
+    columns = {key: store.dense(key) for key in store.names()}
+    meanings = meanings_of(columns, RunConfig(), framework=framework or framework_of(columns), complete=False, window=1.0)
+    return any(meaning.quantity for meaning in meanings)
 
 
 def with_rollouts(record: RunRecord, rollouts: pl.DataFrame | None, notes: tuple[str, ...], sources: tuple[Source, ...]) -> RunRecord:

@@ -21,8 +21,8 @@ from groupwise.readers.assemble import Log, Origin, Request, assemble, read_fed
 from groupwise.readers.console_rows import is_cut_row, is_trainers, stands_alone, strangers
 from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
 from groupwise.readers.json_logs import keep_row
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import ESCAPE, peek, shown
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import ESCAPE, counted, peek, shown
 from groupwise.record.run import RunRecord
 
 _ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.readers.rows import RowStore, counted
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import counted
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

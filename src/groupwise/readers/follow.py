@@ -5,6 +5,7 @@ Formats without a feed are read whole again whenever they change. It fits and dr
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import peek, shown
+from groupwise.readers.source import note_on_nuls, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 from groupwise.record.table import TEXT_COLUMNS
 
@@ -77,6 +78,7 @@ class Follower:
         self._feed: Feed | None = None
         self._offset, self._before, self._tail, self._encoding = 0, b"", b"", "utf-8"
         self._open_line = self._damaged = False
+        self._nuls = 0
         self._signature: Signature | None = None
         self._identity: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
@@ -170,7 +172,7 @@ class Follower:
             if again and found.reader.feed is not None and self._encoding != "utf-16" and not _is_saved(found):
                 self._forget()
                 return self._look()
-            self.record = found.reader.read(found.path, found.request)
+            self.record = found.read()
         except GroupwiseError as error:
             self._broken = error
         self._note_growth(max((modified / 1e9 for _, _, modified, _ in signature), default=self.grew))
@@ -219,7 +221,8 @@ class Follower:
         assert self._found is not None
         self._broken = None
         try:
-            self.record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
+            record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
+            self.record = dataclasses.replace(record, notes=(*note_on_nuls(self._nuls), *record.notes))
         except GroupwiseError as error:
             self._broken = error
 
@@ -268,7 +271,8 @@ class Follower:
             whole = whole[:taken]
         else:
             encoding = self._encoding if self._offset == 0 else self._encoding.removesuffix("-sig")
-            self._feed.take(lines_of(whole.decode(encoding, errors="replace")))
+            self._nuls += whole.count(b"\0")
+            self._feed.take(lines_of(whole.replace(b"\0", b"").decode(encoding, errors="replace")))
         self._offset += len(whole)
         self._before = (self._before + whole)[-_CHECKED:]
         self._open_line = bool(self._before) and not self._before.endswith(b"\n")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, clean_key, counted
-from groupwise.readers.source import ArrayStream, JsonReader, Peek, open_text, peek, read_whole, shown
-from groupwise.readers.steps import STEP_KEYS
+from groupwise.readers.rows import RowStore, clean_key
+from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, open_text, peek, read_whole, shown
+from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
@@ -190,8 +190,8 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
     runs: list[dict[str, Any]] = []
     with open_text(path, seen.encoding) as file:
-        file.read(_after_bracket(file))
-        stream = ArrayStream(file, "", reader)
+        head = file.read(1 << 16)
+        stream = ArrayStream(file, head[head.index("[") + 1 :], reader)
         for row in stream:
             if not isinstance(row, dict):
                 strange += 1
@@ -212,13 +212,6 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     if strange:
         notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
     return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
-
-
-def _after_bracket(file: TextIO) -> int:
-    """Return how many characters come up to and with the opening bracket, standing at the start again."""
-    head = file.read(1 << 16)
-    file.seek(0)
-    return head.index("[") + 1
 
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
@@ -304,12 +297,7 @@ def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[st
 
 def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]]) -> RunRecord:
     """Read the chosen run of several."""
-    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
-    if name not in runs:
-        listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
-        got = f"got {shown(path)}, which holds {len(runs)} runs"
-        got = got if not name else f"got no {name[:60]!r} among the {len(runs)} of {shown(path)}"
-        raise UnreadableRunError(f"expected one run, {got}: add one of #{listed} to the path")
+    name = one_run(path, runs, request.chosen)
     run = runs[name]
     rows = _rows_in(run)
     if rows is None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import ESCAPE, open_text, peek, shown
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import ESCAPE, counted, open_text, peek, shown
 from groupwise.readers.verl import number_of
 from groupwise.record.run import RunRecord
 

@@ -13,8 +13,8 @@ from typing import Any
 from groupwise.errors import NothingYetError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
 from groupwise.readers.console import parse_row
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import ESCAPE, peek, shown, start_of
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import ESCAPE, counted, peek, shown, start_of
 from groupwise.readers.verl import PREFIX
 from groupwise.record.run import RunRecord
 

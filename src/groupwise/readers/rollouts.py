@@ -23,8 +23,8 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRun
 from groupwise.readers.assemble import Request, chosen_columns
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
-from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
-from groupwise.readers.source import JsonReader, Peek, open_text, peek, shown
+from groupwise.readers.rows import RowStore, clean_key, parse_number
+from groupwise.readers.source import JsonReader, Peek, counted, open_text, peek, shown
 from groupwise.readers.trl import completions_in, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -374,7 +374,7 @@ def _parsed_block(block: bytes, plan: Plan) -> tuple[pl.DataFrame | None, list[s
     table = _block_table(block, plan)
     if table is not None:
         return table, []
-    return None, [line.decode("utf-8", "replace") for line in block.split(b"\n")]
+    return None, [line.replace(b"\0", b"").decode("utf-8", "replace") for line in block.split(b"\n")]
 
 
 def _block_table(block: bytes, plan: Plan) -> pl.DataFrame | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ LARGEST_WIDTH = 2000
 _DEPTH = 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
-RUN_KEYS = ("run", "run_id", "run_name", "tag", "experiment", "trial", "seed")
+RUN_KEYS = (
+    "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
+)  # fmt: skip
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
-_LABELS = frozenset(KIND_KEYS + RUN_KEYS)
 
 
 def parse_number(text: str) -> float | None:
@@ -48,9 +50,10 @@ def plain(key: str) -> str:
     return re.sub(r"\s*/\s*", "/", key.strip().lower())
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is"."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+@cache
+def spelled(key: str) -> str:
+    """Return a key in lower case with "_" for blanks."""
+    return key.strip().lower().replace(" ", "_")
 
 
 class _Column:
@@ -162,7 +165,7 @@ class RowStore:
             self.texts[name] = self.texts.get(name, 0) + 1
             if name not in self.unread and _NUMERIC.match(value):
                 self.unread[name] = clean_key(value)[:20]
-        if name in _LABELS:
+        if name in KIND_KEYS or spelled(name) in RUN_KEYS:
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:80]
 
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -5,6 +5,7 @@ Nothing here knows what a step or a metric is.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -115,17 +116,64 @@ def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
         if head.startswith(magic):
             return name
     control = sum(1 for character in text[:4096] if ord(character) < 32 and character not in "\t\n\r\x1b\x08\x0c")
-    if (encoding != "utf-16" and b"\0" in head) or control * 20 > len(text[:4096]):
+    # A few NUL bytes in a text, as NCCL prints them, are left out; in a text of no known encoding they are those of a binary file.
+    if (encoding == "latin-1" and b"\0" in head) or control * 20 > len(text[:4096]):
         return "a binary file: give a text log, a Parquet table or a run folder"
     return ""
 
 
+class _WithoutNuls(io.RawIOBase):
+    """The bytes of a file but for NULs."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        """Stand at the start of the file."""
+        self._file = file
+
+    def readable(self) -> bool:
+        """Return whether bytes can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as one read of the file does."""
+        while chunk := self._file.read(len(buffer)):
+            kept = chunk.replace(b"\0", b"")
+            if kept:
+                buffer[: len(kept)] = kept
+                return len(kept)
+        return 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a text file for reading; bytes that are no text become U+FFFD."""
+    """Open a text file for reading; NULs are left out, and bytes that are no text become U+FFFD."""
     try:
-        return path.open("r", encoding=encoding, errors="replace", newline=None)
+        raw: io.RawIOBase = path.open("rb", buffering=0)
     except OSError as error:
         raise UnreadableRunError(_why_not(path, error)) from None
+    bytes_ = io.BufferedReader(raw if encoding == "utf-16" else _WithoutNuls(raw), 1 << 16)
+    return io.TextIOWrapper(bytes_, encoding=encoding, errors="replace", newline=None)
+
+
+def note_on_nuls(count: int) -> tuple[str, ...]:
+    """Return the note on NUL bytes that were left out of a text."""
+    return (f"{counted(count, 'NUL byte was', 'NUL bytes were')} left out",) if count else ()
+
+
+def nuls_in(path: Path) -> int:
+    """Return how many NUL bytes a text holds that are no part of its encoding."""
+    if peek(path).encoding == "utf-16":
+        return 0
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\0") for chunk in iter(lambda: file.read(_CHUNK), b""))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is"."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 class JsonReader:

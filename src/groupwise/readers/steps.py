@@ -6,15 +6,18 @@ Every decision leaves a note. It knows no framework; what a key means is in `key
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, counted, plain
+from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, spelled
+from groupwise.readers.source import counted, shown
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -26,6 +29,9 @@ _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
 _LARGEST_STEP = 2.0**53
 _FRACTIONAL_SHARE = 0.1
+_NUMBERED_RUNS = frozenset({"run", "run_id", "trial", "seed"})
+_MOST_RUNS = 1000
+_MOST_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,9 @@ def is_evaluation(key: str) -> bool:
     return key.lower().startswith(("eval_", "eval/", "eval ", "val/", "val_", "val-", "validation/", "test/", "test_"))
 
 
-def merge_rows(store: RowStore, step_R: Array, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = (), chosen: str = "") -> Merged:
-    """Return one row a step."""
+def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = ()) -> Merged:
+    """Return one row a step, of the rows that are mine."""
     notes: list[str] = []
-    mine = _rows_of(store, chosen)
     kinds = _kinds(store)
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, mine, trains)
@@ -111,34 +116,58 @@ def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | N
     return numbered, clock
 
 
-def _rows_of(store: RowStore, chosen: str) -> Flags:
-    """Return which rows are of the run chosen; raise where there is none, or where none was chosen of several."""
-    if not chosen:
-        _refuse_several_runs(store)
-        return np.ones(store.count, dtype=bool)
+def one_run(path: Path, names: Collection[str], chosen: str) -> str:
+    """Return the name of the run to read: the one chosen, or the only one; raise with the list of runs where that is open."""
+    if chosen in names or (not chosen and len(names) == 1):
+        return chosen or next(iter(names))
+    got = f"no {chosen[:60]!r} among the {len(names)} runs of {shown(path)}" if chosen else f"{shown(path)}, which holds {len(names)} runs"
+    if not names:
+        raise UnreadableRunError(f"expected a run in {shown(path)}, got none: nothing has been logged to it yet")
+    some = [f"#{clean_key(name)}" for name in islice(names, _MOST_LISTED)]
+    more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
+    raise UnreadableRunError(f"expected one run, got {got}: add one of {', '.join(some)}{more} to the path")
+
+
+def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str) -> Flags:
+    """Return which rows are of the run chosen, all of them where the table holds one; raise with the list where it holds several."""
+    columns = [(key, names) for key in RUN_KEYS for name, names in _run_columns(store) if spelled(name) == key]
+    several = [names for key, names in columns if _are_several(key, names, step_R)]
+    if several:
+        name_of = several[0]
+        for names in several[1:]:
+            pairs = set(zip(name_of, names, strict=True))
+            if len(pairs) > len(set(name_of)):
+                name_of = [f"{one}/{other}" for one, other in zip(name_of, names, strict=True)]
+        name = one_run(path, dict.fromkeys(name for name in name_of if name), chosen)
+        return np.array([row == name for row in name_of], dtype=bool)
     mine = np.zeros(store.count, dtype=bool)
-    for key in RUN_KEYS:
-        mine[[row for row, name in store.labels.get(key, {}).items() if name == chosen]] = True
-        if key in store.names():
-            rows, values = store.sparse(key)
-            mine[rows[[f"{value:g}" == chosen for value in values]]] = True
-    if not mine.any():
-        raise UnreadableRunError(f"expected a run {chosen[:60]!r}, got none in the columns {', '.join(RUN_KEYS)}: leave out #{chosen[:60]}")
-    return mine
+    for _, names in columns:
+        mine |= np.array([name == chosen for name in names], dtype=bool)
+    if chosen and not mine.any():
+        raise UnreadableRunError(f"expected a run {chosen[:60]!r}, got a table of one run in {shown(path)}: leave out #{chosen[:60]}")
+    return mine if chosen else ~mine
 
 
-def _refuse_several_runs(store: RowStore) -> None:
-    """Raise where a column says that the rows belong to several runs."""
-    for key in RUN_KEYS:
-        names = sorted(set(store.labels.get(key, {}).values()))
-        if key in store.names() and key not in store.labels:
-            values = store.sparse(key)[1]
-            names = [f"{value:g}" for value in np.unique(values[np.isfinite(values)])]
-            if len(names) > 1 and key != "seed":
-                continue
-        if 1 < len(names) <= 1000 and len(names) * 2 <= store.count:
-            some = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-            raise UnreadableRunError(f"expected one run, got {len(names)} ({key} is {some}): add #{names[0]} to the path to choose one")
+def _run_columns(store: RowStore) -> Iterator[tuple[str, list[str]]]:
+    """Yield the columns that may tell runs apart, with the name that each row has there, "" for none."""
+    for key, labels in store.labels.items():
+        if spelled(key) in RUN_KEYS:
+            yield key, [labels.get(row, "") for row in range(store.count)]
+    for key in store.names():
+        if spelled(key) in _NUMBERED_RUNS and key not in store.labels:
+            yield key, ["" if value != value else f"{value:g}" for value in store.dense(key).tolist()]
+
+
+def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
+    """Return whether a column tells several runs apart; a number may also count the restarts of one, whose steps go on."""
+    found = sorted(set(names) - {""})
+    if not 1 < len(found) <= _MOST_RUNS or 2 * len(found) > len(names):
+        return False
+    if key == "seed" or not all(parse_number(name) is not None for name in found):
+        return True
+    at = np.array(names)
+    first, second = (set(step_R[at == name].tolist()) for name in found[:2])
+    return 2 * len(first & second) > min(len(first), len(second))
 
 
 def _kinds(store: RowStore) -> NDArray[np.object_] | None:

@@ -9,15 +9,15 @@ import csv
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
-from groupwise.readers.rows import RowStore, clean_key, counted, parse_number
-from groupwise.readers.source import peek, shown
+from groupwise.readers.rows import RowStore, clean_key, parse_number
+from groupwise.readers.source import counted, peek, shown
+from groupwise.readers.steps import one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
@@ -104,7 +104,7 @@ class CsvFeed:
             if self._rows is None and line.strip():
                 self._start(line)
             if self._rows is not None and not self._over:
-                self._waiting.lines.append(line.replace("\0", ""))
+                self._waiting.lines.append(line)
                 if len(self._waiting.lines) >= _BATCH:
                     self._read()
         self._read()
@@ -167,17 +167,13 @@ class CsvFeed:
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
         if self._runs and self._columns is None:
-            listed = ", ".join(list(self._runs)[:6]) + (f" and {len(self._runs) - 6} more" if len(self._runs) > 6 else "")
-            raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, which holds {len(self._runs)}: add one of #{clean_key(listed)} to the path"
-            )
-        if self._runs:
-            request = replace(request, chosen="")
+            one_run(origin.path, self._runs, self._chosen)
         notes = [*encoding_notes(origin.encoding), *self._notes]
         if self._broken:
             has = counted(self._broken, "row has", "rows have")
             notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
-        return assemble(Log(self._store, origin.path, "csv", origin.size, tuple(notes)), request)
+        name = self._chosen if self._runs else ""
+        return assemble(Log(self._store, origin.path, "csv", origin.size, tuple(notes), name=name), request)
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:

@@ -17,8 +17,8 @@ from typing import Any
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import peek, shown
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import counted, peek, shown
 from groupwise.readers.steps import by_rollouts
 from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord

@@ -18,8 +18,9 @@ import polars as pl
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
-from groupwise.readers.rows import RowStore, clean_key, counted
-from groupwise.readers.source import open_text, peek, shown
+from groupwise.readers.rows import RowStore, clean_key
+from groupwise.readers.source import counted, open_text, peek, shown
+from groupwise.readers.steps import one_run
 from groupwise.readers.trl import with_logged_completions
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table
@@ -90,22 +91,10 @@ def read_database(path: Path, request: Request) -> RunRecord:
         return _read_trackio(path, database, request) if kind == "trackio" else _read_mlflow(path, database, request)
 
 
-def _chosen(path: Path, runs: Mapping[str, str], request: Request) -> str:
-    """Return the name of the run to read; raise where there is none, or where none was chosen of several."""
-    name = request.chosen or (next(iter(runs)) if len(runs) == 1 else "")
-    if name in runs:
-        return name
-    listed = ", ".join(list(runs)[:6]) + (f" and {len(runs) - 6} more" if len(runs) > 6 else "")
-    if not runs:
-        raise UnreadableRunError(f"expected a run in {shown(path)}, got none: nothing has been logged to it yet")
-    got = f"no {name[:60]!r} among the {len(runs)} of {shown(path)}" if name else f"{shown(path)}, which holds {len(runs)}"
-    raise UnreadableRunError(f"expected one run, got {got}: add one of #{listed} to the path")
-
-
 def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
     """Read a run that trackio keeps: rows of metrics, completions in tables, the trainer's arguments."""
     names = [str(row[0]) for row in database.execute("SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,))]
-    run = _chosen(path, {clean_key(name): name for name in names}, request)
+    run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
     store, tables, damaged = RowStore(), [], 0
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
@@ -177,7 +166,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
         title = clean_key(titles.get(identity) or identity)
         named[title if title not in named else clean_key(identity)] = identity
     by_identity = {identity: name for name, identity in named.items()}
-    run = by_identity.get(request.chosen) or _chosen(path, named, request)
+    run = by_identity.get(request.chosen) or one_run(path, named, request.chosen)
     query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
     entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (named[run],)))
     store = RowStore()
@@ -250,10 +239,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
         named[title if title not in named else run.name] = run
     if request.chosen and request.chosen not in named:
         named |= {run.name: run for run in named.values() if run.name == request.chosen}
-    name = request.chosen or (next(iter(named)) if len(named) == 1 else "")
-    if name not in named:
-        listed = ", ".join(list(named)[:6]) + (f" and {len(named) - 6} more" if len(named) > 6 else "")
-        raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(named)}: add one of #{listed} to the path")
+    name = one_run(path, named, request.chosen)
     home = named[name]
     entries, size, damaged = _entries(home / "metrics")
     store = RowStore()

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import ArrayStream, JsonReader, open_text, peek, shown
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import ArrayStream, JsonReader, counted, open_text, peek, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
 

@@ -13,8 +13,8 @@ from typing import Any
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import settings_in
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import ESCAPE, open_text, peek, shown, start_of
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import ESCAPE, counted, open_text, peek, shown, start_of
 from groupwise.record.run import RunRecord
 
 _ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")

@@ -13,8 +13,8 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.rows import RowStore, counted
-from groupwise.readers.source import peek, shown
+from groupwise.readers.rows import RowStore
+from groupwise.readers.source import counted, peek, shown
 from groupwise.readers.wire import BlockRecords, fields, text
 from groupwise.record.run import RunRecord
 

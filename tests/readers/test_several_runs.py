@@ -1,0 +1,126 @@
+"""Files that hold several runs: refused with their list, and opened one by one as FILE#NAME."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from groupwise.cli.app import main
+from groupwise.errors import UnreadableRunError
+from groupwise.readers import open_run
+from groupwise.readers.follow import Follower
+
+Rows = list[dict[str, Any]]
+
+
+def csv(path: Path, rows: Rows) -> None:
+    path.write_text("\n".join([",".join(rows[0]), *(",".join(str(cell) for cell in row.values()) for row in rows)]))
+
+
+WRITERS: dict[str, Callable[[Path, Rows], object]] = {
+    "a.csv": csv,
+    "a.jsonl": lambda path, rows: path.write_text("\n".join(map(json.dumps, rows))),
+    "a.json": lambda path, rows: path.write_text(json.dumps(rows)),
+    "b.json": lambda path, rows: path.write_text(json.dumps({"history": rows})),
+    "a.parquet": lambda path, rows: pl.DataFrame(rows).write_parquet(path),
+}
+
+
+def table(column: str, names: list[Any], *, interleaved: bool) -> Rows:
+    """Two or more runs of 10 steps; the reward is the step plus a hundred for each run before."""
+    pairs = [(step, run) for step in range(1, 11) for run in range(len(names))]
+    if not interleaved:
+        pairs.sort(key=lambda pair: pair[1])
+    return [{column: names[run], "step": step, "reward": 100.0 * run + step} for step, run in pairs]
+
+
+@pytest.mark.parametrize("interleaved", [False, True], ids=["blocks", "interleaved"])
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [("run", ["a", "b", "c"]), ("Label", ["lr=1e-6", "lr=2e-6"]), ("run", [0, 1]), ("seed", [42, 43]), ("Run Name", ["x#1", "y z"])],
+    ids=["run", "label", "numbers", "seeds", "odd"],
+)
+@pytest.mark.parametrize("file", WRITERS)
+def test_each_run_of_a_table(tmp_path: Path, file: str, column: str, names: list[Any], interleaved: bool) -> None:
+    path = tmp_path / file
+    WRITERS[file](path, table(column, names, interleaved=interleaved))
+    listed = ", ".join(f"#{name}" for name in names)
+    with pytest.raises(UnreadableRunError) as caught:
+        open_run(path)
+    assert str(caught.value).endswith(f"which holds {len(names)} runs: add one of {listed} to the path")
+    for run, name in enumerate(names):
+        record = open_run(f"{path}#{name}")
+        assert record.steps["step"].to_list() == list(range(1, 11))
+        assert record.steps["reward"].to_list() == [100.0 * run + step for step in range(1, 11)]
+        assert record.name == str(name)
+    with pytest.raises(UnreadableRunError, match=r"got no 'nope' among the \d runs of .*: add one of #"):
+        open_run(f"{path}#nope")
+
+
+def test_two_columns_together_name_a_run(tmp_path: Path) -> None:
+    rows = [row | {"seed": seed} for seed in (1, 2) for row in table("tag", ["a", "b"], interleaved=False)]
+    csv(tmp_path / "a.csv", rows)
+    with pytest.raises(UnreadableRunError, match="4 runs: add one of #a/1, #b/1, #a/2, #b/2 to the path"):
+        open_run(tmp_path / "a.csv")
+    assert open_run(f"{tmp_path}/a.csv#b/2").steps["reward"].to_list() == [100.0 + step for step in range(1, 11)]
+    told = [row | {"seed": 40 + len(row["tag"])} for row in table("tag", ["a", "bb"], interleaved=False)]
+    csv(tmp_path / "b.csv", told)  # the tag tells the seed
+    with pytest.raises(UnreadableRunError, match="2 runs: add one of #a, #bb to the path"):
+        open_run(tmp_path / "b.csv")
+
+
+def test_a_number_that_counts_restarts_is_no_run(tmp_path: Path) -> None:
+    rows = [{"run": 1, "step": step, "reward": 0.0} for step in range(1, 21)]
+    csv(tmp_path / "a.csv", [*rows, *({"run": 2, "step": step, "reward": 1.0} for step in range(16, 31))])
+    assert open_run(tmp_path / "a.csv").steps["step"].to_list() == list(range(1, 31))
+
+
+def test_one_run_needs_no_name(tmp_path: Path) -> None:
+    csv(tmp_path / "a.csv", table("run", ["only"], interleaved=False))
+    assert len(open_run(tmp_path / "a.csv").steps) == len(open_run(f"{tmp_path}/a.csv#only").steps) == 10
+
+
+@pytest.mark.parametrize("name", ["a#b.csv", "#.csv", "a.csv#x"])
+def test_a_path_with_a_number_sign_still_opens(tmp_path: Path, name: str) -> None:
+    csv(tmp_path / name, table("run", ["one"], interleaved=False))
+    assert open_run(tmp_path / name).name == name
+    (tmp_path / "d#1").mkdir()
+    csv(tmp_path / "d#1" / name, table("run", ["one", "t#wo"], interleaved=True))
+    assert open_run(f"{tmp_path}/d#1/{name}#t#wo").steps["reward"][0] == 101.0
+    if name.endswith(".csv"):  # the one log of the folder
+        assert open_run(f"{tmp_path}/d#1#one").steps["reward"][0] == 1.0
+
+
+def test_commands_and_the_follower_open_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.csv"
+    csv(path, table("run", ["a", "b"], interleaved=True))
+    assert main(["diagnose", str(path)]) == 2
+    assert "add one of #a, #b to the path" in " ".join(capsys.readouterr().err.split())
+    assert main(["fit", f"{path}#b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    follower = Follower(f"{path}#b")
+    follower.start()
+    assert follower.record is not None
+    assert follower.record.steps["reward"].to_list() == [100.0 + step for step in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("file", "runs", "name", "rows"),
+    [
+        ("sweeps/tinkerlab_llama33_70b_seeds.json", 4, "w1_llama33-70b-inst_s456", 30),
+        ("sweeps/tinkerlab_wave6_ablations.json", 12, "w6_temp0.2_r32_b2", 30),
+        ("hard/grpo_off_policy_eval_points.csv", 12, "broad_e2_tb256", 9),
+        ("hard/grpo_learning_rate_eval_points.csv", 9, "lr=3e-6", 11),
+    ],
+)
+def test_files_of_several_real_runs(shared_data: Path, file: str, runs: int, name: str, rows: int) -> None:
+    with pytest.raises(UnreadableRunError, match=rf"which holds {runs} runs: add one of #"):
+        open_run(shared_data / file)
+    record = open_run(f"{shared_data / file}#{name}")
+    assert (len(record.steps), record.name) == (rows, name)
+    assert record.steps["step"].is_sorted()

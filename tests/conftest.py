@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
-from groupwise.curves.results import Candidate, FitResult, FitStatus, Forecast, Noise
+from groupwise.curves.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table
@@ -196,9 +196,11 @@ def make_fitted(
     }
     noise = Noise(1e-3, 1e-4, 0.5, 0.1)
     time = series.time_T
+    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.JUMP
+    outcomes = {"converged": Outcome.CONVERGED, "flat": Outcome.FLAT, "not_identifiable": Outcome.OPEN, "non_stationary": broken}
     fit = FitResult(
         law,
-        status,
+        outcomes[status],
         message,
         parameters,
         size,

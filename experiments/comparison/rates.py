@@ -24,7 +24,7 @@ from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
 from groupwise.comparison.results import Measured, missing
-from groupwise.comparison.seed_noise import seed_noise
+from groupwise.comparison.seeds import seed_noise
 from groupwise.intervals import wilson
 
 FloatArray = NDArray[np.float64]

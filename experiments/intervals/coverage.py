@@ -70,7 +70,7 @@ def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Inte
     """Intervals with Student's quantile, as if the likeliest noise were the true one."""
     observations = observe(time_T, value_T)
     found = fit_law(observations, law_by_name("oscillator"))
-    return intervals_of(found, observations, widening_P=np.full(4, stdtrit(found.noise.freedom, 0.975)))
+    return intervals_of(found, widening=np.full(4, stdtrit(found.noise.freedom, 0.975)))
 
 
 def show(rows: list[dict[str, object]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise import examples
 from groupwise.cli import app as cli
-from groupwise.curves.decays import oscillator_decay
+from groupwise.curves.laws import oscillator_decay
 from groupwise.stability.lags import mixed_threshold
 from groupwise.stability.threshold import stability
 from groupwise.theory.oscillator import recursion

@@ -17,9 +17,8 @@ from scipy import integrate, stats
 from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve
-from groupwise.comparison.power import minimum_detectable, power, seeds_needed
 from groupwise.comparison.results import Contrast, Measured, SeedNoise, missing
-from groupwise.comparison.seed_noise import seed_noise
+from groupwise.comparison.seeds import minimum_detectable, power, seed_noise, seeds_needed
 from groupwise.comparison.verdicts import holm, judged
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval

@@ -14,7 +14,7 @@ from groupwise.cli import app as cli
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import curve
 from groupwise.comparison.results import UNTOLD, Measured
-from groupwise.comparison.seed_noise import seed_noise
+from groupwise.comparison.seeds import seed_noise
 from groupwise.comparison.verdicts import judged
 from groupwise.curves.fit import fit
 from groupwise.intervals import Interval

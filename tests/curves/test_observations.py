@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from groupwise.curves.laws import LAWS, Law, law_by_name
 from groupwise.curves.observations import MAX_BLOCKS, averaged, observe
-from groupwise.curves.search import Box, whole_box
+from groupwise.curves.profile import Box, whole_box
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
 
-from groupwise.curves import profile, search
+from groupwise.curves import profile
 from groupwise.curves.laws import LAWS, Law, law_by_name
 from groupwise.curves.noise import NoiseShape
 from groupwise.curves.observations import Observations, observe
@@ -45,15 +45,15 @@ def dense_covariance(seen: Observations, shape: NoiseShape) -> np.ndarray:
     return np.asarray(shape.share * kernel * (shape.share > 0) + (1 - shape.share) * np.diag(seen.relative_variance_M))
 
 
-def products_of(seen: Observations, shape: NoiseShape, order: int = 56) -> search.Gram:
+def products_of(seen: Observations, shape: NoiseShape, order: int = 56) -> profile.Gram:
     """Inner products with the values as they are, not centred."""
-    return search.gram(seen, seen.basis(order), seen.value_M, shape)
+    return profile.gram(seen, seen.basis(order), seen.value_M, shape)
 
 
-def best_point(law: Law, products: search.Gram, span: float) -> tuple[float, ...]:
+def best_point(law: Law, products: profile.Gram, span: float) -> tuple[float, ...]:
     """The point of least error as the fit finds it."""
-    whole = search.whole_box(law, span)
-    return search.minimum(law, products, whole, search.coarse_minimum(law, products, whole))
+    whole = profile.whole_box(law, span)
+    return profile.minimum(products, whole, profile.coarse_minimum(products, whole))
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
@@ -65,7 +65,7 @@ def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -
     rng = np.random.default_rng(2)
     values = truth(law, 119.0)
     shapes = [values[name] * rng.uniform(0.7, 1.4, 12) for name in law.shapes]
-    found = search.surface(law, products_of(seen, shape), *shapes)
+    found = profile.surface(law, products_of(seen, shape), *shapes)
     for q in range(12):
         decay = law.decay(seen.time_M, *(s[q] for s in shapes))
         columns = np.column_stack([1 - decay, decay])
@@ -83,7 +83,7 @@ def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -
 def test_the_covariance_of_plateau_and_start_has_the_right_sign() -> None:
     """An exponential seen for a fifth of its way: a higher plateau needs a lower start, and the information's determinant is right."""
     law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 100, 0.05, seed=3)
-    found = search.surface(law, products_of(seen, NoiseShape(0.0, 0.0)), np.array([300.0]))
+    found = profile.surface(law, products_of(seen, NoiseShape(0.0, 0.0)), np.array([300.0]))
     decay = law.decay(seen.time_M, 300.0)
     columns = np.column_stack([1 - decay, decay])
     information = columns.T @ columns
@@ -98,7 +98,7 @@ def test_a_prior_counts_as_observations_of_the_plateau() -> None:
     columns = np.vstack([np.column_stack([1 - decay, decay]), [np.sqrt(7.0), 0.0]])
     value = np.append(seen.value_M, np.sqrt(7.0) * 0.9)
     levels, error = np.linalg.lstsq(columns, value, rcond=None)[:2]
-    found = search.surface(law, products_of(seen, NoiseShape(0.0, 0.0)).with_prior(0.9, 7.0), np.array([20.0]))
+    found = profile.surface(law, products_of(seen, NoiseShape(0.0, 0.0)).with_prior(0.9, 7.0), np.array([20.0]))
     assert [found.plateau_Q[0], found.start_Q[0], found.error_Q[0]] == pytest.approx([*levels, error[0]], rel=1e-8)
 
 
@@ -108,17 +108,17 @@ def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
     decay = law.decay(seen.time_M, 20.0)
     error = np.linalg.lstsq(np.column_stack([1 - decay, decay, step]), seen.value_M, rcond=None)[1]
     others = np.column_stack([seen.basis(56)[1], np.ones(60), seen.value_M])
-    swept = products_of(seen, NoiseShape(0.0, 0.0)).without(np.append(others.T @ step, step @ step))
-    assert search.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(float(error[0]), rel=1e-8)
+    swept = products_of(seen, NoiseShape(0.0, 0.0)).without(others.T @ step, float(step @ step))
+    assert profile.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(float(error[0]), rel=1e-8)
 
 
-def brute_force(law: Law, products: search.Gram, span: float) -> float:
+def brute_force(law: Law, products: profile.Gram, span: float) -> float:
     """Least error of a 400 x 400 grid over the whole region of search (4,000 points for one shape)."""
-    whole = search.whole_box(law, span)
+    whole = profile.whole_box(law, span)
     points = whole.points((400, 400) if len(law.axes) == 2 else (4000,))
     shapes = whole.shapes(points)
     chunks = zip(*(np.array_split(shape, 16) for shape in shapes), strict=True)
-    return min(float(search.surface(law, products, *chunk).error_Q.min()) for chunk in chunks)
+    return min(float(profile.surface(law, products, *chunk).error_Q.min()) for chunk in chunks)
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
@@ -128,16 +128,16 @@ def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     for seed in range(10):
         seen = series(law, 80, (0.03, 0.1, 0.3)[seed % 3], seed=100 + seed)
         products = products_of(seen, NoiseShape(0.0, 0.0))
-        whole = search.whole_box(law, seen.span)
+        whole = profile.whole_box(law, seen.span)
         point = best_point(law, products, seen.span)
-        ours = search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0]
+        ours = profile.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0]
         worse.append(ours / brute_force(law, products, seen.span) - 1)
     assert max(worse) < 1e-4, np.round(worse, 6)
 
 
-def profiled(law: Law, products: search.Gram, name: str, value: float, span: float) -> float:
+def profiled(law: Law, products: profile.Gram, name: str, value: float, span: float) -> float:
     """Least error with one shape held, by a fine search over the other."""
-    whole = search.whole_box(law, span)
+    whole = profile.whole_box(law, span)
     other = 1 - law.shapes.index(name)
     low, high = whole.low[other], whole.high[other]
     grid = law.axes[other].from_search(np.linspace(low, high, 4000))
@@ -146,7 +146,7 @@ def profiled(law: Law, products: search.Gram, name: str, value: float, span: flo
 
     def at(shape: np.ndarray) -> np.ndarray:
         held = np.full(shape.shape, value)
-        return search.surface(law, products, *((held, shape) if other else (shape, held))).error_Q
+        return profile.surface(law, products, *((held, shape) if other else (shape, held))).error_Q
 
     errors = at(grid)
     i = int(errors.argmin())
@@ -168,13 +168,13 @@ def test_shape_intervals_are_the_profile_limits(name: str) -> None:
     """Both shapes of a law, both ends, to 2 % of the width."""
     law = law_by_name(name)
     seen = series(law, 150, 0.04, seed=7)
-    products = search.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
+    products = profile.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
     point = best_point(law, products, seen.span)
-    whole = search.whole_box(law, seen.span)
+    whole = profile.whole_box(law, seen.span)
     best_shape = whole.shapes(tuple(np.array([p]) for p in point))
-    best = float(search.surface(law, products, *best_shape).error_Q[0])
+    best = float(profile.surface(law, products, *best_shape).error_Q[0])
     limit = best * (1 + 1.98**2 / 146)
-    area = profile.region(law, products, seen.span, point, limit, 1.98 * np.sqrt(best / 146))
+    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(best / 146))
     for i, shape in enumerate(law.shapes):
         low, high, below, above = profile.range_of(area, area.shapes[i], best, limit)
         assert not below
@@ -190,13 +190,13 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
     """Plateau and start, both ends, to 2 % of the width, against a dense scan of the shapes."""
     law = law_by_name(name)
     seen = series(law, 150, 0.04, seed=8)
-    products = search.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
+    products = profile.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
     point = best_point(law, products, seen.span)
-    whole = search.whole_box(law, seen.span)
-    best = search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point)))
+    whole = profile.whole_box(law, seen.span)
+    best = profile.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point)))
     limit = float(best.error_Q[0]) * (1 + 1.98**2 / 146)
-    area = profile.region(law, products, seen.span, point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
-    dense = search.surface(law, products, *area.box.shapes(area.box.points((500, 500) if len(law.axes) == 2 else (4000,))))
+    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
+    dense = profile.surface(law, products, *area.box.shapes(area.box.points((500, 500) if len(law.axes) == 2 else (4000,))))
     for start, fine, fine_variance, at in (
         (False, dense.plateau_Q, dense.plateau_variance_Q, best.plateau_Q[0]),
         (True, dense.start_Q, dense.start_variance_Q, best.start_Q[0]),
@@ -215,12 +215,12 @@ def test_the_region_lies_inside_its_grid() -> None:
             seen = series(law, 60, 0.1, seed=seed)
             products = products_of(seen, NoiseShape(0.0, 0.0))
             point = best_point(law, products, seen.span)
-            whole = search.whole_box(law, seen.span)
-            best = float(search.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0])
+            whole = profile.whole_box(law, seen.span)
+            best = float(profile.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point))).error_Q[0])
             limit = best * (1 + 2.0**2 / 56)
-            area = profile.region(law, products, seen.span, point, limit, 2 * np.sqrt(best / 56))
+            area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 56))
             everywhere = whole.points((300, 300) if len(law.axes) == 2 else (3000,))
-            errors = search.surface(law, products, *whole.shapes(everywhere)).error_Q
+            errors = profile.surface(law, products, *whole.shapes(everywhere)).error_Q
             inside = errors <= limit
             if not inside.any():
                 continue
@@ -238,9 +238,9 @@ def test_a_parameter_the_data_do_not_limit_runs_into_the_edge() -> None:
     seen = observe(np.arange(100.0), 0.002 * np.arange(100.0) + rng.normal(0, 0.02, 100))
     products = products_of(seen, NoiseShape(0.0, 0.0))
     point = best_point(law, products, seen.span)
-    best = float(search.surface(law, products, *search.whole_box(law, seen.span).shapes((np.array([point[0]]),))).error_Q[0])
+    best = float(profile.surface(law, products, *profile.whole_box(law, seen.span).shapes((np.array([point[0]]),))).error_Q[0])
     limit = best * (1 + 4.0 / 97)
-    area = profile.region(law, products, seen.span, point, limit, 2 * np.sqrt(best / 97))
+    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 97))
     _, _, below, above = profile.range_of(area, area.shapes[0], best, limit)
     assert above
     assert not below

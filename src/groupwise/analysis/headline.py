@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.curves.results import FitResult
+from groupwise.curves.results import FitResult, Outcome
 from groupwise.intervals import percent
 from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
 
@@ -92,7 +92,7 @@ def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tup
 
 def _broken(who: str, fitted: Fitted, fit: FitResult) -> str:
     """Say from where no law holds and what the metric did there."""
-    word = "Collapsed" if fit.message.startswith("collapsed") else "Not stable"
+    word = "Collapsed" if fit.outcome is Outcome.COLLAPSED else "Not stable"
     found = before_and_after(fitted)
     if found is None:
         return f"{word}: {who} follows no law anywhere in the log; it ends at {number(float(fit.value_T[-1]))}."
@@ -123,7 +123,7 @@ def nothing_to_forecast(fitted: Fitted) -> str:
 
 def _law(fit: FitResult) -> str:
     """Say which law holds and how well, or why none does."""
-    if fit.message.startswith("flat: no law"):
+    if fit.outcome is Outcome.FLAT:
         best = _best_other(fit)
         explained = f"R² of the best other law {number(best, digits=2)}"
         if best > _NOT_NOISE:

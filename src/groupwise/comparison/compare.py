@@ -16,7 +16,7 @@ from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
 from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
-from groupwise.comparison.seed_noise import seed_noise
+from groupwise.comparison.seeds import seed_noise
 from groupwise.comparison.verdicts import holm, judged, summed_up
 from groupwise.errors import InvalidArgumentError
 

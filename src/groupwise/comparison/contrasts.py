@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.comparison.power import minimum_detectable, seeds_needed
+from groupwise.arrays import Float
 from groupwise.comparison.results import NOTHING, UNTOLD, Contrast, Measured, Method, Quantity, SeedNoise
+from groupwise.comparison.seeds import minimum_detectable, seeds_needed
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 MOST_RELABELLINGS = 20_000
 _NO_SEEDS = SeedNoise(NOTHING, 0, math.nan, math.nan)
 
@@ -61,7 +60,7 @@ def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Mea
     r"""Compare a quantity of two groups: second minus first.
 
     Example:
-        >>> from groupwise.comparison.seed_noise import seed_noise
+        >>> from groupwise.comparison.seeds import seed_noise
         >>> low, high = ([Measured(Interval(x, x, x), 0.0) for x in row] for row in ([0.1, 0.12, 0.11], [0.5, 0.53, 0.52]))
         >>> found = contrast("level", low, high, Setup(0.95, False, seed_noise([low, high])), np.random.default_rng(1))
         >>> found.method, found.p_value < 0.001, found.permutation_p
@@ -262,7 +261,7 @@ def _permutation_p(a: Sequence[Measured], b: Sequence[Measured], setup: Setup, r
     return _relabelled(np.concatenate([x, y]), len(x), rng) if len(x) + len(y) > 2 else math.nan
 
 
-def _relabelled(value_R: FloatArray, count: int, rng: np.random.Generator) -> float:
+def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
     """Share of relabellings whose means differ at least as much."""
     total = len(value_R)
     if math.comb(total, count) <= MOST_RELABELLINGS:
@@ -277,7 +276,7 @@ def _relabelled(value_R: FloatArray, count: int, rng: np.random.Generator) -> fl
     return _share(differences, own, exact=exact)
 
 
-def _flipped(difference_R: FloatArray, rng: np.random.Generator) -> float:
+def _flipped(difference_R: Float, rng: np.random.Generator) -> float:
     """Share of sign flips whose mean is at least as large."""
     count = len(difference_R)
     exact = 2**count <= MOST_RELABELLINGS
@@ -285,7 +284,7 @@ def _flipped(difference_R: FloatArray, rng: np.random.Generator) -> float:
     return _share(np.abs(signs @ difference_R) / count, abs(float(difference_R.mean())), exact=exact)
 
 
-def _share(drawn: FloatArray, own: float, *, exact: bool) -> float:
+def _share(drawn: Float, own: float, *, exact: bool) -> float:
     """Share at least as large, ties by rounding included; a sample counts the data as one of its draws."""
     extreme = int((drawn >= own * (1 - 1e-12)).sum())
     return extreme / len(drawn) if exact else (extreme + 1) / (len(drawn) + 1)

@@ -13,13 +13,13 @@ from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
+from groupwise.arrays import Float
 from groupwise.comparison.results import UNTOLD, Measured, missing
 from groupwise.curves.fit import fit
 from groupwise.curves.noise import NoisePosterior, noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 FEWEST_LATE = 6
 FEWEST_ROWS = 12
 TAKEN = 3  # degree of the polynomials that a smooth curve is about as free as
@@ -31,13 +31,13 @@ _SIGMA = 0.6826894921370859  # coverage of one standard error
 class Curve:
     """One metric of one run, smoothed."""
 
-    step_T: FloatArray  # steps, strictly increasing
-    value_T: FloatArray  # the metric
-    smooth_T: FloatArray  # what it moves around: the fitted law, or a running line where no law holds
+    step_T: Float  # steps, strictly increasing
+    value_T: Float  # the metric
+    smooth_T: Float  # what it moves around: the fitted law, or a running line where no law holds
     plateau: Measured  # from the law, or why there is none
 
     @property
-    def residual(self) -> FloatArray:
+    def residual(self) -> Float:
         """What is left of the values, shape (T,)."""
         return self.value_T - self.smooth_T
 
@@ -78,7 +78,7 @@ def curve(
     return Curve(step, value, found.curve_T, Measured(interval, error))
 
 
-def running_line(step_T: FloatArray, value_T: FloatArray) -> FloatArray:
+def running_line(step_T: Float, value_T: Float) -> Float:
     """Return straight lines fitted to the neighbouring tenth of the rows on either side, at least four."""
     half = max(4, step_T.size // 10)
     smooth = np.empty(step_T.size)
@@ -91,7 +91,7 @@ def running_line(step_T: FloatArray, value_T: FloatArray) -> FloatArray:
     return smooth
 
 
-def local_spread(residual_T: FloatArray) -> FloatArray:
+def local_spread(residual_T: Float) -> Float:
     """Return the root mean square of residuals over a third of the rows around each, never below a fifth of the whole."""
     half = max(8, residual_T.size // 6)
     total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
@@ -126,7 +126,7 @@ def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) 
     return Measured(Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0]))
 
 
-def _window_columns(step_T: FloatArray, inside_T: NDArray[np.bool_]) -> FloatArray:
+def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
     """Mean and slope in the window, and outside it polynomials about as free as the smooth curve."""
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T
@@ -139,13 +139,13 @@ def _window_columns(step_T: FloatArray, inside_T: NDArray[np.bool_]) -> FloatArr
     return np.column_stack(columns)
 
 
-def _noise(step_T: FloatArray, residual_T: FloatArray, columns_TP: FloatArray) -> NoisePosterior:
+def _noise(step_T: Float, residual_T: Float, columns_TP: Float) -> NoisePosterior:
     """Weigh the shapes of the noise of some residuals."""
     gap = float(np.median(np.diff(step_T)))
     return noise_posterior(step_T, np.ones(step_T.size), columns_TP, residual_T, gap=gap)
 
 
-def passing(step_T: FloatArray, value_NT: FloatArray, reach: float) -> FloatArray:
+def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
     r"""Return the step from which values stay above a level, by least squares: $\arg\min_t \sum_{s \le t} (y_s - L)$.
 
     Where the isotonic regression of the values crosses the level; halfway between two rows.
@@ -190,7 +190,7 @@ def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float
     return Measured(Interval(passed, min(low, passed), max(high, passed), level), error)
 
 
-def _simulated(noise: NoisePosterior, step_T: FloatArray, rng: np.random.Generator) -> FloatArray:
+def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -> Float:
     """Noise of the heaviest shape, variance 1, rows a gap apart."""
     shape = noise.best_shape
     white = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.share)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.comparison.contrasts import seed_test
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
 from groupwise.comparison.results import Divergence, Measured, missing
@@ -22,7 +22,6 @@ from groupwise.curves.e_process import change_evidence
 from groupwise.curves.noise import NoiseShape, noise_posterior
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 FEWEST = 16
 WINDOWS = 10
 DRIFTS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
@@ -65,7 +64,7 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
     return Divergence("diverged", said, float(step[onset]), float(step[seen]), rate, "step_noise")
 
 
-def _together(first: Curve, second: Curve) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
     """Steps that both have, difference of the values, difference of the residuals; bins of the wider spacing where steps do not agree."""
     step, a, b = np.intersect1d(first.step_T, second.step_T, return_indices=True)
     if 2 * step.size >= min(first.step_T.size, second.step_T.size):
@@ -82,7 +81,7 @@ def _together(first: Curve, second: Curve) -> tuple[FloatArray, FloatArray, Floa
     return edges[:-1][both], value[both], residual[both]
 
 
-def _binned(run: Curve, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _binned(run: Curve, edges: Float) -> tuple[Float, Float]:
     """Means of values and residuals in bins of steps; nan where a bin is empty."""
     place = np.digitize(run.step_T, edges) - 1
     inside = (place >= 0) & (place < edges.size - 1)
@@ -92,7 +91,7 @@ def _binned(run: Curve, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
     return value, residual
 
 
-def _plausible(step_T: FloatArray, residual_T: FloatArray) -> tuple[list[NoiseShape], list[float]]:
+def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list[float]]:
     """Shapes of the noise that the residuals do not rule out, heaviest first, each with the standard deviation it gives one row."""
     gap = float(np.median(np.diff(step_T)))
     # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told so.
@@ -102,7 +101,7 @@ def _plausible(step_T: FloatArray, residual_T: FloatArray) -> tuple[list[NoiseSh
     return [noise.shapes[e] for e in order], [math.sqrt(float(noise.variance_E[e])) for e in order]
 
 
-def innovations(value_T: FloatArray, shape: NoiseShape) -> FloatArray:
+def innovations(value_T: Float, shape: NoiseShape) -> Float:
     """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1 together.
 
     Example:
@@ -121,7 +120,7 @@ def innovations(value_T: FloatArray, shape: NoiseShape) -> FloatArray:
     return out
 
 
-def log_evidence(score_T: FloatArray) -> FloatArray:
+def log_evidence(score_T: Float) -> Float:
     """Logarithm of the e-process of a shift of unknown size, sign and start.
 
     Source: `dynamics.e_process`; the sizes are ours.
@@ -134,7 +133,7 @@ def log_evidence(score_T: FloatArray) -> FloatArray:
     return change_evidence(np.outer(score_T, drift) - drift**2 / 2)
 
 
-def _onset(score_T: FloatArray) -> int:
+def _onset(score_T: Float) -> int:
     """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the last row."""
     drift = np.array(DRIFTS)
     suffix = np.cumsum((np.outer(score_T, drift) - drift**2 / 2)[::-1], axis=0)[::-1]

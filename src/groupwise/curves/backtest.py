@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 
+from groupwise.arrays import Float
 from groupwise.curves.fit import Direction
 from groupwise.curves.forecast import forecast
 from groupwise.curves.laws import Law, law_by_name
@@ -20,7 +21,6 @@ from groupwise.curves.results import Backtest
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, wilson
 
-FloatArray = NDArray[np.float64]
 SIMPLE = ("last_mean", "exponential", "scalerl_sigmoid", "power_law")
 WINDOWS = 10
 
@@ -102,7 +102,7 @@ def backtest(
     return Backtest(errors, covered, len(groups), level, cut, time.size - cut)
 
 
-def simple_forecast(name: str, time_T: FloatArray, value_T: FloatArray, at_S: FloatArray) -> FloatArray:
+def simple_forecast(name: str, time_T: Float, value_T: Float, at_S: Float) -> Float:
     """What a person would do by hand: the mean of the last fifth, or an unweighted bounded least-squares fit.
 
     Example:
@@ -116,7 +116,7 @@ def simple_forecast(name: str, time_T: FloatArray, value_T: FloatArray, at_S: Fl
     return law.curve(at_S - origin, **_bounded_fit(law, time_T - origin, value_T))
 
 
-def _bounded_fit(law: Law, time_T: FloatArray, value_T: FloatArray) -> dict[str, float]:
+def _bounded_fit(law: Law, time_T: Float, value_T: Float) -> dict[str, float]:
     """Least squares with the levels held within one observed range of the data, as curve fitters do in practice."""
     reach = max(float(np.ptp(value_T)), 1e-9 * float(np.abs(value_T).max()), 1e-100)
     guess = law.guess(time_T, value_T)

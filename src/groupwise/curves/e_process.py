@@ -8,12 +8,11 @@ bets on is the caller's; this module knows no metric.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from groupwise.arrays import Float
 
 
-def change_evidence(log_factor_TK: FloatArray) -> FloatArray:
+def change_evidence(log_factor_TK: Float) -> Float:
     r"""Logarithm of the e-process of a change at an unknown row, by one bet or the mean of several.
 
     $M_{tk} = (M_{t-1,k} + 1/n) f_{tk}$, $E_t = \frac1K \sum_k M_{tk} + (n-t)/n$.

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.curves import breaks
+from groupwise.arrays import Float
 from groupwise.curves.law_fit import LawFit, fit_law, intervals_of, widening_of
 from groupwise.curves.laws import LAWS, Law, law_by_name
-from groupwise.curves.observations import Observations, averaged, observe
-from groupwise.curves.results import Candidate, FitResult, Noise
-from groupwise.curves.search import linearised, shapes_by_search, whole_box
-from groupwise.curves.verdict import INERTIA, Verdict, doubtful, judge, ranked, unlimited
+from groupwise.curves.observations import Observations, observe
+from groupwise.curves.profile import linearised, shapes_by_search
+from groupwise.curves.results import Candidate, FitResult, Noise, Outcome
+from groupwise.curves.status import INERTIA, Verdict, doubtful, find_break, judge, ranked
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 Direction = Literal["up", "any"]
 
 
@@ -75,19 +74,16 @@ def fit(
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
     if momentum is not None and not 0 <= momentum < 1:
         raise InvalidArgumentError(f"a momentum lies in [0, 1); got {momentum}")
-    _check_direction(healthy)
-    laws = LAWS if law is None else (law_by_name(law),)
-    observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
-    if observations.still:
-        return _constant_result(observations, np.asarray(time_T, float), np.asarray(value_T, float), level)
-    judged = judged_fits(observations, laws, level=level, momentum=momentum, healthy=healthy)
-    return _result(observations, judged, time_T, value_T)
-
-
-def _check_direction(healthy: str) -> None:
-    """Refuse a direction that is neither of the two."""
     if healthy not in ("up", "any"):
         raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
+    laws = LAWS if law is None else (law_by_name(law),)
+    observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
+    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+    keep = np.isfinite(time) & np.isfinite(value)
+    if observations.still:
+        return _still(observations, time[keep], value[keep], level)
+    judged = judged_fits(observations, laws, level=level, momentum=momentum, healthy=healthy)
+    return _result(observations, judged, time[keep], value[keep], level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,6 @@ class JudgedFits:
     """All laws fitted to one series, the one to report first, its intervals, and what they support."""
 
     fits: list[LawFit]
-    widening_P: FloatArray
     parameters: dict[str, Interval]
     verdict: Verdict
 
@@ -109,100 +104,83 @@ def judged_fits(
     healthy: Direction = "any",
 ) -> JudgedFits:
     """Fit laws, rank them, and say what they support; a single law is taken as given and not questioned."""
-    fits = _fit_all(observations, laws)
-    widening = widening_of(fits[0], level)
-    parameters = intervals_of(fits[0], observations, level=level, widening_P=widening)
+    room = observations.time_M.size - 2
+    able = [law for law in laws if len(law.parameters) <= room] or [law_by_name("constant")]
+    fits = ranked([fit_law(observations, law) for law in able])
+    parameters = intervals_of(fits[0], level=level)
     if fits[0].law.shapes:
-        parameters = _over_laws(fits, observations, parameters, level)
+        parameters["plateau"] = _over_laws(fits, parameters["plateau"])
     if doubtful(observations, fits[0]):
-        parameters = {name: unlimited(interval) for name, interval in parameters.items()}
-    jump = breaks.find_break(observations) if len(laws) > 1 else None
-    direction = healthy if len(laws) > 1 else "any"
-    return JudgedFits(fits, widening, parameters, judge(observations, fits, parameters, jump, momentum=momentum, healthy=direction))
+        parameters = {name: Interval(found.value, -np.inf, np.inf, level) for name, found in parameters.items()}
+    questioned = len(laws) > 1
+    jump = find_break(observations) if questioned else None
+    verdict = judge(observations, fits, parameters, jump, momentum=momentum, healthy=healthy if questioned else "any")
+    return JudgedFits(fits, parameters, verdict)
 
 
-def _over_laws(fits: list[LawFit], observations: Observations, parameters: dict[str, Interval], level: float) -> dict[str, Interval]:
+def _over_laws(fits: list[LawFit], plateau: Interval) -> Interval:
     """The plateau's interval widened to cover every law that the evidence does not rule out.
 
     An interval that takes the chosen law as true is far too short where another law fits as well: the choice itself is
     the larger part of the uncertainty.
     """
-    plateau = parameters["plateau"]
-    low, high = plateau.low, plateau.high
     best = min(found.aicc for found in fits)
-    for found in fits[1:]:
-        if found.law.shapes and found.aicc - best < INERTIA:
-            other = intervals_of(found, observations, level=level)["plateau"]
-            low, high = min(low, other.low), max(high, other.high)
-    return {**parameters, "plateau": Interval(plateau.value, low, high, level)}
+    close = [found for found in fits[1:] if found.law.shapes and found.aicc - best < INERTIA]
+    others = [intervals_of(found, level=plateau.level)["plateau"] for found in close]
+    low, high = min(other.low for other in (plateau, *others)), max(other.high for other in (plateau, *others))
+    return Interval(plateau.value, low, high, plateau.level)
 
 
-def _fit_all(observations: Observations, laws: tuple[Law, ...]) -> list[LawFit]:
-    """Every law the rows can carry, best first."""
-    room = observations.time_M.size - 2
-    able = [law for law in laws if len(law.parameters) <= room] or [law_by_name("constant")]
-    return ranked([fit_law(observations, law) for law in able])
-
-
-def akaike_weights(fits: list[LawFit]) -> FloatArray:
+def akaike_weights(fits: list[LawFit]) -> Float:
     r"""Akaike weights $w_i \propto e^{-\Delta_i/2}$ of a list of fits.
 
     Source: Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
-
-    Example:
-        >>> akaike_weights([])
-        array([], dtype=float64)
     """
     criteria = np.array([found.aicc for found in fits])
     if not np.isfinite(criteria).any():
-        return np.eye(1, len(fits))[0] if fits else np.zeros(0)
+        return np.asarray(np.eye(1, len(fits))[0])
     weight = np.exp(-(criteria - criteria[np.isfinite(criteria)].min()) / 2)
     return np.asarray(weight / weight.sum())
 
 
-def _curve(found: LawFit, observations: Observations, time_T: FloatArray) -> FloatArray:
+def _curve(found: LawFit, observations: Observations, time_T: Float) -> Float:
     """A fitted law, averaged over the window of each row."""
-    return averaged(lambda t: found.law.curve(t, **found.values), time_T, observations.window, observations.spacing)
+    return observations.averaged(lambda t: found.law.curve(t, **found.values), time_T)
 
 
-def _band(found: LawFit, scale: float, observations: Observations, time_T: FloatArray) -> FloatArray:
+def _half_band(found: LawFit, time_T: Float, level: float) -> Float:
     """Half-width of the band of the mean at each row, by the delta method."""
+    widening = float(widening_of(found, level).max())
     if found.products is None:
-        return np.full(time_T.size, scale * found.noise.scale_EP[found.noise.best, 0])
-    whole = whole_box(found.law, observations.span)
-    covariance = linearised(found.law, found.products, whole, found.point)[0] * found.noise.variance_E[found.noise.best]
-    values = dict(found.values)
-    jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **values)
+        return np.full(time_T.size, widening * float(found.noise.errors[0]))
+    covariance = linearised(found.products, found.whole, found.point)[0] * found.noise.variance
+    jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **found.values)
     # The covariance is in the scale of the search, the Jacobian in that of the shapes.
-    jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(whole, found.point)
-    return np.asarray(scale * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0)))
+    jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(found.whole, found.point)
+    return np.asarray(widening * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0)))
 
 
-def _result(observations: Observations, judged: JudgedFits, time_T: ArrayLike, value_T: ArrayLike) -> FitResult:
+def _result(observations: Observations, judged: JudgedFits, time: Float, value: Float, level: float) -> FitResult:
     """Put a fit on the caller's rows."""
-    fits, parameters, verdict = judged.fits, judged.parameters, judged.verdict
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
-    keep = np.isfinite(time) & np.isfinite(value)
-    time, value = time[keep], value[keep]
+    fits, verdict = judged.fits, judged.verdict
     best, local = fits[0], time - observations.origin
-    curve = _curve(best, observations, local)
-    half = _band(best, float(judged.widening_P.max()), observations, local)
-    weights = akaike_weights(fits)
-    curves = [curve, *(_curve(found, observations, local) for found in fits[1:])]
+    curves = [_curve(found, observations, local) for found in fits]
+    half = _half_band(best, local, level)
     candidates = [
-        Candidate(found.law.name, found.aicc, float(w), r_squared(value, own)) for found, w, own in zip(fits, weights, curves, strict=True)
+        Candidate(found.law.name, found.aicc, float(weight), r_squared(value, curve))
+        for found, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
     ]
-    raw = r_squared(value, curve)
+    raw, curve = r_squared(value, curves[0]), curves[0]
     return FitResult(
         law=best.law.name,
-        status=verdict.status,
+        outcome=verdict.outcome,
         message=verdict.message,
-        parameters=parameters,
+        parameters=judged.parameters,
         n=observations.rows,
         r_squared=raw,
         r_squared_explainable=_explainable(raw, value, observations),
         candidates=tuple(sorted(candidates, key=lambda candidate: candidate.aicc)),
-        noise=noise_of(best, observations, value - curve),
+        noise=_noise_of(best, observations, value - curve),
         time_T=time,
         value_T=value,
         curve_T=curve,
@@ -214,62 +192,51 @@ def _result(observations: Observations, judged: JudgedFits, time_T: ArrayLike, v
     )
 
 
-def r_squared(value_T: FloatArray, curve_T: FloatArray) -> float:
-    r"""$R^2 = 1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2$; nan for a constant series.
-
-    Example:
-        >>> r_squared(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-        1.0
-    """
+def r_squared(value_T: Float, curve_T: Float) -> float:
+    r"""$R^2 = 1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2$; nan for a constant series."""
     total = float(((value_T - value_T.mean()) ** 2).sum())
     return 1 - float(((value_T - curve_T) ** 2).sum()) / total if total > 0 else float("nan")
 
 
-def _explainable(raw: float, value_T: FloatArray, observations: Observations) -> float:
+def _explainable(raw: float, value_T: Float, observations: Observations) -> float:
     """R squared over the largest R squared that the sampling noise leaves possible."""
     total = float(((value_T - value_T.mean()) ** 2).mean())
     ceiling = 1 - observations.sampling_variance / total if total > 0 else float("nan")
     return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else float("nan")
 
 
-def noise_of(found: LawFit, observations: Observations, residual_T: FloatArray) -> Noise:
+def _noise_of(found: LawFit, observations: Observations, residual_T: Float) -> Noise:
     """The noise of the heaviest shape, in the units of one row."""
-    shape = found.noise.best_shape
-    variance = float(found.noise.variance_E[found.noise.best])
-    rows = observations.row_time_T.size / observations.time_M.size
+    shape, variance = found.noise.best_shape, found.noise.variance
     power = float(residual_T @ residual_T)
-    lag1 = float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else float("nan")
     return Noise(
-        white_variance=variance * (1 - shape.share) * rows,
+        white_variance=variance * (1 - shape.share) * observations.rows_per_block,
         state_variance=variance * shape.share,
         correlation=float(shape.after(np.ones(1))[0]),
-        lag1=lag1,
+        lag1=float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else float("nan"),
         sampling_variance=observations.sampling_variance,
         smoothing=observations.smoothing,
         window=observations.window,
     )
 
 
-def _constant_result(observations: Observations, time: FloatArray, value: FloatArray, level: float) -> FitResult:
+def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:
     """A metric that never moves by a digit: flat, and worth a look."""
-    keep = np.isfinite(time) & np.isfinite(value)
-    constant, zeros = float(value[keep][0]), np.zeros(int(keep.sum()))
-    message = f"flat: every one of {observations.rows} rows is exactly {constant:.6g}; a metric without any noise is rarely a live one"
-    nan = float("nan")
+    constant, nan, line = float(value[0]), float("nan"), np.full(value.size, float(value[0]))
     return FitResult(
         law="constant",
-        status="flat",
-        message=message,
+        outcome=Outcome.STILL,
+        message=Outcome.STILL.sentence.format(rows=observations.rows, value=constant),
         parameters={"plateau": Interval(constant, constant, constant, level)},
         n=observations.rows,
         r_squared=nan,
         r_squared_explainable=nan,
         candidates=(Candidate("constant", nan, 1.0, nan),),
         noise=Noise(0.0, 0.0, 0.0, nan, observations.sampling_variance, 1, observations.window),
-        time_T=time[keep],
-        value_T=value[keep],
-        curve_T=zeros + constant,
-        low_T=zeros + constant,
-        high_T=zeros + constant,
-        residual_T=zeros,
+        time_T=time,
+        value_T=value,
+        curve_T=line,
+        low_T=line,
+        high_T=line,
+        residual_T=np.zeros(value.size),
     )

@@ -1,52 +1,214 @@
-r"""Laws of mean reward against time, as pure functions with analytic Jacobians.
+r"""Laws of mean reward against time, as pure functions with analytic derivatives.
 
 Every law has the one form $r(t) = r_\infty + (r_0 - r_\infty)\, g(t; a, b)$: a decay $g$ that falls from 1 towards 0
 carries the shape, and start and plateau are linear. Time is any clock that starts at 0: steps, optimiser updates, or the
-integral of the learning rate. Nothing here is fitted to data; that is `fit`.
+integral of the learning rate. First every $g$ with its slopes by the shape values, then the laws with the region in which
+their shapes are sought. Nothing here is fitted to data; that is `fit`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.curves.decays import (
-    constant_decay,
-    constant_slopes,
-    exponential_decay,
-    exponential_slopes,
-    logistic_decay,
-    logistic_slopes,
-    oscillator_decay,
-    oscillator_slopes,
-    power_decay,
-    power_slopes,
-    rise_axes,
-    rise_shapes,
-    scalerl_decay,
-    scalerl_slopes,
-)
+from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 
-FloatArray = NDArray[np.float64]
+
+def _floats(*values: ArrayLike) -> tuple[Float, ...]:
+    """Numbers or arrays as arrays of floats."""
+    return tuple(np.asarray(value, dtype=float) for value in values)
+
+
+def constant_decay(time_T: ArrayLike) -> Float:
+    """No decay at all."""
+    return np.zeros(np.shape(time_T))
+
+
+def constant_slopes(time_T: ArrayLike) -> Float:
+    """No shape parameter, hence no derivative."""
+    return np.zeros((0, *np.shape(time_T)))
+
+
+def exponential_decay(time_T: ArrayLike, time_constant: ArrayLike) -> Float:
+    r"""$g = e^{-t/\tau}$: the overdamped limit, force without inertia. Source: saturation law of 2507.18014."""
+    t, tau = _floats(time_T, time_constant)
+    return np.asarray(np.exp(-t / tau))
+
+
+def exponential_slopes(time_T: ArrayLike, time_constant: ArrayLike) -> Float:
+    """Derivative by the time constant."""
+    t, tau = _floats(time_T, time_constant)
+    return np.asarray((np.exp(-t / tau) * t / tau**2)[None])
+
+
+def logistic_decay(time_T: ArrayLike, midpoint: ArrayLike, width: ArrayLike) -> Float:
+    r"""$g = 1/(1 + e^{(t - t_0)/w})$: the predecessor's sigmoid in time; its start is the level long before $t_0$.
+
+    Source: 2507.18014, R = alpha r_init + beta s + gamma / (1 + exp(-delta (t - t0))).
+    """
+    t, t0, w = _floats(time_T, midpoint, width)
+    return np.asarray(1 / (1 + np.exp(np.clip((t - t0) / w, -500, 500))))
+
+
+def logistic_slopes(time_T: ArrayLike, midpoint: ArrayLike, width: ArrayLike) -> Float:
+    """Derivatives by midpoint and width."""
+    t, t0, w = _floats(time_T, midpoint, width)
+    g = logistic_decay(t, t0, w)
+    slope = g * (1 - g) / w
+    return np.stack([slope, slope * (t - t0) / w])
+
+
+def scalerl_decay(time_T: ArrayLike, midpoint: ArrayLike, exponent: ArrayLike) -> Float:
+    r"""$g = 1/(1 + (t/t_{mid})^B)$: ScaleRL's sigmoid in log time.
+
+    Source: 2510.13786, R_C - R_0 = (A - R_0) / (1 + (C_mid / C)^B).
+    """
+    t, mid, b = _floats(time_T, midpoint, exponent)
+    return np.asarray(1 / (1 + np.exp(np.clip(b * (np.log(np.maximum(t, 1e-300)) - np.log(mid)), -500, 500))))
+
+
+def scalerl_slopes(time_T: ArrayLike, midpoint: ArrayLike, exponent: ArrayLike) -> Float:
+    """Derivatives by midpoint and exponent."""
+    t, mid, b = _floats(time_T, midpoint, exponent)
+    g = scalerl_decay(t, mid, b)
+    slope = g * (1 - g)
+    return np.stack([slope * b / mid, -slope * np.where(t > 0, np.log(np.maximum(t, 1e-300)) - np.log(mid), 0.0)])
+
+
+def power_decay(time_T: ArrayLike, time_scale: ArrayLike, exponent: ArrayLike) -> Float:
+    r"""$g = (1 + t/t_s)^{-B}$: the usual learning-curve power law, shifted so that it starts at a finite value."""
+    t, ts, b = _floats(time_T, time_scale, exponent)
+    return np.asarray(np.exp(-b * np.log1p(t / ts)))
+
+
+def power_slopes(time_T: ArrayLike, time_scale: ArrayLike, exponent: ArrayLike) -> Float:
+    """Derivatives by time scale and exponent."""
+    t, ts, b = _floats(time_T, time_scale, exponent)
+    g = power_decay(t, ts, b)
+    return np.stack([g * b * t / (ts * (ts + t)), -g * np.log1p(t / ts)])
+
+
+def oscillator_decay(time_T: ArrayLike, natural_frequency: ArrayLike, damping_ratio: ArrayLike) -> Float:
+    r"""Step response of the damped oscillator, one law through under-, critical and overdamped.
+
+    $g'' + 2\zeta\omega g' + \omega^2 g = 0,\; g(0) = 1,\; g'(0) = 0$, hence
+    $g = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$ (hyperbolic for $\zeta > 1$).
+
+    Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived by us.
+    """
+    t, omega, zeta = _floats(time_T, natural_frequency, damping_ratio)
+    cosine, sine = _entire_pair(omega * t, zeta)
+    return np.asarray(cosine + zeta * sine)
+
+
+def oscillator_slopes(time_T: ArrayLike, natural_frequency: ArrayLike, damping_ratio: ArrayLike) -> Float:
+    r"""Derivatives of `oscillator_decay` by frequency and damping ratio.
+
+    $\partial g/\partial\omega = -t\,h$ with the impulse response $h = e^{-\zeta z}\sin(sz)/s$;
+    $\partial g/\partial\zeta = 2\,h * h = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a power series near $\zeta = 1$.
+    Derived by us.
+    """
+    t, omega, zeta = _floats(time_T, natural_frequency, damping_ratio)
+    cosine, sine = _entire_pair(omega * t, zeta)
+    z = np.broadcast_to(omega * t, sine.shape)
+    x = (1 - zeta * zeta) * z * z
+    near = np.abs(x) < 0.5
+    direct = (sine - z * cosine) / np.where(near, 1.0, 1 - zeta * zeta)
+    by_zeta = np.where(near, np.exp(-zeta * z) * z**3 * _series(np.where(near, x, 0.0)), direct)
+    return np.stack([-t * sine, by_zeta])
+
+
+def _entire_pair(z: Float, zeta: Float) -> tuple[Float, Float]:
+    """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios, each regime only where it holds."""
+    z = np.broadcast_to(z, np.broadcast_shapes(z.shape, zeta.shape))
+    under = zeta < 1
+    if under.all():
+        return _underdamped(z, zeta)
+    if not under.any():
+        return _overdamped(z, zeta)
+    if zeta.shape == (*z.shape[:1], *(1,) * (z.ndim - 1)):
+        # One damping ratio a row, as on a grid: whole rows are in one regime.
+        under = under.reshape(-1)
+    else:
+        zeta = np.broadcast_to(zeta, z.shape)
+        under = zeta < 1
+    cosine, sine = np.empty(z.shape), np.empty(z.shape)
+    for regime, pair in ((under, _underdamped), (~under, _overdamped)):
+        cosine[regime], sine[regime] = pair(z[regime], zeta[regime])
+    return cosine, sine
+
+
+def _underdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
+    """The pair for zeta < 1, s = sqrt(1 - zeta^2)."""
+    s = np.sqrt(1 - zeta * zeta)
+    damped, angle = np.exp(-zeta * z), s * z
+    return damped * np.cos(angle), damped * np.sin(angle) / s
+
+
+def _overdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
+    """The pair for zeta >= 1 (hyperbolic), in decaying exponentials: no overflow, no cancellation near 1."""
+    s = np.sqrt(np.maximum(zeta * zeta - 1, 1e-16))
+    slow, fast = np.exp(z * (-1 / (zeta + s))), np.expm1(z * (-2 * s))
+    return slow * (1 + 0.5 * fast), slow * fast * (-0.5 / s)
+
+
+def _series(x: Float) -> Float:
+    """Sum of 2k (-x)^(k-1) / (2k+1)! over k >= 1: (S - z C) / ((1 - zeta^2) z^3) near x = (1 - zeta^2) z^2 = 0."""
+    total = np.full(x.shape, 0.0)
+    for k in range(9, 0, -1):
+        total = 2 * k / math.factorial(2 * k + 1) - x * total
+    return total
+
+
+def oscillator_shapes(rise_time: ArrayLike, damping_ratio: ArrayLike) -> tuple[Float, ...]:
+    """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well in every regime; its own inverse."""
+    rise, zeta = _floats(rise_time, damping_ratio)
+    return np.asarray((1 + 2 * zeta) / rise), zeta
+
+
+def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dict[str, Float]:
+    r"""Time constants, period, overshoot and inflection of the oscillator.
+
+    $\tau_{1,2} = 1/(\omega(\zeta \mp \sqrt{\zeta^2-1}))$, both $1/(\zeta\omega)$ when underdamped; period
+    $2\pi/(\omega\sqrt{1-\zeta^2})$ and overshoot $e^{-\pi\zeta/\sqrt{1-\zeta^2}}$, infinite and 0 when overdamped. The slope is steepest at
+    $\ln(\tau_1/\tau_2)/(1/\tau_2-1/\tau_1)$, at $\arccos(\zeta)/(\omega\sqrt{1-\zeta^2})$ when underdamped.
+
+    Source: 2606.30789's closed forms; tau of the underdamped envelope is our continuation.
+    """
+    omega, zeta = natural_frequency, damping_ratio
+    root = np.sqrt(np.maximum(zeta**2 - 1, 0.0))
+    under = zeta < 1
+    swing = np.sqrt(np.where(under, 1 - zeta**2, 1.0))
+    # Both branches tend to 1/omega at critical damping, where each is 0/0.
+    gap = np.maximum(2 * root, 1e-8)
+    late = np.where(root > 1e-6, 2 * np.arcsinh(root) / gap, 1.0)
+    early = np.where(swing > 1e-6, np.arccos(np.minimum(zeta, 1.0)) / np.maximum(swing, 1e-8), 1.0)
+    return {
+        "tau1": (zeta + root) / omega / np.where(under, zeta**2, 1.0),
+        "tau2": 1 / (omega * (zeta + root)),
+        "period": np.where(under, 2 * np.pi / (omega * swing), np.inf),
+        "overshoot": np.where(under, np.exp(-np.pi * zeta / swing), 0.0),
+        "inflection": np.where(under, early, late) / omega,
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis of the region in which a law's shape is sought."""
 
-    low: float  # lowest value
-    high: float  # highest value
+    low: float
+    high: float
     spans: bool = True  # whether the values count in spans of the log rather than in nothing
-    # how the search spaces them. "damping" is log zeta below 1 and 1 - 1/zeta above, so that the overdamped
-    # limit lies at a finite distance
+    # How the search spaces them. "damping" is log zeta below 1 and 1 - 1/zeta above: the overdamped limit lies at a finite distance.
     scale: Literal["log", "linear", "damping"] = "log"
 
-    def to_search(self, value: FloatArray) -> FloatArray:
+    def to_search(self, value: Float) -> Float:
         """From values to the scale of the search."""
         if self.scale == "linear":
             return value
@@ -54,7 +216,7 @@ class Axis:
             return np.log(value)
         return np.where(value < 1, np.log(np.minimum(value, 1.0)), 1 - 1 / np.maximum(value, 1.0))
 
-    def from_search(self, point: FloatArray) -> FloatArray:
+    def from_search(self, point: Float) -> Float:
         """From the scale of the search to values."""
         if self.scale == "linear":
             return point
@@ -81,10 +243,9 @@ class Law:
         axes: the region of the search, one axis a shape; time scales are in spans of the log.
         decay: function of (t, *shape values) that returns g.
         slopes: function of (t, *shape values) that returns the derivatives of g by the shape values, stacked first.
+        source: where the law comes from.
         nodes: interpolation nodes that its sharpest shapes need.
         shapes_of: function of the axis values that returns the shape values; the axes are chosen nearly orthogonal.
-        axes_of: its inverse.
-        source: where the law comes from.
     """
 
     name: str
@@ -92,30 +253,47 @@ class Law:
     description: str
     shapes: tuple[str, ...]
     axes: tuple[Axis, ...]
-    decay: Callable[..., FloatArray]
-    slopes: Callable[..., FloatArray]
+    decay: Callable[..., Float]
+    slopes: Callable[..., Float]
     source: str
     nodes: int = 48
-    shapes_of: Callable[..., tuple[FloatArray, ...]] = lambda *axes: axes
-    axes_of: Callable[..., tuple[FloatArray, ...]] = lambda *shapes: shapes
+    shapes_of: Callable[..., tuple[Float, ...]] = lambda *axes: axes
 
-    def guess(self, time_T: ArrayLike, value_T: ArrayLike) -> dict[str, float]:
-        """Starting values from the data alone: the best cell of a coarse search with white noise, time 0 at the first row.
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of all parameters, linear ones first."""
+        linear = ("plateau",) if not self.shapes else ("plateau", "start")
+        return linear + self.shapes
 
-        Args:
-            time_T: times, shape (T,).
-            value_T: values, reward units, shape (T,).
-
-        Returns:
-            One value for each name in `parameters`.
+    def curve(self, time_T: ArrayLike, **parameters: float) -> Float:
+        """Return the mean reward at each time, from one value for each name in `parameters`.
 
         Example:
-            >>> t = np.arange(200.0)
-            >>> guess = law_by_name("exponential").guess(t, 0.8 - 0.6 * np.exp(-t / 40))
-            >>> 25 < guess["time_constant"] < 60
-            True
+            >>> law = law_by_name("exponential")
+            >>> law.curve([0.0, 1e9], plateau=0.8, start=0.2, time_constant=50.0).tolist()
+            [0.2, 0.8]
         """
-        time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+        time = np.asarray(time_T, dtype=float)
+        self._check_names(parameters)
+        if not self.shapes:
+            return np.full(time.shape, parameters["plateau"])
+        decay = self.decay(time, *(parameters[name] for name in self.shapes))
+        return np.asarray(parameters["plateau"] * (1 - decay) + parameters["start"] * decay)
+
+    def jacobian(self, time_T: ArrayLike, **parameters: float) -> Float:
+        """Return the derivatives of the curve by its parameters, a row a time and a column for each name in `parameters`."""
+        time = np.asarray(time_T, dtype=float)
+        self._check_names(parameters)
+        if not self.shapes:
+            return np.ones((time.size, 1))
+        shape = tuple(parameters[name] for name in self.shapes)
+        decay, derivatives = self.decay(time, *shape), self.slopes(time, *shape)
+        amplitude = parameters["start"] - parameters["plateau"]
+        return np.column_stack([1 - decay, decay, *(amplitude * row for row in derivatives)])
+
+    def guess(self, time_T: ArrayLike, value_T: ArrayLike) -> dict[str, float]:
+        """Return starting values from the data alone: the best cell of a coarse search with white noise, time 0 at the first row."""
+        time, value = _floats(time_T, value_T)
         if not self.shapes:
             return {"plateau": float(value.mean())}
         span = float(np.ptp(time)) or 1.0
@@ -132,64 +310,8 @@ class Law:
                 best = error, dict(zip(self.parameters, [*linear.tolist(), *shape], strict=True))
         return best[1]
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of all parameters, linear ones first."""
-        linear = ("plateau",) if not self.shapes else ("plateau", "start")
-        return linear + self.shapes
-
-    def curve(self, time_T: ArrayLike, **parameters: float) -> FloatArray:
-        """Evaluate the law.
-
-        Args:
-            time_T: times, in the unit of the shape parameters, non-negative.
-            **parameters: one value for each name in `parameters`.
-
-        Returns:
-            The mean reward at each time, shape (T,).
-
-        Raises:
-            InvalidArgumentError: a parameter is missing or unknown.
-
-        Example:
-            >>> law = law_by_name("exponential")
-            >>> law.curve([0.0, 1e9], plateau=0.8, start=0.2, time_constant=50.0).tolist()
-            [0.2, 0.8]
-        """
-        time = np.asarray(time_T, dtype=float)
-        self._check_names(parameters)
-        if not self.shapes:
-            return np.full(time.shape, parameters["plateau"])
-        decay = self.decay(time, *(parameters[name] for name in self.shapes))
-        return np.asarray(parameters["plateau"] * (1 - decay) + parameters["start"] * decay)
-
-    def jacobian(self, time_T: ArrayLike, **parameters: float) -> FloatArray:
-        """Derivatives of the curve by its parameters, in the order of `parameters`.
-
-        Args:
-            time_T: times, shape (T,).
-            **parameters: one value for each name in `parameters`.
-
-        Returns:
-            Shape (T, number of parameters).
-
-        Raises:
-            InvalidArgumentError: a parameter is missing or unknown.
-
-        Example:
-            >>> law_by_name("constant").jacobian([0.0, 1.0], plateau=0.5).tolist()
-            [[1.0], [1.0]]
-        """
-        time = np.asarray(time_T, dtype=float)
-        self._check_names(parameters)
-        if not self.shapes:
-            return np.ones((time.size, 1))
-        shape = tuple(parameters[name] for name in self.shapes)
-        decay, derivatives = self.decay(time, *shape), self.slopes(time, *shape)
-        amplitude = parameters["start"] - parameters["plateau"]
-        return np.column_stack([1 - decay, decay, *(amplitude * row for row in derivatives)])
-
     def _check_names(self, parameters: dict[str, float]) -> None:
+        """Raise where a parameter is missing or unknown."""
         if set(parameters) != set(self.parameters):
             raise InvalidArgumentError(f"the law {self.name} takes {', '.join(self.parameters)}; got {', '.join(parameters) or 'nothing'}")
 
@@ -215,8 +337,7 @@ LAWS: tuple[Law, ...] = (
         oscillator_decay,
         oscillator_slopes,
         "2606.30789",
-        shapes_of=rise_shapes,
-        axes_of=rise_axes,
+        shapes_of=oscillator_shapes,
     ),
     Law(
         "logistic",

@@ -12,11 +12,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-FloatArray = NDArray[np.float64]
+from groupwise.arrays import Float
+
+# Normal equations lose half of the digits.
+NORMAL_EQUATIONS = 1 / np.sqrt(np.finfo(float).eps)
+
+
+def rounding(value_T: Float, *, condition: float) -> float:
+    """Sum of squares that rounding alone leaves of values when a smooth curve is taken off: a residual no larger is no noise.
+
+    Each value is known to eps of its size, and the curve to eps of its range times the condition of the equations solved for it.
+    """
+    unit = 4 * np.finfo(float).eps * (float(np.abs(value_T).max()) + condition * float(np.ptp(value_T)))
+    return float(value_T.size * unit**2)
+
 
 # Correlation over one typical gap between rows, and the share of the variance that is correlated.
 CORRELATIONS = (0.15, 0.35, 0.55, 0.7, 0.8, 0.88, 0.94, 0.98)
@@ -32,7 +44,7 @@ class NoiseShape:
     gap: float = 1.0  # the typical time between rows
     prior: float = 1.0  # prior weight
 
-    def after(self, distance: FloatArray) -> FloatArray:
+    def after(self, distance: Float) -> Float:
         """Correlation of the AR(1) part over a distance in time."""
         return np.asarray(self.correlation ** (distance / self.gap))
 
@@ -71,45 +83,48 @@ def noise_shapes(gap: float) -> tuple[NoiseShape, ...]:
 class Whitener:
     """Products with the inverse covariance of one noise shape, up to the scale."""
 
-    __slots__ = ("_diagonal", "_off", "_precision", "_share", "log_determinant")
+    __slots__ = ("_diagonal", "_off", "_share", "_white", "log_determinant")
 
-    def __init__(self, time_M: FloatArray, relative_variance_M: FloatArray, shape: NoiseShape) -> None:
+    def __init__(self, time_M: Float, relative_variance_M: Float, shape: NoiseShape) -> None:
         """Factor the covariance; times strictly increase, variances are positive with mean 1."""
         self._share = shape.share
-        self._precision = 1 / ((1 - shape.share) * relative_variance_M) if shape.share < 1 else None
-        log_white = -float(np.log(self._precision).sum()) if self._precision is not None else 0.0
-        self._diagonal, self._off = np.empty(0), np.empty(0)
+        self._white = 1 / ((1 - shape.share) * relative_variance_M) if shape.share < 1 else None
+        self.log_determinant = -float(np.log(self._white).sum()) if self._white is not None else 0.0
         if shape.share == 0:
-            self.log_determinant = log_white
             return
-        log_phi = np.log(shape.correlation) * (np.diff(time_M) / shape.gap)
-        innovation = -np.expm1(2 * log_phi)
-        leak = np.exp(log_phi) / innovation
-        diagonal = np.full(time_M.size, 1 / shape.share)
-        excess = (1 / innovation - 1) / shape.share
-        diagonal[1:] += excess
-        diagonal[:-1] += excess
-        off = -leak / shape.share
-        log_state = float(np.log(innovation).sum()) + time_M.size * np.log(shape.share)
-        if self._precision is None:
-            self._diagonal, self._off, self.log_determinant = diagonal, off, log_state
-            return
-        self._diagonal, self._off, _ = dpttrf(diagonal + self._precision, off, overwrite_d=1, overwrite_e=1)
-        self.log_determinant = log_white + log_state + float(np.log(self._diagonal).sum())
+        diagonal, off, log_state = _slow_precision(np.log(shape.correlation) * (np.diff(time_M) / shape.gap))
+        self._diagonal, self._off = diagonal / shape.share, off / shape.share
+        self.log_determinant += float(log_state) + time_M.size * np.log(shape.share)
+        if self._white is not None:
+            self._diagonal, self._off, _ = dpttrf(self._diagonal + self._white, self._off)
+            self.log_determinant += float(np.log(self._diagonal).sum())
 
-    def apply(self, columns_MK: FloatArray) -> FloatArray:
+    def apply(self, columns_MK: Float) -> Float:
         """Return Sigma^-1 times the columns."""
-        if self._precision is None:
-            return _banded(self._diagonal, self._off, columns_MK)
-        weighted = self._precision[:, None] * columns_MK
+        if self._white is None:
+            out = self._diagonal[:, None] * columns_MK
+            out[1:] += self._off[:, None] * columns_MK[:-1]
+            out[:-1] += self._off[:, None] * columns_MK[1:]
+            return np.asarray(out)
+        weighted = self._white[:, None] * columns_MK
         if self._share == 0:
-            return weighted
+            return np.asarray(weighted)
         solved, _ = dpttrs(self._diagonal, self._off, weighted)
-        return np.asarray(weighted - self._precision[:, None] * np.asarray(solved))
+        return np.asarray(weighted - self._white[:, None] * np.asarray(solved))
 
-    def gram(self, columns_MK: FloatArray) -> FloatArray:
+    def gram(self, columns_MK: Float) -> Float:
         """Return columns' Sigma^-1 columns."""
         return np.asarray(columns_MK.T @ self.apply(columns_MK))
+
+
+def _slow_precision(log_phi: Float) -> tuple[Float, Float, Float]:
+    """Diagonal and off-diagonal of the inverse AR(1) correlation and the log determinant of the correlation, from log phi of each gap."""
+    innovation = -np.expm1(2 * log_phi)
+    excess = 1 / innovation - 1
+    diagonal = np.ones((*log_phi.shape[:-1], log_phi.shape[-1] + 1))
+    diagonal[..., 1:] += excess
+    diagonal[..., :-1] += excess
+    return diagonal, -np.exp(log_phi) / innovation, np.log(innovation).sum(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +132,13 @@ class NoisePosterior:
     """What the residuals of a linearised model say about the noise."""
 
     shapes: tuple[NoiseShape, ...]  # the grid
-    weight_E: FloatArray  # posterior weight of each shape, sums to 1
-    log_likelihood_E: FloatArray  # maximised log likelihood of each shape, scale profiled out
-    scale_EP: FloatArray  # standard error of each parameter under each shape
-    shift_EP: FloatArray  # by how much each estimate moves under each shape
-    variance_E: FloatArray  # variance of one observation under each shape
+    weight_E: Float  # posterior weight of each shape, sums to 1
+    log_likelihood_E: Float  # maximised log likelihood of each shape, scale profiled out
+    scale_EP: Float  # standard error of each parameter under each shape
+    shift_EP: Float  # by how much each estimate moves under each shape
+    variance_E: Float  # variance of one observation under each shape
     best: int  # index of the heaviest shape
+    rows: int  # rows seen
     freedom: int  # rows minus parameters
 
     @property
@@ -130,7 +146,24 @@ class NoisePosterior:
         """The heaviest shape."""
         return self.shapes[self.best]
 
-    def widening(self, level: float) -> FloatArray:
+    @property
+    def variance(self) -> float:
+        """Variance of one observation under the heaviest shape."""
+        return float(self.variance_E[self.best])
+
+    @property
+    def errors(self) -> Float:
+        """Standard error of each parameter under the heaviest shape."""
+        return np.asarray(self.scale_EP[self.best])
+
+    def aicc(self, mean_parameters: int) -> float:
+        """Smallest corrected Akaike criterion over the noise shapes, every estimated number counted."""
+        count = mean_parameters + 1 + np.array([shape.free for shape in self.shapes])
+        spare = self.rows - count - 1
+        correction = np.where(spare > 0, 2 * count * (count + 1) / np.maximum(spare, 1), np.inf)
+        return float((-2 * self.log_likelihood_E + 2 * count + correction).min())
+
+    def widening(self, level: float) -> Float:
         """Half-width of the interval of each parameter in standard errors of the heaviest shape.
 
         The interval of the mixture of t distributions over the shapes; it exceeds Student's quantile by what not
@@ -139,7 +172,7 @@ class NoisePosterior:
         keep = self.weight_E > 1e-4 * self.weight_E.max()
         weight = self.weight_E[keep, None] / (2 * self.weight_E[keep].sum())
         scale, shift = self.scale_EP[keep], self.shift_EP[keep] - self.shift_EP[self.best]
-        own = self.scale_EP[self.best]
+        own = self.errors
         target, low, high = 0.5 + level / 2, np.zeros_like(own), 3 * (scale * 4 + np.abs(shift)).max(0)
         for _ in range(15):
             middle = (low + high) / 2
@@ -149,9 +182,9 @@ class NoisePosterior:
 
 
 def noise_posterior(
-    time_M: FloatArray, relative_variance_M: FloatArray, columns_MP: FloatArray, residual_M: FloatArray, *, gap: float, floor: float = 0.0
+    time_M: Float, relative_variance_M: Float, columns_MP: Float, residual_M: Float, *, gap: float, floor: float = 0.0
 ) -> NoisePosterior:
-    r"""Weigh every noise shape by the restricted likelihood of the residuals.
+    r"""Weigh every noise shape by the restricted likelihood of the residuals; at or below `floor` they are rounding and have no shape.
 
     $\ell_R(\eta) = -\frac12\log|\Sigma_\eta| - \frac12\log|J'\Sigma_\eta^{-1}J| - \frac{n-p}{2}\log S^2_\eta$.
     """
@@ -161,22 +194,23 @@ def noise_posterior(
     inner, right = grams[:, :p, :p], grams[:, :p, p]
     inverse = np.linalg.inv(inner)
     shift = (inverse @ right[:, :, None])[:, :, 0]
-    rest = np.maximum(grams[:, p, p] - (right * shift).sum(1), floor + 1e-300)
+    left = grams[:, p, p] - (right * shift).sum(1)
+    rest = np.maximum(left, floor + 1e-300)
     freedom = max(n - p, 1)
-    restricted = -0.5 * (log_determinant + np.linalg.slogdet(inner)[1] + freedom * np.log(rest))
-    log_weight = restricted + np.log([shape.prior for shape in shapes])
+    log_weight = np.log([shape.prior for shape in shapes])
+    if left[0] > floor:
+        log_weight -= 0.5 * (log_determinant + np.linalg.slogdet(inner)[1] + freedom * np.log(rest))
+    else:
+        log_weight[1:] = -np.inf
     weight = np.exp(log_weight - log_weight.max())
     scale = np.sqrt(np.diagonal(inverse, axis1=1, axis2=2) * rest[:, None] / freedom)
     likelihood = -0.5 * (log_determinant + n * np.log(rest / n) + n * (1 + np.log(2 * np.pi)))
-    best = int(weight.argmax())
-    return NoisePosterior(shapes, weight / weight.sum(), likelihood, scale, shift, rest / freedom, best, freedom)
+    return NoisePosterior(shapes, weight / weight.sum(), likelihood, scale, shift, rest / freedom, int(weight.argmax()), n, freedom)
 
 
-def _all_grams(
-    time_M: FloatArray, relative_variance_M: FloatArray, columns_MP: FloatArray, shapes: tuple[NoiseShape, ...]
-) -> tuple[FloatArray, FloatArray]:
+def _all_grams(time_M: Float, relative_variance_M: Float, columns_MP: Float, shapes: tuple[NoiseShape, ...]) -> tuple[Float, Float]:
     """Gram matrix and log determinant under every shape; those that mix AR(1) and white are solved in one call."""
-    n, gaps = time_M.size, np.diff(time_M)
+    n = time_M.size
     grams = np.empty((len(shapes), columns_MP.shape[1], columns_MP.shape[1]))
     log_determinant = np.empty(len(shapes))
     mixed = [e for e, shape in enumerate(shapes) if shape.free == 2]
@@ -184,28 +218,20 @@ def _all_grams(
         if shape.free < 2:
             whitener = Whitener(time_M, relative_variance_M, shape)
             grams[e], log_determinant[e] = whitener.gram(columns_MP), whitener.log_determinant
-    even = np.ptp(gaps) <= 1e-9 * gaps[0]
     share = np.array([shapes[e].share for e in mixed])[:, None]
-    log_phi = np.log([shapes[e].correlation for e in mixed])[:, None] * ((gaps[:1] if even else gaps) / shapes[0].gap)
-    innovation = -np.expm1(2 * log_phi)
-    diagonal, off = np.ones((len(mixed), n)), np.zeros((len(mixed), n))
-    excess = 1 / innovation - 1
-    diagonal[:, 1:] += excess
-    diagonal[:, :-1] += excess
-    off[:, :-1] = -np.exp(log_phi) / innovation
-    precision = 1 / ((1 - share) * relative_variance_M)
-    # The zero at the end of each row of `off` decouples the stacked systems.
-    factor, lower, _ = dpttrf((diagonal / share + precision).ravel(), (off / share).ravel()[:-1])
-    weighted = precision[:, :, None] * columns_MP
+    diagonal, off, log_state = _slow_precision(np.log([shapes[e].correlation for e in mixed])[:, None] * (np.diff(time_M) / shapes[0].gap))
+    white = 1 / ((1 - share) * relative_variance_M)
+    # A zero at the end of each row of `off` decouples the stacked systems.
+    factor, lower, _ = dpttrf((diagonal / share + white).ravel(), np.pad(off / share, ((0, 0), (0, 1))).ravel()[:-1])
+    weighted = white[:, :, None] * columns_MP
     solved = np.asarray(dpttrs(factor, lower, weighted.reshape(len(mixed) * n, -1))[0]).reshape(weighted.shape)
     grams[mixed] = columns_MP.T @ weighted - weighted.transpose(0, 2, 1) @ solved
-    log_innovation = np.log(innovation).sum(1) * ((n - 1) if even else 1)
     log_factor = np.log(factor.reshape(len(mixed), n)).sum(1)
-    log_determinant[mixed] = log_innovation + n * np.log(share[:, 0]) + log_factor - np.log(precision).sum(1)
+    log_determinant[mixed] = log_state + n * np.log(share[:, 0]) + log_factor - np.log(white).sum(1)
     return grams, log_determinant
 
 
-def moment_shape(residual_M: FloatArray, *, gap: float) -> NoiseShape:
+def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:
     """The shape on the grid that fits the first two residual autocorrelations: a place to start."""
     shapes = noise_shapes(gap)
     power = float(residual_M @ residual_M)
@@ -216,11 +242,3 @@ def moment_shape(residual_M: FloatArray, *, gap: float) -> NoiseShape:
         return shapes[0]
     distance = [(shape.neighbour - first) ** 2 + (shape.neighbour * shape.correlation - second) ** 2 for shape in shapes]
     return shapes[int(np.argmin(distance))]
-
-
-def _banded(diagonal_M: FloatArray, off_M: FloatArray, columns_MP: FloatArray) -> FloatArray:
-    """Symmetric tridiagonal matrix times columns."""
-    out = diagonal_M[:, None] * columns_MP
-    out[1:] += off_M[:, None] * columns_MP[:-1]
-    out[:-1] += off_M[:, None] * columns_MP[1:]
-    return out

@@ -2,41 +2,50 @@ r"""From a logged series to what a law is held against: windows, smoothing, bloc
 
 A row that averages a window of updates is compared with the law's average over that window. A series that had been
 smoothed by a moving average is thinned to rows whose windows do not overlap, which loses nothing and frees the noise of
-the smoother. Very long series are averaged in blocks. Fitting is in `profile`.
+the smoother. Very long series are averaged in blocks. Laws are fitted in `law_fit`.
+
+How a moving average is recognised: if $y$ is the mean of the last $k$ values of $u$, then $y_t - y_{t-1} = (u_t - u_{t-k})/k$, so
+that for independent noise the autocorrelation of the differences is $-1/2$ at lag $k$ and nothing else. An exponential smoother
+leaves no mark that slow noise does not leave too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular, toeplitz
 
-from groupwise.curves.smoothing import may_be_smoothed, smoothing_window
+from groupwise.arrays import Float
+from groupwise.curves.noise import rounding
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
-FloatArray = NDArray[np.float64]
 MAX_BLOCKS = 600
 # Squares of larger values do not fit into a float, and ranges below the smallest are no movement.
 LARGEST, SMALLEST = 1e100, 1e-100
 _ROWS_AT_ONCE = 8192
-_NO_BLOCKS = np.zeros(0, dtype=np.intp)
+# Below this many rows the mark of smoothed white noise can hide (docs/theory/fit.md). Slow noise under a moving average
+# leaves no mark at any length; its own correlation then widens the intervals.
+SHORT = 120
+POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
+_CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 0.999)
 
 
 @dataclass(frozen=True, slots=True)
 class Observations:
     """A cleaned series, ready for a law."""
 
-    row_time_T: FloatArray  # times of the usable rows, from 0
-    row_value_T: FloatArray  # their values
+    row_time_T: Float  # times of the usable rows, from 0
+    row_value_T: Float  # their values
     block_starts_M: NDArray[np.intp]  # first row of each block
-    time_M: FloatArray  # mean time of each block
-    value_M: FloatArray  # mean value of each block
-    relative_variance_M: FloatArray  # sampling variance of each block, mean 1
+    time_M: Float  # mean time of each block
+    value_M: Float  # mean value of each block
+    relative_variance_M: Float  # sampling variance of each block, mean 1
     sampling_variance: float  # mean sampling variance of one row by the groups alone, or nan
     window: float  # length of time that one row averages
     spacing: float  # time between the values that it averages
@@ -60,30 +69,39 @@ class Observations:
         """Median time between blocks."""
         return float(np.median(np.diff(self.time_M)))
 
-    def _polynomials(self, time_T: FloatArray, order: int) -> FloatArray:
+    @property
+    def rows_per_block(self) -> float:
+        """How many rows a block averages."""
+        return self.row_time_T.size / self.time_M.size
+
+    def averaged(self, curve: Callable[[Float], Float], time_T: Float) -> Float:
+        """A curve as rows at these times would show it."""
+        return averaged(curve, time_T, self.window, self.spacing)
+
+    def _polynomials(self, time_T: Float, order: int) -> Float:
         """Chebyshev polynomials in the square root of time."""
         return np.asarray(chebvander(2 * np.sqrt(np.clip(time_T / self.span, 0, 1)) - 1, order - 1))
 
-    def _block_means(self, first: int, last: int, order: int) -> FloatArray:
+    def _block_means(self, first: int, last: int, order: int) -> Float:
         """Mean polynomials of some neighbouring blocks."""
         starts = self.block_starts_M[first:last]
         end = int(self.block_starts_M[last]) if last < self.block_starts_M.size else self.row_time_T.size
         time = self.row_time_T[starts[0] : end]
-        rows = averaged(lambda t: self._polynomials(t, order), time, self.window, self.spacing)
+        rows = self.averaged(lambda t: self._polynomials(t, order), time)
         if starts.size == time.size:
             return rows
         counts = np.diff(np.append(starts, end))
         return np.asarray(np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None])
 
-    def interpolation_error(self, curve: Callable[[FloatArray], FloatArray], order: int) -> float:
+    def interpolation_error(self, curve: Callable[[Float], Float], order: int) -> float:
         """Largest error of the basis on a curve, over up to a hundred rows."""
         rows = self.row_time_T[:: max(1, self.row_time_T.size // 100)]
         unit, to_coefficients = _chebyshev(order)
         coefficients = to_coefficients @ curve(self.span * unit**2)
-        guess = averaged(lambda t: self._polynomials(t, order), rows, self.window, self.spacing) @ coefficients
-        return float(np.abs(guess - averaged(curve, rows, self.window, self.spacing)).max())
+        guess = self.averaged(lambda t: self._polynomials(t, order), rows) @ coefficients
+        return float(np.abs(guess - self.averaged(curve, rows)).max())
 
-    def basis(self, order: int) -> tuple[FloatArray, FloatArray]:
+    def basis(self, order: int) -> tuple[Float, Float]:
         """Nodes of a law, and the matrix from its values there to the observed means.
 
         Chebyshev interpolation in the square root of time: dense near the start, where curves bend.
@@ -93,35 +111,25 @@ class Observations:
         # A few blocks at a time, so that a long log needs no more memory than a short one.
         some = max(1, count * _ROWS_AT_ONCE // self.row_time_T.size)
         rows = np.concatenate([self._block_means(first, min(first + some, count), order) for first in range(0, count, some)])
-        nodes: FloatArray = self.span * unit * unit
-        matrix: FloatArray = rows @ to_coefficients
+        nodes: Float = self.span * unit * unit
+        matrix: Float = rows @ to_coefficients
         return nodes, matrix
 
 
-def unit_nodes(order: int) -> FloatArray:
-    """Nodes of the basis for a log of length 1.
-
-    Example:
-        >>> unit_nodes(3).round(3).tolist()
-        [0.0, 0.25, 1.0]
-    """
+def unit_nodes(order: int) -> Float:
+    """Nodes of the basis for a log of length 1, dense near the start."""
     return np.asarray(_chebyshev(order)[0] ** 2)
 
 
 @lru_cache(maxsize=8)
-def _chebyshev(order: int) -> tuple[FloatArray, FloatArray]:
+def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""
     unit = (1 - np.cos(np.pi * np.arange(order) / (order - 1))) / 2
     return np.asarray(unit, dtype=np.float64), np.asarray(np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=np.float64)
 
 
-def averaged(function: Callable[[FloatArray], FloatArray], time_T: FloatArray, window: float, spacing: float = 1.0) -> FloatArray:
-    """A function of time averaged over the window of updates that ends at each time.
-
-    Example:
-        >>> averaged(lambda t: t, np.array([9.0]), 10.0).round(6).tolist()
-        [4.5]
-    """
+def averaged(function: Callable[[Float], Float], time_T: Float, window: float, spacing: float = 1.0) -> Float:
+    """A function of time averaged over the window of updates that ends at each time."""
     if window <= spacing:
         return function(np.maximum(time_T, 0.0))
     node, weight = leggauss(4)
@@ -132,12 +140,7 @@ def averaged(function: Callable[[FloatArray], FloatArray], time_T: FloatArray, w
 def observe(
     time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None = None, *, window: float = 1.0, smoothing: int | None = None
 ) -> Observations:
-    """Clean a series and bring it into the form that a law is fitted to.
-
-    Example:
-        >>> observe([0, 1, 2, 3], [0.1, 0.2, float("nan"), 0.4]).rows
-        3
-    """
+    """Clean a series and bring it into the form that a law is fitted to."""
     time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
     if time.shape != value.shape or time.ndim != 1:
         raise InvalidArgumentError(f"times and values need one and the same length; got {time.shape} and {value.shape}")
@@ -163,18 +166,34 @@ def observe(
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]
         origin = float(time[0]) - (width - 1) * spacing
         time, value, variance, window = time[keep_rows], value[keep_rows], None, width * spacing
-    return _blocked(
-        Observations(time - origin, value, _NO_BLOCKS, time, value, value, 0.0, window, spacing, width, doubt, origin, rows), variance
+    starts = np.arange(0, time.size, -(-time.size // MAX_BLOCKS))
+    counts = np.diff(np.append(starts, time.size))
+    block = np.add.reduceat(np.ones(time.size) if variance is None else variance, starts) / counts**2
+    local = time - origin
+    return Observations(
+        row_time_T=local,
+        row_value_T=value,
+        block_starts_M=starts,
+        time_M=np.add.reduceat(local, starts) / counts,
+        value_M=np.add.reduceat(value, starts) / counts,
+        relative_variance_M=block / block.mean(),
+        sampling_variance=float("nan") if variance is None else float(variance.mean()),
+        window=window,
+        spacing=spacing,
+        smoothing=width,
+        smoothing_doubt=doubt,
+        origin=origin,
+        rows=rows,
     )
 
 
-def _even(time_T: FloatArray) -> bool:
+def _even(time_T: Float) -> bool:
     """Whether the rows are evenly spaced."""
     gaps = np.diff(time_T)
     return bool(np.ptp(gaps) <= 1e-9 * gaps[0])
 
 
-def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> FloatArray | None:
+def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> Float | None:
     """Sampling variances of the rows kept, with a floor where a row claims to be exact."""
     if variance_T is None:
         return None
@@ -189,19 +208,74 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> 
     return np.where(known, np.maximum(variance, 0.1 * typical), typical)
 
 
-def _blocked(series: Observations, variance: FloatArray | None) -> Observations:
-    """Average neighbouring rows until at most `MAX_BLOCKS` are left."""
-    time, value = series.row_time_T, series.row_value_T
-    size = -(-time.size // MAX_BLOCKS)
-    starts = np.arange(0, time.size, size)
-    counts = np.diff(np.append(starts, time.size))
-    relative = np.ones(time.size) if variance is None else variance
-    block = np.add.reduceat(relative, starts) / counts**2
-    return replace(
-        series,
-        block_starts_M=starts,
-        time_M=np.add.reduceat(time, starts) / counts,
-        value_M=np.add.reduceat(value, starts) / counts,
-        relative_variance_M=block / block.mean(),
-        sampling_variance=float("nan") if variance is None else float(variance.mean()),
-    )
+def smoothing_window(value_T: ArrayLike) -> int:
+    """Recognise a moving average by the lonely spike in the autocorrelation of its differences; 1 where there is none.
+
+    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it: `may_be_smoothed`.
+    """
+    value = np.asarray(value_T, dtype=float)
+    difference = np.diff(_without_trend(value))
+    n = difference.size
+    if n < 12:
+        return 1
+    difference = difference - difference.mean()
+    power = float(difference @ difference)
+    if power <= rounding(value, condition=POLYNOMIALS):
+        return 1
+    longest = min(n - 8, max(n // 2, 3), 400)
+    transform = np.fft.rfft(difference, 2 * n)
+    correlation = np.fft.irfft(np.abs(transform) ** 2)[: longest + 1] / power
+    k = int(correlation[1:].argmin()) + 1
+    threshold = max(0.3, 3.2 / np.sqrt(n - k)) * (1 - k / n)
+    between = correlation[1:k]
+    lonely = k > 1 and float(np.abs(between).max()) < 0.5 * -correlation[k]
+    return k if lonely and -correlation[k] > threshold else 1
+
+
+def _without_trend(value_T: Float) -> Float:
+    """What is left of a series when a smooth curve is taken off; short series get a stiffer one."""
+    n = value_T.size
+    columns = chebvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, min(10, 2 + n // 15))
+    basis, _ = np.linalg.qr(columns)
+    return np.asarray(value_T - basis @ (basis.T @ value_T))
+
+
+def may_be_smoothed(value_T: ArrayLike) -> bool:
+    """Whether a short series is as likely under a moving average as under white or AR(1) noise.
+
+    The restricted likelihoods of the differences are compared, a polynomial trend projected out of both. Derived by us.
+    """
+    value = np.asarray(value_T, dtype=float)
+    n = value.size
+    if not 16 <= n < SHORT:
+        return False
+    difference = np.diff(value)
+    trend = np.asarray(np.diff(chebvander(np.linspace(-1, 1, n), 5), axis=0)[:, 1:], dtype=np.float64)
+    left = difference - trend @ np.linalg.lstsq(trend, difference, rcond=None)[0]
+    if float(left @ left) <= rounding(value, condition=POLYNOMIALS):
+        return False
+    lag = np.arange(n, dtype=np.float64)
+    rough = max(_likelihood(difference, trend, _differenced(np.asarray(phi**lag))) for phi in _CORRELATIONS)
+    for k in range(3, min(n // 2, 30)):
+        row = np.zeros(n - 1)
+        row[0], row[k] = 2.0, -1.0
+        if _likelihood(difference, trend, row) > rough:
+            return True
+    return False
+
+
+def _differenced(correlation_T: Float) -> Float:
+    """Autocovariance of the differences of a series with the given autocorrelation."""
+    c = correlation_T
+    return np.asarray(2 * c[:-1] - np.concatenate([c[1:2], c[:-2]]) - c[1:])
+
+
+def _likelihood(difference: Float, trend: Float, row: Float) -> float:
+    """Restricted log likelihood of differences with a Toeplitz covariance, scale profiled out."""
+    factor = np.linalg.cholesky(toeplitz(row) + 1e-6 * np.eye(row.size))
+    white = solve_triangular(factor, np.column_stack([trend, difference]), lower=True)
+    basis, triangle = np.linalg.qr(white[:, :-1])
+    residual = white[:, -1] - basis @ (basis.T @ white[:, -1])
+    freedom = row.size - trend.shape[1]
+    power = max(float(residual @ residual), 1e-300)
+    return float(-np.log(np.diag(factor)).sum() - np.log(np.abs(np.diag(triangle))).sum() - freedom / 2 * np.log(power))

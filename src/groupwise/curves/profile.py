@@ -1,20 +1,230 @@
-r"""Profile-likelihood intervals, read from the error surface of a law.
+r"""The error surface of a law, its lowest point, and the profile-likelihood intervals that it gives.
 
-A grid closes in on the region of the interval $S^2 \le S^2_{min}(1 + q^2/\nu)$; the interval of any quantity is its range
-over that region. A parameter that the data do not limit is seen to run into the edge. The surface itself is in `search`.
+For given shape values a law is linear in plateau and start, so these are solved exactly (variable projection) and the weighted
+error $S^2$ is a function of at most two numbers. It is computed on a grid over everything, and Gauss-Newton goes on from the best
+basin: nothing depends on a guess. Then a grid closes in on the region $S^2 \le S^2_{min}(1 + q^2/\nu)$, and the interval of any
+quantity is its range over that region. A parameter that the data do not limit is seen to run into the edge.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.curves.laws import Law
-from groupwise.curves.search import Box, Gram, Surface, linearised, surface, whole_box
+from groupwise.curves.noise import NoiseShape, Whitener
+from groupwise.curves.observations import Observations, unit_nodes
 
-FloatArray = NDArray[np.float64]
+
+@dataclass(frozen=True, slots=True)
+class Gram:
+    """Inner products, under one noise shape, of the basis at its nodes, the constant and the values (last)."""
+
+    nodes_K: Float
+    inner: Float  # shape (K + 2, K + 2)
+
+    @property
+    def basis(self) -> Float:
+        """Of the basis with itself."""
+        return self.inner[:-2, :-2]
+
+    @property
+    def with_value(self) -> Float:
+        """Of the basis with the values."""
+        return self.inner[:-2, -1]
+
+    @property
+    def one_one(self) -> float:
+        """Of the constant with itself."""
+        return float(self.inner[-2, -2])
+
+    def with_prior(self, level: float, weight: float) -> Gram:
+        """Add one pseudo-observation of the plateau at `level`, worth `weight` observations of unit noise."""
+        row = np.zeros(len(self.inner))
+        row[-2:] = 1.0, level
+        return Gram(self.nodes_K, self.inner + weight * np.outer(row, row))
+
+    def without(self, cross: Float, own: float) -> Gram:
+        """Sweep out one further regressor, given by its inner products with all of these and with itself."""
+        return Gram(self.nodes_K, self.inner - np.outer(cross, cross) / own)
+
+
+def gram(observations: Observations, basis: tuple[Float, Float], centred_M: Float, shape: NoiseShape) -> Gram:
+    """Inner products of everything a law can need, for one noise shape."""
+    nodes, matrix = basis
+    columns = np.column_stack([matrix, np.ones(centred_M.size), centred_M])
+    return Gram(nodes, Whitener(observations.time_M, observations.relative_variance_M, shape).gram(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """The weighted error over shape values, the best linear parameters, their unit (co)variances, and the information's determinant."""
+
+    error_Q: Float
+    plateau_Q: Float
+    start_Q: Float
+    plateau_variance_Q: Float
+    start_variance_Q: Float
+    covariance_Q: Float
+    determinant_Q: Float
+
+
+def surface(law: Law, products: Gram, *shapes_Q: Float) -> Surface:
+    """Solve for plateau and start at each point of a grid of shape values."""
+    return solved(products, law.decay(products.nodes_K, *(shape[:, None] for shape in shapes_Q)))
+
+
+def solved(products: Gram, decay: Float) -> Surface:
+    """Solve for plateau and start under each of a list of decays."""
+    a, b = decay @ products.inner[:-2, -2], decay @ products.with_value
+    c = ((decay @ products.basis) * decay).sum(1)
+    s, (y, square) = max(products.one_one, 1e-300), products.inner[-2:, -1]
+    determinant = s * c - a * a
+    # A decay that is over before the first row, or that is as good as constant, says nothing about both ends.
+    solvable = (determinant > 1e-9 * s * c) & (c > 1e-10 * s)
+    safe = np.where(solvable, determinant, 1.0)
+    plateau = np.where(solvable, (c * y - a * b) / safe, y / s)
+    drop = np.where(solvable, (s * b - a * y) / safe, 0.0)
+    error = square - plateau * y - drop * b
+    return Surface(
+        # A perfect fit is perfect to rounding only.
+        np.maximum(error, 1e-14 * square + 1e-300),
+        plateau,
+        plateau + drop,
+        np.where(solvable, c / safe, np.inf),
+        np.where(solvable, (c + s - 2 * a) / safe, np.inf),
+        np.where(solvable, (c - a) / safe, 0.0),
+        np.where(solvable, determinant, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A parallelogram of axis values with its grid, in the scale of the search."""
+
+    law: Law  # the law
+    span: float  # length of the log
+    low: tuple[float, ...]  # lower ends
+    high: tuple[float, ...]  # upper ends
+    # by how much the first axis moves with the second, about `pivot`, so that the grid follows a valley
+    shear: float = 0.0
+    pivot: float = 0.0  # value of the second axis that does not move
+
+    def points(self, counts: tuple[int, ...]) -> tuple[Float, ...]:
+        """The grid in the scale of the search, one array an axis, each of shape `counts`."""
+        lines = [np.linspace(low, high, count) for low, high, count in zip(self.low, self.high, counts, strict=False)]
+        grid = list(np.meshgrid(*lines, indexing="ij"))
+        if self.shear:
+            whole = whole_box(self.law, self.span)
+            # Beyond the edge of the search by one unit is far enough to be seen as outside.
+            grid[0] = np.clip(grid[0] + self.shear * (grid[1] - self.pivot), whole.low[0] - 1, whole.high[0] + 1)
+        return tuple(grid)
+
+    def at(self, point: tuple[float, ...]) -> tuple[Float, ...]:
+        """Shape values at one point in the scale of the search, each of length 1."""
+        return self.shapes(tuple(np.array([p]) for p in point))
+
+    def shapes(self, points: tuple[Float, ...]) -> tuple[Float, ...]:
+        """Shape values at grid points, flattened."""
+        axes = [axis.from_search(p.ravel()) for p, axis in zip(points, self.law.axes, strict=True)]
+        return self.law.shapes_of(*axes)
+
+
+@lru_cache(maxsize=64)
+def whole_box(law: Law, span: float) -> Box:
+    """All that is searched for a log of this length."""
+    ends = [axis.ends(span) for axis in law.axes]
+    return Box(law, span, tuple(low for low, _ in ends), tuple(high for _, high in ends))
+
+
+def minimum(products: Gram, whole: Box, start: tuple[float, ...]) -> tuple[float, ...]:
+    """Find the point of least error by Gauss-Newton with the linear part projected out."""
+    best, error = start, np.inf
+    for _ in range(25):
+        covariance, direction = linearised(products, whole, best)
+        before = error
+        best, error = _best_trial(products, whole, best, covariance[2:, 2:], direction, error)
+        if before - error <= 1e-6 * error:
+            break
+    return best
+
+
+def coarse_minimum(products: Gram, whole: Box) -> tuple[float, ...]:
+    """The best point of a coarse grid whose first axis is then refined for each value of the second.
+
+    The error has long valleys along the second axis, with several bottoms: each deserves its own first coordinate.
+    """
+    counts = (22, 14) if len(whole.low) == 2 else (60,)
+    points = whole.points(counts)
+    error = solved(products, _coarse_decay(whole.law, products.nodes_K.size, counts)).error_Q.reshape(counts)
+    if len(counts) == 1:
+        return (float(points[0][error.argmin()]),)
+    first, second = points[0][error.argmin(0), 0], points[1][0]
+    offsets = np.linspace(-1, 1, 7) * (whole.high[0] - whole.low[0]) / (counts[0] - 1)
+    for shrink in (1.0, 0.25):
+        trial = (first + shrink * offsets[:, None]).clip(whole.low[0], whole.high[0])
+        error = surface(whole.law, products, *whole.shapes((trial, np.broadcast_to(second, trial.shape)))).error_Q.reshape(trial.shape)
+        first = trial[error.argmin(0), np.arange(counts[1])]
+    row = int(error.min(0).argmin())
+    return float(first[row]), float(second[row])
+
+
+@lru_cache(maxsize=32)
+def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
+    """The decays of the coarse grid: the same for every log, since nodes and time scales both count in its length."""
+    whole = whole_box(law, 1.0)
+    return np.asarray(law.decay(unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))))
+
+
+# Gauss-Newton at several lengths, then steps of a few linear standard errors along the valley and across it.
+_STEPS = np.array([0.0, 1.0, 0.5, 0.2, 0.05, 1.6])
+_AROUND = np.array([0.3, -0.3, 1.0, -1.0, 3.0, -3.0])
+
+
+def _best_trial(
+    products: Gram, whole: Box, best: tuple[float, ...], covariance: Float, direction: tuple[float, ...], error: float
+) -> tuple[tuple[float, ...], float]:
+    """The best of a handful of steps from a point, all tried in one evaluation."""
+    unit = np.sqrt(error / max(products.nodes_K.size, 1)) if np.isfinite(error) else 0.0
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    valley = covariance[:, -1] / max(deviation[-1], 1e-30)
+    moves = np.concatenate([_STEPS[:, None] * np.array(direction), unit * _AROUND[:, None] * valley, unit * _AROUND[:, None] * deviation])
+    # Where the data say nothing about a coordinate its step is endless: it ends at the edge of the search.
+    moves = np.nan_to_num(moves, nan=0.0, posinf=1e6, neginf=-1e6)
+    trial = tuple(np.clip(b + moves[:, i], low, high) for i, (b, low, high) in enumerate(zip(best, whole.low, whole.high, strict=True)))
+    errors = surface(whole.law, products, *whole.shapes(trial)).error_Q
+    i = int(errors.argmin())
+    return tuple(float(t[i]) for t in trial), float(errors[i])
+
+
+def linearised(products: Gram, whole: Box, point: tuple[float, ...]) -> tuple[Float, tuple[float, ...]]:
+    """Unit covariance of (plateau, start, search coordinates) in the linear model at a point, and the Gauss-Newton step."""
+    nodes = products.nodes_K
+    here = [float(shape[0]) for shape in whole.at(point)]
+    decay, slopes = whole.law.decay(nodes, *here), whole.law.slopes(nodes, *here)
+    one = np.ones(nodes.size)
+    linear = np.stack([one, decay])
+    with_basis = linear @ products.basis
+    normal = with_basis @ linear.T + 1e-12 * products.one_one * np.eye(2)
+    level, drop = np.linalg.solve(normal, linear @ products.with_value)
+    columns = np.concatenate([np.stack([1 - decay, decay]), drop * (shapes_by_search(whole, point).T @ slopes)])
+    information = columns @ products.basis @ columns.T
+    size = np.sqrt(np.maximum(np.diag(information), 1e-300))
+    scaled = information / np.outer(size, size) + 1e-13 * np.eye(size.size)
+    covariance = np.linalg.inv(scaled) / np.outer(size, size)
+    gradient = columns @ (products.with_value - np.array([level, drop]) @ with_basis)
+    return np.asarray(covariance), tuple(float(d) for d in (covariance @ gradient)[2:])
+
+
+def shapes_by_search(whole: Box, point: tuple[float, ...]) -> Float:
+    """Derivatives of the shape values by the coordinates of the search, shape (shapes, coordinates)."""
+    h = 1e-6
+    moved = [np.array([p] + [p + h * (i == j) for j in range(len(point))]) for i, p in enumerate(point)]
+    return np.array([(shape[1:] - shape[0]) / h for shape in whole.shapes(tuple(moved))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,42 +233,34 @@ class Region:
 
     box: Box
     counts: tuple[int, ...]
-    points: tuple[FloatArray, ...]
-    shapes: tuple[FloatArray, ...]
+    points: tuple[Float, ...]
+    shapes: tuple[Float, ...]
     surface: Surface
     edge: NDArray[np.bool_]
 
 
 def region(
-    law: Law,
-    products: Gram,
-    span: float,
-    best: tuple[float, ...],
-    largest_error: float,
-    reach: float,
-    *,
-    counts: tuple[int, int] = (24, 16),
+    products: Gram, whole: Box, best: tuple[float, ...], largest_error: float, reach: float, *, counts: tuple[int, int] = (24, 16)
 ) -> Region:
-    """Close in on the region where the error stays below `largest_error`."""
-    whole = whole_box(law, span)
-    coarse, fine = ((14, 10), counts) if len(law.axes) == 2 else ((60,), (4 * counts[0],))
-    box = _ellipse_box(law, products, whole, best, reach)
-    points, inside = _inside(law, products, box, coarse, largest_error)
+    """Close in on the region where the error stays below `largest_error`, from `reach` linear standard errors about the best point."""
+    coarse, fine = ((14, 10), counts) if len(best) == 2 else ((60,), (4 * counts[0],))
+    box = _ellipse_box(products, whole, best, reach)
+    points, inside = _inside(products, box, coarse, largest_error)
     for grid in ((40, 28)[: len(best)], coarse):
         if not _leaks(box, points, inside):
             break
         # Far from an ellipse: look everywhere, then closer.
-        box = Box(law, span, whole.low, whole.high) if grid != coarse else _shrunk(box, inside, best)
-        points, inside = _inside(law, products, box, grid, largest_error)
+        box = whole if grid != coarse else _shrunk(box, inside, best)
+        points, inside = _inside(products, box, grid, largest_error)
     box = _shrunk(box, inside, best)
     points = box.points(fine)
     shapes = box.shapes(points)
-    return Region(box, fine, points, shapes, surface(law, products, *shapes), _on_searched_edge(box, points))
+    return Region(box, fine, points, shapes, surface(whole.law, products, *shapes), _on_searched_edge(box, points))
 
 
-def _ellipse_box(law: Law, products: Gram, whole: Box, best: tuple[float, ...], reach: float) -> Box:
+def _ellipse_box(products: Gram, whole: Box, best: tuple[float, ...], reach: float) -> Box:
     """A generous parallelogram about the ellipse that a linear model would have."""
-    covariance = linearised(law, products, whole, best)[0][2:, 2:]
+    covariance = linearised(products, whole, best)[0][2:, 2:]
     if len(best) == 1:
         half, shear = [reach * np.sqrt(max(covariance[0, 0], 0.0))], 0.0
     else:
@@ -68,19 +270,17 @@ def _ellipse_box(law: Law, products: Gram, whole: Box, best: tuple[float, ...], 
     wide = [max(2.0 * h, 1e-6) for h in half]
     low = [max(b - h, w) for b, h, w in zip(best, wide, whole.low, strict=True)]
     high = [min(b + h, w) for b, h, w in zip(best, wide, whole.high, strict=True)]
-    return Box(law, whole.span, tuple(low), tuple(high), float(shear), best[-1])
+    return Box(whole.law, whole.span, tuple(low), tuple(high), float(shear), best[-1])
 
 
-def _inside(
-    law: Law, products: Gram, box: Box, counts: tuple[int, ...], largest_error: float
-) -> tuple[tuple[FloatArray, ...], NDArray[np.bool_]]:
+def _inside(products: Gram, box: Box, counts: tuple[int, ...], largest_error: float) -> tuple[tuple[Float, ...], NDArray[np.bool_]]:
     """A grid over a box, and which of its points lie in the region."""
     points = box.points(counts)
-    errors = surface(law, products, *box.shapes(points)).error_Q
+    errors = surface(box.law, products, *box.shapes(points)).error_Q
     return points, (errors <= largest_error).reshape(counts)
 
 
-def _leaks(box: Box, points: tuple[FloatArray, ...], inside: NDArray[np.bool_]) -> bool:
+def _leaks(box: Box, points: tuple[Float, ...], inside: NDArray[np.bool_]) -> bool:
     """Whether the region reaches a side of the box that is not an edge of the whole search."""
     edge = _on_searched_edge(box, points)
     for i in range(inside.ndim):
@@ -102,7 +302,7 @@ def _shrunk(box: Box, inside: NDArray[np.bool_], best: tuple[float, ...]) -> Box
     return Box(box.law, box.span, tuple(low), tuple(high), box.shear, box.pivot)
 
 
-def range_of(found: Region, quantity_Q: FloatArray, error_at_best: float, largest_error: float) -> tuple[float, float, bool, bool]:
+def range_of(found: Region, quantity_Q: Float, error_at_best: float, largest_error: float) -> tuple[float, float, bool, bool]:
     """Range of a function of the shapes over {error <= largest_error}, and whether it runs into the edge below and above.
 
     Between a point inside and its neighbour outside the root of the excess error is close to linear: the crossing is
@@ -127,7 +327,7 @@ def range_of(found: Region, quantity_Q: FloatArray, error_at_best: float, larges
     return low, high, below, above
 
 
-def _crossings(root: FloatArray, quantity: FloatArray, limit: float) -> list[FloatArray]:
+def _crossings(root: Float, quantity: Float, limit: float) -> list[Float]:
     """Values of the quantity where the contour crosses the grid lines along the first axis."""
     near, far = root[:-1], root[1:]
     crossing = (near <= limit) != (far <= limit)
@@ -136,7 +336,7 @@ def _crossings(root: FloatArray, quantity: FloatArray, limit: float) -> list[Flo
     return [quantity[:-1][crossing] * (1 - share) + quantity[1:][crossing] * share]
 
 
-def _on_searched_edge(box: Box, points: tuple[FloatArray, ...]) -> NDArray[np.bool_]:
+def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> NDArray[np.bool_]:
     """Grid points that lie on the edge of the whole search, or beyond it."""
     whole = whole_box(box.law, box.span)
     edge = np.zeros(points[0].shape, dtype=bool)
@@ -171,7 +371,7 @@ def _furthest(values: Surface, *, start: bool, sign: int, largest_error: float) 
     return (sign * float(reach[i]), i) if inside.any() else (-sign * np.inf, -1)
 
 
-def _neighbourhood(found: Region, index: int) -> tuple[FloatArray, ...]:
+def _neighbourhood(found: Region, index: int) -> tuple[Float, ...]:
     """A small grid of one cell to each side of a point of the region's grid."""
     lines = []
     for points, count, low, high in zip(found.points, found.counts, found.box.low, found.box.high, strict=True):

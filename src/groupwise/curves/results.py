@@ -1,4 +1,4 @@
-"""What a fit, a forecast and a backtest hand back: frozen records whose status reads as a sentence.
+"""What a fit, a forecast and a backtest hand back: frozen records whose status has its sentence beside it.
 
 Plain data and nothing else; the numbers are made in `fit`, `forecast` and `backtest`.
 """
@@ -7,15 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from groupwise.arrays import Float
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
 
-from groupwise.intervals import Interval, finite_or_none
-
-FloatArray = NDArray[np.float64]
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
+
+
+class Outcome(Enum):
+    """What fits come to: the status that is reported, and the sentence that takes its numbers."""
+
+    CONVERGED = "converged", "the {law} law holds: {way} from {start} to a plateau of {plateau}; {where}"
+    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}{hint}"
+    STILL = "flat", "flat: every one of {rows} rows is exactly {value:.6g}; a metric without any noise is rarely a live one"
+    COLLAPSED = "non_stationary", "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on"
+    JUMP = "non_stationary", "non-stationary: the level {way} by {size:.4g} at update {since:.6g}; {end}"
+    WANDERS = "non_stationary", "non-stationary: the mean wanders as slowly as the log is long; no law describes it"
+    TOO_FEW = "not_identifiable", "not identifiable yet: {rows} independent observations are too few for a law; the level is {level}"
+    MAYBE_SMOOTHED = (
+        "not_identifiable",
+        (
+            "not identifiable yet: {rows} rows cannot tell slow noise from a curve smoothed before it was logged, "
+            "which would hide its start; if the log is raw, say --set smoothing=1"
+        ),
+    )
+    EMPTY = "not_identifiable", "not identifiable yet: the {law} law is preferred, but it explains nothing of what the rows do"
+    SLOW_NOISE = (
+        "not_identifiable",
+        ("not identifiable yet: over {rows} rows slow changes cannot be told from slow noise; a constant would lie at {level}"),
+    )
+    OPEN = "not_identifiable", "not identifiable yet: the {law} law fits best, but the data do not limit {names}"
+
+    def __init__(self, status: FitStatus, sentence: str) -> None:
+        """Name both parts of the value."""
+        self.status: FitStatus = status
+        self.sentence = sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +69,15 @@ class Candidate:
     weight: float  # Akaike weight among the candidates, sums to 1
     r_squared: float  # share of the raw variance that its curve explains
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "law": self.law,
-            "aicc": finite_or_none(self.aicc),
-            "weight": finite_or_none(self.weight),
-            "r_squared": finite_or_none(self.r_squared),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class FitResult:
+class FitResult(Plain):
     """A law fitted to one metric of one run.
 
     Args:
         law: name of the law that the parameters belong to.
-        status: what can be said.
-        message: the status as a sentence.
+        outcome: what can be said; its `status` is one of converged, not_identifiable, flat and non_stationary.
+        message: the outcome as a sentence.
         parameters: each named parameter with its profile-likelihood interval.
         n: usable rows.
         r_squared: share of the raw variance explained.
@@ -74,8 +94,11 @@ class FitResult:
         notes: further findings, one sentence each.
     """
 
+    KEYS: ClassVar = (
+        "n", "law", "status", "message", "parameters", "r_squared", "r_squared_explainable", "candidates", "noise", "change_time", "notes",
+    )  # fmt: skip
     law: str
-    status: FitStatus
+    outcome: Outcome
     message: str
     parameters: Mapping[str, Interval]
     n: int
@@ -83,38 +106,19 @@ class FitResult:
     r_squared_explainable: float
     candidates: tuple[Candidate, ...]
     noise: Noise
-    time_T: FloatArray = field(repr=False)
-    value_T: FloatArray = field(repr=False)
-    curve_T: FloatArray = field(repr=False)
-    low_T: FloatArray = field(repr=False)
-    high_T: FloatArray = field(repr=False)
-    residual_T: FloatArray = field(repr=False)
+    time_T: Float = field(repr=False)
+    value_T: Float = field(repr=False)
+    curve_T: Float = field(repr=False)
+    low_T: Float = field(repr=False)
+    high_T: Float = field(repr=False)
+    residual_T: Float = field(repr=False)
     change_time: float = float("nan")
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """The keys of `groupwise fit --json`, without the metric's name."""
-        return {
-            "n": self.n,
-            "law": self.law,
-            "status": self.status,
-            "message": self.message,
-            "parameters": {name: interval.as_dict() for name, interval in self.parameters.items()},
-            "r_squared": finite_or_none(self.r_squared),
-            "r_squared_explainable": finite_or_none(self.r_squared_explainable),
-            "candidates": [candidate.as_dict() for candidate in self.candidates],
-            "noise": {
-                "white_variance": finite_or_none(self.noise.white_variance),
-                "state_variance": finite_or_none(self.noise.state_variance),
-                "correlation": finite_or_none(self.noise.correlation),
-                "lag1": finite_or_none(self.noise.lag1),
-                "sampling_variance": finite_or_none(self.noise.sampling_variance),
-                "smoothing": self.noise.smoothing,
-                "window": self.noise.window,
-            },
-            "change_time": finite_or_none(self.change_time),
-            "notes": list(self.notes),
-        }
+    @property
+    def status(self) -> FitStatus:
+        """What can be said, in one of four words."""
+        return self.outcome.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +144,12 @@ class Forecast:
     status: FitStatus
     message: str
     level: float
-    time_S: FloatArray
-    mean_S: FloatArray
-    mean_low_S: FloatArray
-    mean_high_S: FloatArray
-    low_S: FloatArray
-    high_S: FloatArray
+    time_S: Float
+    mean_S: Float
+    mean_low_S: Float
+    mean_high_S: Float
+    low_S: Float
+    high_S: Float
     plateau: Interval
     time_to_95: Interval
     expected_gain: Interval

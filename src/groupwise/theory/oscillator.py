@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.curves.decays import oscillator_decay
-from groupwise.curves.law_fit import oscillator_quantities
+from groupwise.curves.laws import oscillator_decay, oscillator_quantities
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none, student_quantile
 from groupwise.stability.lags import Float, lag_by_name

@@ -1,0 +1,341 @@
+"""From competing fits to a status and a sentence, and where a law stops to hold.
+
+The thresholds live here, each with its reason. A jump in the level, a fall from the height once reached, and aimless wandering each
+name the time from which no single law describes the series; what to do about it is for diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.curves import profile
+from groupwise.curves.law_fit import LawFit, orthonormal
+from groupwise.curves.laws import Law, law_by_name
+from groupwise.curves.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
+from groupwise.curves.observations import Observations
+from groupwise.curves.results import Outcome
+from groupwise.intervals import Interval
+
+# AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
+NO_EVIDENCE = 2.0
+# A constant is given up only for a law this far ahead: five laws with free shapes are tried against it, and the best of
+# them is ahead by 8 in 2-5 % of series that do not move at all (docs/theory/fit.md has the table).
+FLAT = 8.0
+# Inertia is a finding: the oscillator is chosen only if it is this far ahead of every law that has none.
+INERTIA = 6.0
+# With fewer observations than this no law can be told from any other.
+FEW = 8
+# A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height, place, and the search for it).
+MARGIN = 10.0
+PLACES = 40
+
+
+def ranked(fits: Sequence[LawFit]) -> list[LawFit]:
+    """The law to report first, then the others by AICc: the simplest that the evidence does not rule out."""
+    ordered = sorted(fits, key=lambda found: found.aicc)
+    best = ordered[0].aicc
+    lead = ordered[0]
+    constant = [found for found in ordered if not found.law.shapes]
+    inert = [found for found in ordered if found.law.name != "oscillator"]
+    if constant and constant[0].aicc - best < FLAT:
+        lead = constant[0]
+    elif inert and inert[0].aicc - best < INERTIA:
+        close = [found for found in inert if found.aicc - inert[0].aicc < NO_EVIDENCE]
+        lead = min(close, key=lambda found: len(found.law.parameters))
+    return [lead, *(found for found in ordered if found is not lead)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the fits come to, its sentence, the time of a change (nan: none), and further findings."""
+
+    outcome: Outcome
+    message: str
+    change_time: float
+    notes: tuple[str, ...]
+
+
+def judge(
+    observations: Observations,
+    fits: Sequence[LawFit],
+    parameters: Mapping[str, Interval],
+    jump: Break | None,
+    *,
+    momentum: float | None,
+    healthy: Literal["up", "any"],
+) -> Verdict:
+    """Say what the fits support."""
+    best, plateau = fits[0], parameters["plateau"]
+    notes = (_smoothing_note(observations), _noise_note(best), _rival_note(fits), _inertia_note(fits, parameters, momentum))
+
+    def verdict(outcome: Outcome, *, change: float = float("nan"), **numbers: Any) -> Verdict:
+        """An outcome with the numbers of its sentence."""
+        return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note))
+
+    if observations.time_M.size < FEW:
+        return verdict(Outcome.TOO_FEW, rows=observations.time_M.size, level=_range(plateau))
+    if doubtful(observations, best):
+        return verdict(Outcome.MAYBE_SMOOTHED, rows=observations.rows)
+    open_names = unidentified(best, parameters) if best.law.shapes else ()
+    explained = _explained(observations, best.curve_M)
+    # A rise and a fall are not yet an oscillation: that takes a period and a half.
+    swings = best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and 1.5 * parameters["period"].value < observations.span
+    collapse = _collapse(observations, best, jump, explained) if healthy == "up" and not swings else None
+    if collapse is not None:
+        return verdict(Outcome.COLLAPSED, **collapse)
+    if jump is not None and jump.aicc + MARGIN < best.aicc and _matters(jump, observations):
+        return verdict(Outcome.JUMP, change=jump.time, **_jump(observations, jump))
+    if (open_names or not best.law.shapes) and explained < 0.5 and wanders(best, observations):
+        return verdict(Outcome.WANDERS, change=0.0)
+    if not best.law.shapes:
+        if plateau.width > float(np.ptp(observations.value_M)):
+            return verdict(Outcome.SLOW_NOISE, rows=observations.rows, level=_range(plateau))
+        return verdict(Outcome.FLAT, rows=observations.rows, level=_range(plateau), hint=_hint(fits))
+    if explained < 0.02:
+        return verdict(Outcome.EMPTY, law=best.law.name)
+    if open_names:
+        return verdict(Outcome.OPEN, law=best.law.name, names=", ".join(f"{name} {_range(parameters[name])}" for name in open_names))
+    return verdict(Outcome.CONVERGED, law=best.law.name, **_converged(best, parameters))
+
+
+def _collapse(observations: Observations, best: LawFit, jump: Break | None, explained: float) -> dict[str, Any] | None:
+    """When a metric that should rise fell for good, and the levels before and after; None where it did not."""
+    fall = fall_from_height(observations)
+    sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
+    # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
+    if not np.isfinite(fall) or not (float(observations.value_M.min()) >= 0 or sharper or explained > 0.5):
+        return None
+    change = jump.time if jump is not None and sharper else fall
+    before, after = _levels(observations, change)
+    return {"change": change, "since": change + observations.origin, "before": before, "after": after}
+
+
+def _jump(observations: Observations, jump: Break) -> dict[str, Any]:
+    """What the sentence says of a jump."""
+    before, after = _levels(observations, jump.time)
+    recovered = abs(after - before) < 0.5 * abs(jump.jump)
+    return {
+        "way": "falls" if jump.jump < 0 else "jumps up",
+        "size": abs(jump.jump),
+        "since": jump.time + observations.origin,
+        "end": "and has come back since" if recovered else "no single law holds across it",
+    }
+
+
+def _levels(observations: Observations, since: float) -> tuple[float, float]:
+    """Mean of the last rows before a time, and of the last rows of all."""
+    few = max(3, observations.value_M.size // 20)
+    before = observations.value_M[observations.time_M < since]
+    return float(before[-few:].mean()) if before.size else float("nan"), float(observations.value_M[-few:].mean())
+
+
+def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str, ...]:
+    """Names of the parameters that the data do not limit in a way that matters.
+
+    The plateau counts as open where its interval is wider than twice the change that was seen; a time scale or rate
+    where it has no limit towards slowness. A damping ratio open above is the overdamped limit, which is an answer.
+    """
+    seen = float(np.ptp(best.curve_M))
+    loose = [name for name in ("plateau", "start") if not parameters[name].bounded or parameters[name].width > 2 * seen]
+    # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau must hold.
+    slow = {"oscillator": "tau1", "exponential": "time_constant", "logistic": "midpoint"}.get(best.law.name)
+    if slow is not None and not np.isfinite(parameters[slow].high):
+        loose.append(slow)
+    return tuple(loose)
+
+
+def doubtful(observations: Observations, best: LawFit) -> bool:
+    """Whether a short series may be a smoothed one, and its noise is smooth enough for that to matter."""
+    return observations.smoothing_doubt and best.noise.best_shape.neighbour >= 0.65
+
+
+def _range(interval: Interval, digits: str = ".4g") -> str:
+    """An interval as people write it."""
+    low = f"{interval.low:{digits}}" if np.isfinite(interval.low) else "no limit"
+    high = f"{interval.high:{digits}}" if np.isfinite(interval.high) else "no limit"
+    return f"{interval.value:{digits}} ({low} to {high})"
+
+
+def _hint(fits: Sequence[LawFit]) -> str:
+    """By how much the best other law is ahead of the constant, where it is."""
+    ahead = fits[0].aicc - min(found.aicc for found in fits)
+    return f"; the best other law is {ahead:.1f} ahead in AICc, which chance does too" if ahead > NO_EVIDENCE else ""
+
+
+def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, Any]:
+    """What the sentence says of a law that holds."""
+    start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
+    done = (now - start) / (plateau - start) if plateau != start else 1.0
+    where = "the plateau is reached" if done > 0.95 else f"{100 * done:.0f} % of the way is done"
+    if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
+        where += f"; overshoots by {100 * parameters['overshoot'].value:.0f} % of the way"
+    way = "rises" if plateau > start else "falls"
+    return {"way": way, "start": _range(parameters["start"]), "plateau": _range(parameters["plateau"]), "where": where}
+
+
+def _smoothing_note(observations: Observations) -> str:
+    """That rows were left out because the series had been smoothed."""
+    if observations.smoothing == 1:
+        return ""
+    return (
+        f"the series had been smoothed over {observations.smoothing} rows before it was logged: only every "
+        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, since the rows between repeat them"
+    )
+
+
+def _noise_note(best: LawFit) -> str:
+    """That neighbouring rows are correlated."""
+    neighbour = best.noise.best_shape.neighbour
+    if neighbour < 0.3:
+        return ""
+    hidden = "; an exponential smoother would look the same" if neighbour > 0.85 else ""
+    return f"neighbouring rows correlate by {neighbour:.2f} about the curve; the intervals are widened accordingly{hidden}"
+
+
+def _rival_note(fits: Sequence[LawFit]) -> str:
+    """Which other laws fit as well."""
+    rivals = [found.law.name for found in fits[1:] if found.aicc - fits[0].aicc < NO_EVIDENCE]
+    verb = "fits" if len(rivals) == 1 else "fit"
+    return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
+
+
+def _inertia_note(fits: Sequence[LawFit], parameters: Mapping[str, Interval], momentum: float | None) -> str:
+    """Inertia is a finding: it needs the oscillator to beat the laws that have none, and tau2 to match the momentum."""
+    if fits[0].law.name != "oscillator":
+        return ""
+    by_name = {found.law.name: found.aicc for found in fits}
+    inert = [name for name in ("logistic", "scalerl_sigmoid") if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE]
+    text = f"slow start: tau2 = {_range(parameters['tau2'], '.3g')} updates"
+    if momentum is not None:
+        expected = 1 / (1 - momentum)
+        agrees = parameters["tau2"].covers(expected)
+        text += f", {'in agreement with' if agrees else 'not'} the 1/(1-momentum) = {expected:.3g} of the optimiser"
+        if not agrees:
+            text += ": the slow start is not the optimiser's inertia"
+    if inert:
+        text += f"; {' and '.join(inert)} {'fits' if len(inert) == 1 else 'fit'} as well without inertia"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A jump on top of a law."""
+
+    time: float  # when, in the clock of the observations
+    jump: float  # height, reward units
+    aicc: float  # criterion of the law with the jump
+
+
+def find_break(observations: Observations) -> Break | None:
+    """The best single jump on top of a constant or of an exponential."""
+    n = observations.time_M.size
+    if n < 20:
+        return None
+    places = np.unique(np.linspace(0.04 * n, 0.96 * n, min(PLACES, n)).astype(int))
+    found = [(*_best_jump(observations, law_by_name(name), places), law_by_name(name)) for name in ("constant", "exponential")]
+    best, place, law = min(found, key=lambda candidate: candidate[0].aicc)
+    step = max(1, int(np.diff(places).max(initial=1)))
+    closer = np.arange(max(1, place - step), min(n - 1, place + step) + 1)
+    return min(best, _best_jump(observations, law, closer)[0], key=lambda candidate: candidate.aicc)
+
+
+def _best_jump(observations: Observations, law: Law, places: NDArray[np.intp]) -> tuple[Break, int]:
+    """The best place of a jump on top of one law, under the noise that is left once it is taken out."""
+    n = observations.time_M.size
+    centred = observations.value_M - observations.value_M.mean()
+    steps = (np.arange(n)[:, None] >= places[None, :]).astype(float)
+    white, basis = noise_shapes(observations.gap)[0], observations.basis(law_by_name("exponential").nodes)
+    place, columns, residual = _scan(observations, law, centred, steps, white, basis)
+    shape = moment_shape(residual, gap=observations.gap)
+    if shape.share > 0:
+        place, columns, residual = _scan(observations, law, centred, steps, shape, basis)
+    noise = noise_posterior(observations.time_M, observations.relative_variance_M, orthonormal(columns), residual, gap=observations.gap)
+    jump = float(np.linalg.lstsq(columns, centred, rcond=None)[0][-1])
+    k = int(places[place])
+    return Break(float(observations.time_M[k]), jump, noise.aicc(len(law.parameters) + 3)), k
+
+
+def _scan(
+    observations: Observations, law: Law, centred: Float, steps: Float, shape: NoiseShape, basis: tuple[Float, Float]
+) -> tuple[int, Float, Float]:
+    """The place of least error, the regressors there, and the residual."""
+    products = profile.gram(observations, basis, centred, shape)
+    whitened = Whitener(observations.time_M, observations.relative_variance_M, shape).apply(steps)
+    cross = np.column_stack([basis[1], np.ones(centred.size), centred]).T @ whitened
+    own = np.einsum("ij,ij->j", steps, whitened)
+    whole = profile.whole_box(law, observations.span)
+    shapes = whole.shapes(whole.points((24,))) if law.shapes else ()
+    best = (np.inf, 0, 0)
+    for j in range(steps.shape[1]):
+        swept = products.without(cross[:, j], own[j])
+        if law.shapes:
+            errors = profile.surface(law, swept, *shapes).error_Q
+        else:
+            errors = np.array([swept.inner[-1, -1] - swept.inner[-2, -1] ** 2 / max(swept.one_one, 1e-300)])
+        best = min(best, (float(errors.min()), j, int(errors.argmin())))
+    columns = [np.ones(centred.size), steps[:, best[1]]]
+    if law.shapes:
+        columns.insert(1, basis[1] @ law.decay(products.nodes_K, *(float(s[best[2]]) for s in shapes)))
+    design = np.column_stack(columns)
+    return best[1], design, centred - design @ np.linalg.lstsq(design, centred, rcond=None)[0]
+
+
+def _matters(jump: Break, observations: Observations) -> bool:
+    """Whether a jump is a good part of what the metric has done in all; noise that changes its size makes small ones."""
+    return abs(jump.jump) >= 0.25 * float(np.ptp(_running_mean(observations)))
+
+
+def _running_mean(observations: Observations) -> Float:
+    """Mean of each block with its neighbours, a twentieth of the series wide."""
+    value = observations.value_M
+    half = max(1, value.size // 40)
+    padded = np.pad(value, half, mode="edge")
+    return np.asarray(np.convolve(padded, np.full(2 * half + 1, 1 / (2 * half + 1)), "valid"))
+
+
+def fall_from_height(observations: Observations) -> float:
+    """Time from which a metric that should rise has lost most of its height for good, or nan.
+
+    Read from the running mean and not from a fitted curve, which bridges rise and fall. The last twentieth of the rows
+    has to lie in the lower half of what was reached, and further from the height than their scatter explains.
+    """
+    value, smooth = observations.value_M, _running_mean(observations)
+    if value.size < 12:
+        return float("nan")
+    few = max(3, value.size // 20)
+    # The height is the mean of the highest few, so that a short good time counts and a single lucky mean does not.
+    height = float(np.sort(smooth)[-few:].mean())
+    end = float(value[-few:].mean())
+    floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
+    scatter = float(np.sqrt(np.mean(np.diff(value) ** 2) / 2))
+    if height - end < 0.5 * (height - floor) or height - end < 5 * scatter / np.sqrt(few):
+        return float("nan")
+    high = np.flatnonzero(smooth >= height - 0.2 * (height - end))
+    first, last = int(high[0]), int(high[-1])
+    # Slow noise about a level visits both ends again and again; what collapsed stood high for a while and was seldom low meanwhile.
+    was_low = float((smooth[first : last + 1] < end + 0.25 * (height - end)).mean())
+    if was_low > 0.1 or last - first < few - 1 or last >= value.size - few:
+        return float("nan")
+    return float(observations.time_M[last])
+
+
+def _explained(observations: Observations, curve_M: Float) -> float:
+    """Share of the variance of the running mean that a fitted curve explains."""
+    smooth = _running_mean(observations)
+    total = float(((smooth - smooth.mean()) ** 2).sum())
+    return 1 - float(((smooth - curve_M) ** 2).sum()) / total if total > 0 else 1.0
+
+
+def wanders(found: LawFit, observations: Observations) -> bool:
+    """Whether the noise about a curve is nearly as slow as the log is long, so that the curve means little."""
+    shape = found.noise.best_shape
+    if shape.share < 0.6 or observations.time_M.size < 20:
+        return False
+    correlation_time = -shape.gap / np.log(max(shape.correlation, 1e-12))
+    return bool(correlation_time > max(observations.span / 8, 8 * shape.gap))

@@ -28,12 +28,7 @@ _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of the groups.
-
-    Example:
-        >>> Question().late
-        0.25
-    """
+    """What is asked of the groups."""
 
     late: float = 0.25  # share of the common steps, at their end, whose mean is the level
     reach: float | None = None  # level that speed is the time to; None: half of the way
@@ -41,10 +36,8 @@ class Question:
     seed_deviation: float | None = None  # spread of seeds where it is known beforehand
     level: float = 0.95  # coverage of the intervals
     paired: bool = False  # whether run i of a group goes with run i of the first
-    # whether the metric is to rise, as a reward is; then there is no time to a level that it falls to
-    rises: bool = False
-    # the most that two values of the metric can differ by; infinite where its range is not known
-    span: float = math.inf
+    rises: bool = False  # whether the metric is to rise, as a reward is; then there is no time to a level that it falls to
+    span: float = math.inf  # the most that two values of the metric can differ by; infinite where its range is not known
 
     def __post_init__(self) -> None:
         """Check the domains."""
@@ -60,15 +53,7 @@ class Question:
 
 
 def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.random.Generator) -> Comparison:
-    """Compare every group with the first.
-
-    Example:
-        >>> from groupwise.comparison.curves import curve
-        >>> rng, step = np.random.default_rng(1), np.arange(60.0)
-        >>> runs = [[curve(step, m + rng.normal(0, 0.02) + rng.normal(0, 0.05, 60)) for _ in range(3)] for m in (0.3, 0.6)]
-        >>> compare(runs, ["A", "B"], Question(), rng).pairings[0].contrasts[0].status
-        'different'
-    """
+    """Compare every group with the first."""
     if len(groups) < 2 or not all(len(group) for group in groups):
         raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
     start = max(run.step_T[0] for group in groups for run in group)
@@ -166,4 +151,4 @@ def _divergence(first: Sequence[Curve], second: Sequence[Curve], question: Quest
     if min(len(first), len(second)) > 1:
         return group_divergence(first, second, rate=rate, paired=question.paired)
     said = "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    return Divergence("unavailable", said, math.nan, math.nan, rate, "seed_noise")
+    return Divergence("unavailable", said, rate, "seed_noise")

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from groupwise.arrays import Float
-from groupwise.comparison.results import NOTHING, UNTOLD, Contrast, Measured, Method, Quantity, SeedNoise
+from groupwise.comparison.results import UNTOLD, Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
 MOST_RELABELLINGS = 20_000
-_NO_SEEDS = SeedNoise(NOTHING, 0, math.nan, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,7 @@ class Setup:
     seeds: SeedNoise  # spread of the seeds from all groups
     known_deviation: float | None = None  # the spread of seeds as the user knows it, or None
     effect: float | None = None  # the smallest difference that matters, or None
-    # contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's
-    # thresholds
-    tests: int = 1
+    tests: int = 1  # contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds
     span: float = math.inf  # the most that the quantity can differ by; infinite where that is not known
 
     @property
@@ -46,87 +44,94 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Estimate:
-    """A difference before it is judged; `variance` is that of which 1/n remains with n runs a group."""
+class Difference:
+    """A difference of two groups before it is judged."""
 
     method: Method
-    difference: float
+    value: float
     error: float
     freedom: float
-    variance: float
+    variance: float  # of which 1/n remains with n runs a group
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far others would scatter."""
+        if not self.error > 0:
+            return 1.0
+        score = -abs(self.value) / self.error
+        return 2 * float(ndtr(score) if math.isinf(self.freedom) else stdtr(self.freedom, score))
+
+    def interval(self, level: float) -> Interval:
+        """The interval of the t test; without limit where runs are equal to the last digit."""
+        tail = 0.5 + level / 2
+        point = float(ndtri(tail) if math.isinf(self.freedom) else stdtrit(self.freedom, tail))
+        half = point * self.error if self.error > 0 else math.inf
+        return Interval(self.value, self.value - half, self.value + half, level)
+
+
+def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Difference | None:
+    """The difference with its standard error, by the first method that applies; None where nothing tells the spread of seeds."""
+    x, y = _values(a), _values(b)
+    value = float(y.mean() - x.mean())
+    if setup.known_deviation is not None:
+        variance = 2 * setup.known_deviation**2 + _step(a) + _step(b)
+        error = math.sqrt(setup.known_deviation**2 * (1 / len(x) + 1 / len(y)) + _step(a) / len(x) + _step(b) / len(y))
+        return Difference("known_seed_noise", value, error, math.inf, variance)
+    if setup.paired and len(x) > 1:
+        variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
+        return Difference("paired_t", value, math.sqrt(variance / len(x)), len(x) - 1.0, variance)
+    if len(x) > 1 and len(y) > 1:
+        parts = [(max(float(v.var(ddof=1)), _step(runs)), len(v)) for v, runs in ((x, a), (y, b))]
+        shares = [variance / count for variance, count in parts]
+        below = sum(share**2 / (count - 1) for share, (_, count) in zip(shares, parts, strict=True))
+        freedom = sum(shares) ** 2 / below if below > 0 else len(x) + len(y) - 2.0
+        return Difference("welch", value, math.sqrt(sum(shares)), freedom, parts[0][0] + parts[1][0])
+    if setup.seeds.freedom > 0 and not setup.paired:
+        variance = max(setup.seeds.between, _step([*a, *b]))
+        error = math.sqrt(variance * (1 / len(x) + 1 / len(y)))
+        return Difference("pooled_t", value, error, float(setup.seeds.freedom), 2 * variance)
+    return None
+
+
+def _values(runs: Sequence[Measured]) -> Float:
+    """The value of each run."""
+    return np.array([run.value for run in runs])
+
+
+def _step(runs: Sequence[Measured]) -> float:
+    """Mean variance of a run's value by step noise."""
+    return float(np.mean([run.step_error**2 for run in runs]))
 
 
 def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
-    r"""Compare a quantity of two groups: second minus first.
-
-    Example:
-        >>> from groupwise.comparison.seeds import seed_noise
-        >>> low, high = ([Measured(Interval(x, x, x), 0.0) for x in row] for row in ([0.1, 0.12, 0.11], [0.5, 0.53, 0.52]))
-        >>> found = contrast("level", low, high, Setup(0.95, False, seed_noise([low, high])), np.random.default_rng(1))
-        >>> found.method, found.p_value < 0.001, found.permutation_p
-        ('welch', True, 0.1)
-    """
+    """Compare a quantity of two groups: second minus first."""
     if setup.paired and len(first) != len(second):
         raise InvalidArgumentError(f"pairs need as many runs in one group as in the other; got {len(first)} and {len(second)}")
     a, b = _usable(first, second, paired=setup.paired)
-    if not a or not b:
-        problem = _left_out(first, second) or next((run.problem for run in (*first, *second) if run.problem), "no run has it")
-        nothing = Interval(math.nan, -math.inf, math.inf, setup.level)
-        return Contrast(quantity, "unavailable", problem, nothing, runs=(len(a), len(b)))
-    if any(math.isinf(run.value) for run in (*a, *b)):
-        return _ranked(quantity, a, b, setup, rng)
-    estimate = _estimate(a, b, setup)
-    step = math.hypot(_mean_error(a), _mean_error(b))
-    found = _step_noise_alone(quantity, a, b, setup, step) if estimate is None else _judged(quantity, a, b, setup, estimate, step, rng)
-    found = replace(found, left_out=_left_out(first, second))
-    return replace(found, minimum_detectable=math.nan) if found.minimum_detectable > setup.span else found
-
-
-def _left_out(first: Sequence[Measured], second: Sequence[Measured]) -> str:
-    """How many plateaus cannot be told, and what to look at; "" where all can."""
     every = [*first, *second]
     untold = sum(run.problem == UNTOLD for run in every)
-    return f"the plateau of {untold} of {len(every)} runs cannot be told: compare the level" if untold else ""
+    left_out = f"the plateau of {untold} of {len(every)} runs cannot be told: compare the level" if untold else ""
+    if not a or not b:
+        problem = left_out or next((run.problem for run in every if run.problem), "no run has it")
+        return Contrast(quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b)))
+    if np.isinf(_values([*a, *b])).any():
+        return _ranked(quantity, a, b, setup, rng)
+    estimate = difference(a, b, setup)
+    found = _step_noise_alone(quantity, a[0], b[0], setup) if estimate is None else _tested(quantity, a, b, setup, estimate, rng)
+    possible = not found.minimum_detectable > setup.span
+    step = math.sqrt(_step(a) / len(a) + _step(b) / len(b))
+    return replace(found, left_out=left_out, step_error=step, minimum_detectable=found.minimum_detectable if possible else math.nan)
 
 
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
-    """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate.
-
-    Example:
-        >>> one = [Measured(Interval(0.1, 0.1, 0.1), 0.0)]
-        >>> is_tested(one, one, Setup(0.95, False, _NO_SEEDS)), is_tested(one * 2, one * 2, Setup(0.95, False, _NO_SEEDS))
-        (False, True)
-    """
+    """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
     a, b = _usable(first, second, paired=setup.paired)
     if not a or not b:
         return False
-    values = [run.value for run in (*a, *b)]
-    if any(math.isinf(value) for value in values):
-        return len(values) > 2 and any(math.isfinite(value) for value in values)
-    return _estimate(a, b, setup) is not None
-
-
-def seed_test(first: Sequence[Measured], second: Sequence[Measured], *, paired: bool = False) -> float:
-    """Return the p-value of no difference beyond the scatter of runs: Welch's t, or that of pairs.
-
-    Example:
-        >>> a, b = ([Measured(Interval(x, x, x), 0.0) for x in row] for row in ([0.1, 0.2], [0.9, 1.0]))
-        >>> round(seed_test(a, b), 4)
-        0.0077
-    """
-    found = _estimate(first, second, Setup(0.95, paired, _NO_SEEDS))
-    assert found is not None  # there are two runs in each
-    return _p_value(found)
-
-
-def _p_value(found: _Estimate) -> float:
-    """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far others would scatter."""
-    from scipy.special import ndtr, stdtr
-
-    if not found.error > 0:
-        return 1.0
-    score = -abs(found.difference) / found.error
-    return 2 * float(ndtr(score) if math.isinf(found.freedom) else stdtr(found.freedom, score))
+    infinite = np.isinf(_values([*a, *b]))
+    if infinite.any():
+        return infinite.size > 2 and not infinite.all()
+    return difference(a, b, setup) is not None
 
 
 def _usable(first: Sequence[Measured], second: Sequence[Measured], *, paired: bool) -> tuple[list[Measured], list[Measured]]:
@@ -137,71 +142,29 @@ def _usable(first: Sequence[Measured], second: Sequence[Measured], *, paired: bo
     return [run for run in first if run.usable], [run for run in second if run.usable]
 
 
-def _mean_error(runs: Sequence[Measured]) -> float:
-    """Standard error of the mean of a group by step noise alone."""
-    return math.sqrt(sum(run.step_error**2 for run in runs)) / len(runs)
-
-
-def _step(runs: Sequence[Measured]) -> float:
-    """Mean variance of a run's value by step noise."""
-    return float(np.mean([run.step_error**2 for run in runs]))
-
-
-def _estimate(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> _Estimate | None:
-    """The difference with its standard error, by the first method that applies; None where nothing tells the spread of seeds."""
-    x, y = np.array([run.value for run in a]), np.array([run.value for run in b])
-    difference = float(y.mean() - x.mean())
-    if setup.known_deviation is not None:
-        variance = 2 * setup.known_deviation**2 + _step(a) + _step(b)
-        error = math.sqrt(setup.known_deviation**2 * (1 / len(x) + 1 / len(y)) + _mean_error(a) ** 2 + _mean_error(b) ** 2)
-        return _Estimate("known_seed_noise", difference, error, math.inf, variance)
-    if setup.paired and len(x) > 1:
-        variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
-        return _Estimate("paired_t", difference, math.sqrt(variance / len(x)), len(x) - 1.0, variance)
-    if len(x) > 1 and len(y) > 1:
-        parts = [(max(float(v.var(ddof=1)), _step(runs)), len(v)) for v, runs in ((x, a), (y, b))]
-        shares = [variance / count for variance, count in parts]
-        error2 = sum(shares)
-        below = sum(share**2 / (count - 1) for share, (_, count) in zip(shares, parts, strict=True))
-        freedom = error2**2 / below if below > 0 else len(x) + len(y) - 2.0
-        return _Estimate("welch", difference, math.sqrt(error2), freedom, parts[0][0] + parts[1][0])
-    if setup.seeds.freedom > 0 and not setup.paired:
-        variance = max(setup.seeds.between, _step([*a, *b]))
-        error = math.sqrt(variance * (1 / len(x) + 1 / len(y)))
-        return _Estimate("pooled_t", difference, error, float(setup.seeds.freedom), 2 * variance)
-    return None
-
-
-def _judged(
-    quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, found: _Estimate, step: float, rng: np.random.Generator
+def _tested(
+    quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, found: Difference, rng: np.random.Generator
 ) -> Contrast:
     """A contrast by a t test."""
-    from scipy.special import ndtri, stdtrit
-
-    half_level = 0.5 + setup.level / 2
-    point = float(ndtri(half_level) if math.isinf(found.freedom) else stdtrit(found.freedom, half_level))
-    p_value = _p_value(found)
-    half = point * found.error if found.error > 0 else math.inf
-    asked = found.difference if setup.effect is None else setup.effect
+    asked = found.value if setup.effect is None else setup.effect
     return Contrast(
         quantity,
         "not_separable",
         "",
-        Interval(found.difference, found.difference - half, found.difference + half, setup.level),
-        p_value=p_value,
-        adjusted_p=p_value,
-        permutation_p=_permutation_p(a, b, setup, rng),
+        found.interval(setup.level),
+        p_value=found.p_value,
+        adjusted_p=found.p_value,
+        permutation_p=_permutation_p(_values(a), _values(b), rng, paired=setup.paired),
         method=found.method,
         freedom=found.freedom,
         runs=(len(a), len(b)),
-        step_error=step,
         minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.strict_level) if found.error > 0 else math.nan,
         seeds_needed=seeds_needed(asked, found.variance, paired=found.method == "paired_t", level=setup.strict_level),
         asked=abs(asked),
     )
 
 
-def _step_noise_alone(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, step: float) -> Contrast:
+def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup) -> Contrast:
     r"""One run against one: what the noise of their steps leaves open.
 
     Ends as those of two intervals combined: $L = d - \sqrt{(\hat b - b_L)^2 + (a_U - \hat a)^2}$, and so above. The difference is real
@@ -209,42 +172,41 @@ def _step_noise_alone(quantity: Quantity, a: Sequence[Measured], b: Sequence[Mea
 
     Source: Donner and Zou (2012), Statistical Methods in Medical Research 21, 347-359, for the ends; the spread is derived here.
     """
-    first, second = a[0].interval, b[0].interval
-    difference = second.value - first.value
-    low = difference - math.hypot(second.value - second.low, first.high - first.value)
-    high = difference + math.hypot(second.high - second.value, first.value - first.low)
-    half = difference - low if difference > 0 else high - difference
+    first, second, step = a.interval, b.interval, math.hypot(a.step_error, b.step_error)
+    value = second.value - first.value
+    low = value - math.hypot(second.value - second.low, first.high - first.value)
+    high = value + math.hypot(second.high - second.value, first.value - first.low)
+    half = value - low if value > 0 else high - value
     beyond = not low <= 0 <= high
     # The half-width stands for quantile times step error, its widening for unknown noise included.
-    quantile = half / step if step > 0 and math.isfinite(half) else math.inf
-    largest = math.sqrt(max((difference / quantile) ** 2 - step**2, 0.0) / 2) if beyond and math.isfinite(quantile) else math.nan
+    quantile = half / step if step > 0 else math.inf
+    largest = math.sqrt(max((value / quantile) ** 2 - step**2, 0.0) / 2) if beyond and math.isfinite(quantile) else math.nan
     return Contrast(
         quantity,
         "seed_noise_unknown" if beyond else "within_step_noise",
         "",
-        Interval(difference, low, high, setup.level),
+        Interval(value, low, high, setup.level),
         method="step_noise_alone",
         runs=(1, 1),
-        step_error=step,
         minimum_detectable=minimum_detectable(step, math.inf, level=setup.level) if step > 0 else math.nan,
-        asked=abs(difference if setup.effect is None else setup.effect),
+        asked=abs(value if setup.effect is None else setup.effect),
         largest_seed_deviation=largest,
     )
 
 
 def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
     """Times of which some were never reached: ranks under relabelling, no interval."""
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata  # slow to load, and seldom needed
 
-    counts = [sum(math.isfinite(run.value) for run in runs) for runs in (a, b)]
-    rank = rankdata([run.value for run in (*a, *b)])
-    p_value = _relabelled(rank, len(a), rng) if sum(counts) and (len(a) > 1 or len(b) > 1) else math.nan
+    counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
+    ranks = rankdata(_values([*a, *b]))
+    p_value = _permutation_p(ranks[: len(a)], ranks[len(a) :], rng) if sum(counts) else math.nan
     said = f"reached in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,
         "unavailable" if math.isnan(p_value) else "not_separable",
         said,
-        Interval(math.nan, -math.inf, math.inf, setup.level),
+        nothing(setup.level),
         p_value=p_value,
         adjusted_p=p_value,
         permutation_p=p_value,
@@ -253,12 +215,11 @@ def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], se
     )
 
 
-def _permutation_p(a: Sequence[Measured], b: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> float:
-    """Two-sided, of exchangeable runs, or of pairs whose sides may be swapped."""
-    x, y = np.array([run.value for run in a]), np.array([run.value for run in b])
-    if setup.paired:
-        return _flipped(y - x, rng) if len(x) > 1 else math.nan
-    return _relabelled(np.concatenate([x, y]), len(x), rng) if len(x) + len(y) > 2 else math.nan
+def _permutation_p(x: Float, y: Float, rng: np.random.Generator, *, paired: bool = False) -> float:
+    """Two-sided, of exchangeable runs, or of pairs whose sides may be swapped; nan for one run each."""
+    if len(x) + len(y) <= 2:
+        return math.nan
+    return _flipped(y - x, rng) if paired else _relabelled(np.concatenate([x, y]), len(x), rng)
 
 
 def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
+from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.comparison.results import UNTOLD, Measured, missing
@@ -51,13 +52,7 @@ def curve(
     smoothing: int | None = None,
     level: float = 0.95,
 ) -> Curve:
-    """Fit a run.
-
-    Example:
-        >>> found = curve(np.arange(60.0), 0.5 + np.random.default_rng(1).normal(0, 0.1, 60))
-        >>> found.plateau.interval.covers(0.5)
-        True
-    """
+    """Fit a run."""
     step, value = np.asarray(step_T, dtype=float), np.asarray(value_T, dtype=float)
     if step.size < FEWEST_ROWS:
         raise InsufficientDataError(f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got {step.size}")
@@ -72,8 +67,6 @@ def curve(
     if found.status == "not_identifiable":
         # The value is kept to be looked at; one end of such an interval is open in all but name, and no standard error.
         return Curve(step, value, found.curve_T, Measured(interval, math.nan, UNTOLD))
-    from scipy.special import ndtri
-
     error = interval.width / 2 / float(ndtri(0.5 + level / 2))
     return Curve(step, value, found.curve_T, Measured(interval, error))
 
@@ -104,13 +97,8 @@ def local_spread(residual_T: Float) -> Float:
 def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
     """Measure the mean over a window of steps.
 
-    The autocorrelation of the noise is that of the whole run's residuals, averaged over as `dynamics.noise` does; its size is
+    The autocorrelation of the noise is that of the whole run's residuals, averaged over as `curves.noise` does; its size is
     that of the rows in and around the window.
-
-    Example:
-        >>> run = Curve(np.arange(40.0), np.tile([0.0, 1.0], 20), np.full(40, 0.5), missing(""))
-        >>> late_level(run, 20, 39).value
-        0.5
     """
     inside = (found.step_T >= first) & (found.step_T <= last)
     step, value = found.step_T[inside], found.value_T[inside]
@@ -121,7 +109,7 @@ def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) 
     if spread.max() <= 1e-12 * max(1.0, abs(mean)):
         return Measured(Interval(mean, mean, mean, level), 0.0)
     noise = _noise(found.step_T, found.residual / spread, _window_columns(found.step_T, inside))
-    scale = float(noise.scale_EP[noise.best, 0]) * math.sqrt(float((spread[inside] ** 2).mean()))
+    scale = float(noise.errors[0]) * math.sqrt(float((spread[inside] ** 2).mean()))
     half = scale * float(noise.widening(level)[0])
     return Measured(Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0]))
 
@@ -151,10 +139,6 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
     Where the isotonic regression of the values crosses the level; halfway between two rows.
 
     Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
-
-    Example:
-        >>> passing(np.arange(4.0), np.array([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), 0.5).tolist()
-        [1.5, inf]
     """
     sums = np.cumsum(value_NT - reach, axis=1)
     sums = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)
@@ -164,15 +148,7 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
 
 
 def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float = math.inf, level: float = 0.95) -> Measured:
-    """Measure the step from which the metric stays above a level.
-
-    Its step noise from curves simulated around the smooth one, with the noise of the run.
-
-    Example:
-        >>> run = Curve(np.arange(40.0), np.arange(40.0), np.arange(40.0), missing(""))
-        >>> time_to(run, 19.5, np.random.default_rng(1)).value
-        19.5
-    """
+    """Measure the step from which the metric stays above a level; its step noise from curves simulated around the smooth one."""
     inside = found.step_T <= last
     step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])
@@ -180,7 +156,7 @@ def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float
     if float(np.ptp(residual)) < 1e-12 * max(1.0, float(np.abs(value).max())):
         return Measured(Interval(passed, passed, passed, level), 0.0)
     noise = _noise(step, residual, np.ones((step.size, 1)))
-    drawn = smooth + math.sqrt(float(noise.variance_E[noise.best])) * _simulated(noise, step, rng)
+    drawn = smooth + math.sqrt(noise.variance) * _simulated(noise, step, rng)
     steps = passing(step, drawn, reach)
     low, high = (float(end) for end in np.quantile(steps, [0.5 - level / 2, 0.5 + level / 2], method="closest_observation"))
     finite = steps[np.isfinite(steps)]

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from groupwise.arrays import Float
-from groupwise.comparison.contrasts import seed_test
+from groupwise.comparison.contrasts import Setup, difference
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
-from groupwise.comparison.results import Divergence, Measured, missing
+from groupwise.comparison.results import Divergence, Measured, SeedNoise, missing, nothing
 from groupwise.curves.e_process import change_evidence
 from groupwise.curves.noise import NoiseShape, noise_posterior
 from groupwise.intervals import Interval
@@ -29,39 +30,29 @@ _PLAUSIBLE = 0.03
 
 
 def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Divergence:
-    """Look for the first divergence of two runs beyond the noise of their steps.
-
-    Example:
-        >>> rng, step = np.random.default_rng(1), np.arange(80.0)
-        >>> flat, bent = np.zeros(80), np.where(step < 40, 0.0, 1.0)
-        >>> runs = [Curve(step, mean + rng.normal(0, 0.2, 80), mean, missing("")) for mean in (flat, bent)]
-        >>> found = run_divergence(*runs)
-        >>> found.status, 38 <= found.step <= 42
-        ('diverged', True)
-    """
-    step, difference, residual = _together(first, second)
+    """Look for the first divergence of two runs beyond the noise of their steps."""
+    step, apart, residual = _together(first, second)
     if step.size < FEWEST:
-        said = f"the runs share {step.size} rows; a divergence needs {FEWEST}"
-        return Divergence("unavailable", said, math.nan, math.nan, rate, "step_noise")
-    if not difference.any():
-        return Divergence("none", "The runs have the same values in every row that they share.", math.nan, math.nan, rate, "step_noise")
+        return Divergence("unavailable", f"the runs share {step.size} rows; a divergence needs {FEWEST}", rate, "step_noise")
+    if not apart.any():
+        return Divergence("none", "The runs have the same values in every row that they share.", rate, "step_noise")
     spread = local_spread(residual)
     if spread.max() == 0:
-        return Divergence("unavailable", "the runs have no noise of steps to judge by", math.nan, math.nan, rate, "step_noise")
+        return Divergence("unavailable", "the runs have no noise of steps to judge by", rate, "step_noise")
     shapes, scales = _plausible(step, residual / spread)
-    scores = [innovations(difference / spread, shape) / scale for shape, scale in zip(shapes, scales, strict=True)]
+    scores = [innovations(apart / spread, shape) / scale for shape, scale in zip(shapes, scales, strict=True)]
     evidence = np.min([log_evidence(score) for score in scores], axis=0)
     above = np.flatnonzero(evidence >= -math.log(rate))
+    alarms = f"(false alarms over the whole run {100 * rate:g} %)"
     if not above.size:
-        said = f"No divergence beyond the noise of the steps (false alarms over the whole run {100 * rate:g} %)."
-        return Divergence("none", said, math.nan, math.nan, rate, "step_noise")
+        return Divergence("none", f"No divergence beyond the noise of the steps {alarms}.", rate, "step_noise")
     seen = int(above[0])
     onset = _onset(scores[0][: seen + 1])
     said = (
-        f"The runs diverge from step {step[onset]:.0f}, seen by step {step[seen]:.0f} (false alarms over the whole run {100 * rate:g} %). "
+        f"The runs diverge from step {step[onset]:.0f}, seen by step {step[seen]:.0f} {alarms}. "
         "It is beyond the noise of the steps; two seeds of one setting may do the same."
     )
-    return Divergence("diverged", said, float(step[onset]), float(step[seen]), rate, "step_noise")
+    return Divergence("diverged", said, rate, "step_noise", float(step[onset]), float(step[seen]))
 
 
 def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
@@ -102,12 +93,7 @@ def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list
 
 
 def innovations(value_T: Float, shape: NoiseShape) -> Float:
-    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1 together.
-
-    Example:
-        >>> innovations(np.array([1.0, 0.5]), NoiseShape(0.5, 1.0)).tolist()
-        [1.0, 0.0]
-    """
+    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1 together."""
     white, state = 1 - shape.share, shape.share
     mean, variance = 0.0, state
     out = np.empty(len(value_T))
@@ -121,22 +107,19 @@ def innovations(value_T: Float, shape: NoiseShape) -> Float:
 
 
 def log_evidence(score_T: Float) -> Float:
-    """Logarithm of the e-process of a shift of unknown size, sign and start.
+    """Logarithm of the e-process of a shift of unknown size, sign and start; the sizes are ours."""
+    return change_evidence(_log_bets(score_T))
 
-    Source: `dynamics.e_process`; the sizes are ours.
 
-    Example:
-        >>> bool(log_evidence(np.zeros(30)).max() < 0.1), bool(log_evidence(np.full(30, 2.0))[-1] > 10)
-        (True, True)
-    """
+def _log_bets(score_T: Float) -> Float:
+    """Log likelihood ratio of a shift to none at each row, a column a size."""
     drift = np.array(DRIFTS)
-    return change_evidence(np.outer(score_T, drift) - drift**2 / 2)
+    return np.asarray(np.outer(score_T, drift) - drift**2 / 2)
 
 
 def _onset(score_T: Float) -> int:
     """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the last row."""
-    drift = np.array(DRIFTS)
-    suffix = np.cumsum((np.outer(score_T, drift) - drift**2 / 2)[::-1], axis=0)[::-1]
+    suffix = np.cumsum(_log_bets(score_T)[::-1], axis=0)[::-1]
     return int(suffix.max(axis=1).argmax())
 
 
@@ -144,32 +127,21 @@ def group_divergence(first: Sequence[Curve], second: Sequence[Curve], *, rate: f
     """Look for the first window of steps in which two groups of runs differ beyond the noise of their seeds.
 
     Ten windows, each tested at a tenth of the rate by the t test of the means there.
-
-    Example:
-        >>> step = np.arange(50.0)
-        >>> low, high = ([Curve(step, s * step + o, s * step, missing("")) for o in (0.0, 0.01, 0.02)] for s in (0.0, 1.0))
-        >>> group_divergence(low, high).step
-        0.0
     """
+    setup = Setup(0.95, paired, SeedNoise(nothing(), 0, math.nan, math.nan))
+    alarms = f"(false alarms over the whole run {100 * rate:g} %)"
     start = max(run.step_T[0] for run in (*first, *second))
     stop = min(run.step_T[-1] for run in (*first, *second))
-    edges = np.linspace(start, stop, WINDOWS + 1)
-    for window in range(WINDOWS):
-        low, high = edges[window], edges[window + 1]
-        groups = [[_window_mean(run, low, high, last=window == WINDOWS - 1) for run in group] for group in (first, second)]
+    for low, high in pairwise(np.linspace(start, stop, WINDOWS + 1)):
+        groups = [[_window_mean(run, low, high, last=high == stop) for run in group] for group in (first, second)]
         if not all(run.usable for group in groups for run in group):
             continue
-        if seed_test(groups[0], groups[1], paired=paired) < rate / WINDOWS:
-            said = (
-                f"The groups differ beyond the noise of their seeds from steps {low:.0f} to {high:.0f} on "
-                f"(false alarms over the whole run {100 * rate:g} %)."
-            )
-            return Divergence("diverged", said, float(low), float(high), rate, "seed_noise")
-    said = (
-        f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds "
-        f"(false alarms over the whole run {100 * rate:g} %)."
-    )
-    return Divergence("none", said, math.nan, math.nan, rate, "seed_noise")
+        found = difference(groups[0], groups[1], setup)
+        if found is not None and found.p_value < rate / WINDOWS:
+            said = f"The groups differ beyond the noise of their seeds from steps {low:.0f} to {high:.0f} on {alarms}."
+            return Divergence("diverged", said, rate, "seed_noise", float(low), float(high))
+    said = f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds {alarms}."
+    return Divergence("none", said, rate, "seed_noise")
 
 
 def _window_mean(run: Curve, low: float, high: float, *, last: bool) -> Measured:

@@ -1,6 +1,6 @@
 """What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen, and each says itself what it means.
 
-Plain data and nothing else; the numbers are made in `contrasts`, `seed_noise` and `divergence`.
+Plain data and nothing else; the numbers are made in `contrasts`, `seeds` and `divergence`, the sentences in `verdicts`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from groupwise.intervals import Interval, finite_or_none
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
 
 Quantity = Literal["level", "speed", "plateau"]
 Status = Literal["different", "equivalent", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"]
@@ -18,13 +19,18 @@ Method = Literal["welch", "paired_t", "pooled_t", "known_seed_noise", "step_nois
 
 # Of a plateau that the rows of a run do not identify.
 UNTOLD = "the log does not tell the plateau"
-NOTHING = Interval(math.nan, -math.inf, math.inf)
+
+
+def nothing(level: float = 0.95) -> Interval:
+    """The interval of what is not known at all."""
+    return Interval(math.nan, -math.inf, math.inf, level)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Plain):
     """One quantity of one run."""
 
+    KEYS: ClassVar = ("*interval", "step_error", "problem")
     # the value, with what the noise of its steps leaves open; infinite where a time was never reached
     interval: Interval
     step_error: float  # standard error by the noise of the steps alone
@@ -40,38 +46,36 @@ class Measured:
         """Whether there is a value to be compared, be it infinite."""
         return not self.problem and not math.isnan(self.value)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**self.interval.as_dict(), "step_error": finite_or_none(self.step_error), "problem": self.problem}
-
 
 def missing(problem: str, *, level: float = 0.95) -> Measured:
     """Return a quantity that could not be measured, and why."""
-    return Measured(Interval(math.nan, -math.inf, math.inf, level), math.nan, problem)
+    return Measured(nothing(level), math.nan, problem)
 
 
 @dataclass(frozen=True, slots=True)
-class SeedNoise:
+class SeedNoise(Plain):
     """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
+    KEYS: ClassVar = ("deviation", "freedom", "step_deviation")
     deviation: Interval  # standard deviation of the runs' true values, with its interval
     freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
     between: float  # variance of the measured values within the groups, seeds and steps together; nan without freedom
     step: float  # mean variance of a run's value by its steps alone
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "deviation": self.deviation.as_dict(),
-            "freedom": self.freedom,
-            "step_deviation": finite_or_none(math.sqrt(self.step)),
-        }
+    @property
+    def step_deviation(self) -> float:
+        """Standard deviation of a run's value by its steps alone."""
+        return math.sqrt(self.step)
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
+    KEYS: ClassVar = (
+        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "left_out", "p_value", "adjusted_p",
+        "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
+    )  # fmt: skip
     quantity: Quantity  # level, speed (a time: less is faster) or plateau
     status: Status  # what can be said
     message: str  # the status as a sentence
@@ -84,56 +88,25 @@ class Contrast:
     freedom: float = math.nan  # degrees of freedom; nan without
     runs: tuple[int, int] = (0, 0)  # how many of each group took part
     step_error: float = math.nan  # standard error of the difference by step noise alone
-    # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric
-    # cannot differ by so much
+    # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric cannot differ by so much
     minimum_detectable: float = math.nan
-    # runs a group that would find a difference of the size asked about 8 times in 10; None where unknown
-    seeds_needed: int | None = None
+    seeds_needed: int | None = None  # runs a group that would find a difference of the size asked about 8 times in 10; None: unknown
     asked: float = math.nan  # the difference that `seeds_needed` is about
-    # with unknown seed noise, the spread of seeds up to which the difference would be real; else nan
-    largest_seed_deviation: float = math.nan
-    # how many runs of both groups have no value to be compared, and what that means; "" where all have one
-    left_out: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        numbers = (
-            "p_value", "adjusted_p", "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
-        )  # fmt: skip
-        return {
-            "quantity": self.quantity,
-            "status": self.status,
-            "message": self.message,
-            "difference": self.difference.as_dict(),
-            "method": self.method,
-            "runs": list(self.runs),
-            "seeds_needed": self.seeds_needed,
-            "left_out": self.left_out,
-            **{name: finite_or_none(getattr(self, name)) for name in numbers},
-        }
+    largest_seed_deviation: float = math.nan  # with unknown seed noise, the spread of seeds up to which the difference would be real
+    left_out: str = ""  # how many runs of both groups have no value to be compared, and what that means; "" where all have one
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Plain):
     """From where two curves, or two groups of curves, differ."""
 
-    status: Literal["diverged", "none", "unavailable"]  # "diverged", "none" or "unavailable"
+    KEYS: ClassVar = ("status", "message", "step", "seen", "false_alarm_rate=rate", "beyond")
+    status: Literal["diverged", "none", "unavailable"]
     message: str  # the status as a sentence
-    step: float  # first step of the divergence by maximum likelihood, or first window that differs; nan without
-    seen: float  # step at which the evidence sufficed
     rate: float  # false-alarm rate over the whole run
     beyond: Literal["step_noise", "seed_noise"]  # what the divergence goes beyond
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "status": self.status,
-            "message": self.message,
-            "step": finite_or_none(self.step),
-            "seen": finite_or_none(self.seen),
-            "false_alarm_rate": self.rate,
-            "beyond": self.beyond,
-        }
+    step: float = math.nan  # first step of the divergence by maximum likelihood, or first window that differs
+    seen: float = math.nan  # step at which the evidence sufficed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-r"""How much runs of one setting differ by their seeds alone: a random-effects decomposition with known step noise.
+r"""How much runs of one setting differ by their seeds, and how many seeds it takes to see a difference.
 
 Run i of group g measures $x_{gi} = \mu_g + b_{gi} + e_{gi}$, $b \sim N(0, \tau^2)$ the seed, $e \sim N(0, s_{gi}^2)$ the steps. With
 weights $w = 1/(\tau^2 + s^2)$ the generalised $Q(\tau^2) = \sum w (x - \hat\mu_g)^2$ is chi-square with $\sum(n_g - 1)$ degrees of
-freedom at the true $\tau^2$ and falls with it, which gives estimate and interval. It compares no groups.
+freedom at the true $\tau^2$ and falls with it, which gives estimate and interval. Power is that of the two-sided t test, from the
+noncentral t, the variance taken as known; that it is estimated is said beside.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
 
 from groupwise.comparison.results import Measured, SeedNoise
 from groupwise.intervals import Interval
+
+POWER = 0.8
+MOST_SEEDS = 10_000
 
 
 def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> SeedNoise:
@@ -22,65 +28,40 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
     Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with $\nu$ degrees of freedom.
 
     Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
-
-    Example:
-        >>> group = [Measured(Interval(x, x, x), 0.0) for x in (0.1, 0.3)]
-        >>> found = seed_noise([group])
-        >>> found.freedom, round(found.deviation.value, 3)
-        (1, 0.141)
     """
-    from scipy.special import chdtri
-
     finite = [[run for run in group if run.usable and math.isfinite(run.value)] for group in groups]
-    values = [np.array([run.value for run in group]) for group in finite]
-    variances = [np.array([run.step_error**2 for run in group]) for group in finite]
-    freedom = sum(max(len(value) - 1, 0) for value in values)
-    every = np.concatenate(variances) if variances else np.empty(0)
-    step = float(every.mean()) if every.size else math.nan
+    every = [run.step_error**2 for group in finite for run in group]
+    step = float(np.mean(every)) if every else math.nan
+    values = [np.array([run.value for run in group]) for group in finite if len(group) > 1]
+    variances = [np.array([run.step_error**2 for run in group]) for group in finite if len(group) > 1]
+    freedom = sum(len(value) - 1 for value in values)
     if freedom == 0:
         return SeedNoise(Interval(math.nan, 0.0, math.inf, level), 0, math.nan, step)
-    squares = sum(float(((value - value.mean()) ** 2).sum()) for value in values if len(value))
+    squares = sum(float(((value - value.mean()) ** 2).sum()) for value in values)
+    least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
+
+    def excess(tau2: float, target: float) -> float:
+        """The generalised Q at a variance between runs, minus a target."""
+        total = -target
+        for value, variance in zip(values, variances, strict=True):
+            weight = 1 / np.maximum(variance + tau2, 1e-300)
+            total += float((weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum())
+        return total
 
     def spread(target: float) -> float:
-        """The deviation at which Q equals a target."""
-        high = math.sqrt(2 * squares / target) + 1e-300
-        if _q(values, variances, 0.0) <= target:
+        """The deviation at which Q equals a target, which lies between those of equal step noise, the least and the most there is."""
+        low, high = max(squares / target - most, 0.0) * (1 - 1e-9), (squares / target - least) * (1 + 1e-9)
+        if high <= 0 or excess(0.0, target) <= 0:
             return 0.0
-        low = 0.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _q(values, variances, middle**2) > target else (low, middle)
-        return (low + high) / 2
+        return math.sqrt(brentq(excess, low, high, args=(target,), xtol=1e-14 * high, rtol=1e-14))
 
     tail = 0.5 - level / 2
     low, high = spread(float(chdtri(freedom, tail))), spread(float(chdtri(freedom, 1 - tail)))
     return SeedNoise(Interval(spread(float(freedom)), low, high, level), freedom, squares / freedom, step)
 
 
-def _q(values: Sequence[np.ndarray], variances: Sequence[np.ndarray], tau2: float) -> float:
-    """The generalised Q at a variance between runs."""
-    total = 0.0
-    for value, variance in zip(values, variances, strict=True):
-        if len(value) < 2:
-            continue
-        weight = 1 / np.maximum(variance + tau2, 1e-300)
-        total += float((weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum())
-    return total
-
-
-POWER = 0.8
-MOST_SEEDS = 10_000
-
-
 def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float:
-    """Return the chance that a two-sided t test finds a difference of so many standard errors.
-
-    Example:
-        >>> round(power(2.8, math.inf), 2), round(power(0.0, 4.0), 3)
-        (0.8, 0.05)
-    """
-    from scipy.special import nctdtr, ndtr, ndtri, stdtrit
-
+    """Return the chance that a two-sided t test finds a difference of so many standard errors."""
     if math.isinf(freedom):
         point = float(ndtri(0.5 + level / 2))
         return float(ndtr(noncentrality - point) + ndtr(-noncentrality - point))
@@ -92,41 +73,28 @@ def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float
     return upper + (lower if math.isfinite(lower) else 0.0)
 
 
-def minimum_detectable(error: float, freedom: float, *, level: float = 0.95, wanted: float = POWER) -> float:
-    """Return the difference that would be found with a wanted chance.
-
-    Example:
-        >>> round(minimum_detectable(1.0, math.inf), 2)
-        2.8
-    """
-    if not (math.isfinite(error) and freedom > 0):
-        return math.nan
-    low, high = 0.0, 4.0
-    while power(high, freedom, level=level) < wanted and high < 1e4:
+def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> float:
+    """Return the difference that would be found 8 times in 10."""
+    high = 4.0
+    while power(high, freedom, level=level) < POWER:
         high *= 2
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if power(middle, freedom, level=level) < wanted else (low, middle)
-    return error * (low + high) / 2
+    return error * float(brentq(lambda size: power(size, freedom, level=level) - POWER, 0.0, high, xtol=1e-13))
 
 
-def seeds_needed(difference: float, variance: float, *, paired: bool = False, level: float = 0.95, wanted: float = POWER) -> int | None:
-    r"""Return how many runs a group would find a difference.
+def seeds_needed(difference: float, variance: float, *, paired: bool = False, level: float = 0.95) -> int | None:
+    r"""Return how many runs a group would find a difference 8 times in 10; None where no number up to `MOST_SEEDS` would.
 
     $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in pairs).
-
-    Example:
-        >>> seeds_needed(1.0, 2.0)
-        17
     """
-    if not (math.isfinite(variance) and variance >= 0 and abs(difference) > 0):
+    if difference == 0:
         return None
 
     def enough(runs: int) -> bool:
+        """Whether so many runs a group suffice."""
         if variance == 0:
             return True
         freedom = (runs - 1) * (1 if paired else 2)
-        return power(abs(difference) / math.sqrt(variance / runs), freedom, level=level) >= wanted
+        return power(abs(difference) / math.sqrt(variance / runs), freedom, level=level) >= POWER
 
     low, high = 1, 2
     while not enough(high):

@@ -26,10 +26,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's method; those that are not numbers stay and do not count.
 
     Source: Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
-
-    Example:
-        >>> holm([0.01, math.nan, 0.04])
-        [0.02, nan, 0.04]
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if math.isfinite(p))
     out, running = list(p_values), 0.0
@@ -47,8 +43,7 @@ def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | 
         status = "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
     found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
     said = _SENTENCES[status](found, effect, tests)
-    # Where nothing can be compared the sentence says it already.
-    if found.left_out and status != "unavailable":
+    if found.left_out:
         said += f" {found.left_out[0].upper()}{found.left_out[1:]}."
     return dataclasses.replace(found, message=said)
 

@@ -14,7 +14,7 @@ import pytest
 
 from groupwise import __version__
 from groupwise.cli import app as cli
-from groupwise.cli.options import Opening, free_target, steps_of, write_whole
+from groupwise.cli.shared import Opening, free_target, steps_of, write_whole
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
 
@@ -242,7 +242,7 @@ def test_a_defect_of_ours_says_how_to_report_it(capsys: pytest.CaptureFixture[st
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("one\ntwo\x1b[2J")
 
-    monkeypatch.setattr("groupwise.cli.fit.run", broken)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", broken)
     assert cli.main(["fit", str(log)]) == 70
     err = capsys.readouterr().err
     assert err.count("\n") == 1
@@ -269,7 +269,7 @@ def test_exit_codes(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("groupwise.cli.fit.run", broken)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", broken)
     assert cli.main(["fit", str(log)]) == code
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -278,7 +278,7 @@ def test_an_interrupt_is_told_by_its_code(log: Path, monkeypatch: pytest.MonkeyP
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.cli.fit.run", interrupted)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", interrupted)
     assert cli.main(["fit", str(log)]) == 130
 
 
@@ -290,7 +290,7 @@ def test_our_warnings_are_one_line(capsys: pytest.CaptureFixture[str], log: Path
     def warn(*_: object, **__: object) -> None:
         warnings.warn("look at this", GroupwiseWarning, stacklevel=1)
 
-    monkeypatch.setattr("groupwise.cli.fit.run", warn)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert cli.main(["fit", str(log)]) == 0
@@ -351,7 +351,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("groupwise.cli.options._umask", fail)
+    monkeypatch.setattr("groupwise.cli.shared._umask", fail)
     with pytest.raises(GroupwiseError, match="No space left"):
         write_whole(tmp_path / "page.html", "x", force=False)
     assert list(tmp_path.iterdir()) == []

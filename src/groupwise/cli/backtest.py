@@ -1,25 +1,47 @@
-"""The command `groupwise backtest`: forecasts scored on what came after.
-
-The scores are made in `groupwise.curves`.
-"""
+"""The command `groupwise backtest`: forecasts scored on what came after."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.options import Opening, checked_share, out_console, print_json, progress
+from groupwise.cli.shared import (
+    BandLevel,
+    Column,
+    Config,
+    Json,
+    Metric,
+    Opening,
+    Runs,
+    Settings,
+    advancing,
+    check_share,
+    option,
+    out_console,
+    print_json,
+)
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from groupwise.analysis.backtest import ScoredRun
 
 
-def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: float, level: float, min_rows: int, as_json: bool) -> None:
-    """Score and print."""
-    checked_share("--from", from_share, example="for the first 40 % write 0.4")
-    checked_share("--level", level)
+def backtest(
+    runs: Runs,
+    *,
+    metric: Metric = "reward",
+    from_share: Annotated[float, option("SHARE", "Share of each run that the forecast sees.", "--from")] = 0.4,
+    level: BandLevel = 0.9,
+    min_rows: Annotated[int, option("ROWS", "Leave out runs with fewer rows of the metric.")] = 20,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast each run from its beginning and score that on the rest, beside simple methods."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_share("--from", from_share, example="for the first 40 % write 0.4")
+    check_share("--level", level)
     if min_rows < 1:
         raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
     from groupwise.analysis.backtest import Scores
@@ -27,11 +49,11 @@ def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: flo
 
     scored: list[ScoredRun] = []
     left_out: list[tuple[str, str]] = []
-    with progress(quiet=as_json, total=len(paths)) as step:
-        for path in paths:
+    with advancing(quiet=as_json, total=len(runs)) as step:
+        for path in runs:
             step(f"forecasting {path.name}")
             try:
-                scored.append(_score(path, opening, metric=metric, from_share=from_share, level=level, min_rows=min_rows))
+                scored.append(_score(path, opening, metric, from_share=from_share, level=level, min_rows=min_rows))
             except GroupwiseError as error:
                 left_out.append((clean(path.name), clean(error, longest=500)))
     if not scored:
@@ -46,7 +68,7 @@ def run(paths: Sequence[Path], opening: Opening, *, metric: str, from_share: flo
     print_scores(scores, out_console())
 
 
-def _score(path: Path, opening: Opening, *, metric: str, from_share: float, level: float, min_rows: int) -> ScoredRun:
+def _score(path: Path, opening: Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
     """Score one run."""
     from groupwise.analysis.backtest import ScoredRun, cluster_of
     from groupwise.curves.backtest import backtest

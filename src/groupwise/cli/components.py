@@ -9,10 +9,28 @@ import math
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-from groupwise.cli.options import Opening, checked_share, counting, free_target, out_console, print_json
+import typer
+
+from groupwise.cli.shared import (
+    Column,
+    Config,
+    Json,
+    Level,
+    Opening,
+    Settings,
+    argument,
+    check_share,
+    flag,
+    free_target,
+    option,
+    out_console,
+    print_json,
+    progress,
+)
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -44,13 +62,13 @@ class Measurement:
         """Check what needs no model."""
         if self.aggregation is not None and self.aggregation not in AGGREGATIONS:
             raise InvalidArgumentError(f"--aggregation expects {', '.join(AGGREGATIONS)}; got {self.aggregation!r}")
-        for option, value, least in (
+        for name, value, least in (
             ("--groups", self.groups, 2),
             ("--sketch-width", self.sketch_width, 1),
             ("--max-completion-length", self.max_completion_length, 1),
         ):
             if value is not None and value < least:
-                raise InvalidArgumentError(f"{option} expects a whole number of at least {least}; got {value}")
+                raise InvalidArgumentError(f"{name} expects a whole number of at least {least}; got {value}")
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise InvalidArgumentError(f"--temperature expects a positive number; got {self.temperature:g}")
         if self.model is None and self.given:
@@ -109,8 +127,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Estimate or measure, save, print."""
-    if level is not None:
-        checked_share("--level", level)
+    check_share("--level", level)
     if seed < 0:
         raise InvalidArgumentError(f"--seed expects a whole number of at least 0; got {seed}")
     from groupwise.analysis.component_file import is_components
@@ -245,7 +262,7 @@ def _measure(
     _check_target(target, [Path(source.path) for source in record.sources], force=force)
     from groupwise.analysis.components import measure_run
 
-    with counting(quiet=as_json, doing="taking scores") as counted:
+    with progress(quiet=as_json) as show:
         saved = measure_run(
             record,
             measurement.model,
@@ -260,7 +277,7 @@ def _measure(
             max_completion_length=measurement.max_completion_length,
             zero_mean=zero_mean,
             level=_LEVEL if level is None else level,
-            progress=counted,
+            progress=partial(show, "taking scores"),
         )
     _show(saved.components, saved.provenance, target, force=force, as_json=as_json)
 
@@ -273,3 +290,51 @@ def _steps(text: str | None) -> tuple[int, int] | None:
     if found is None or int(found[1]) > int(found[2]):
         raise InvalidArgumentError(f"--steps expects the first and the last step as 100:200; got {text!r}")
     return int(found[1]), int(found[2])
+
+
+def components(
+    source: Annotated[Path, argument("RUN|FILE", "A run, an .npz with scores, or saved components.")],
+    *,
+    model: Annotated[Path | None, option("CHECKPOINT", "Folder of the model that takes scores of the run.")] = None,
+    adapter: Annotated[Path | None, option("DIR", "Folder of a LoRA adapter on the model.")] = None,
+    groups: Annotated[int | None, option("P", "How many groups to take scores of; by default 64.")] = None,
+    steps: Annotated[str | None, option("A:B", "First and last step whose completions are used.")] = None,
+    seed: Annotated[int, option("N", "Seed of the sample of groups, or of the bootstrap.")] = 0,
+    aggregation: Annotated[
+        str | None, option("NAME", "How token losses are put together: sum (the default), sequence_mean or batch_token_mean.")
+    ] = None,
+    temperature: Annotated[float | None, option("T", "Temperature of the sampling; by default the run's own.")] = None,
+    layers: Annotated[
+        list[str] | None, option("PATTERN", "Only parameters whose whole names match this glob, as '*q_proj*'. Repeatable.")
+    ] = None,
+    sketch_width: Annotated[
+        int | None, option("K", "Sketch the scores to K numbers; by default inner products are exact where memory allows.")
+    ] = None,
+    max_completion_length: Annotated[
+        int | None, option("L", "Tokens at which completions were truncated; by default the run's own, else the longest of its log.")
+    ] = None,
+    method: Annotated[str | None, option("NAME", "Intervals for FILE: jackknife or bootstrap.")] = None,
+    zero_mean: Annotated[
+        bool | None,
+        typer.Option(
+            "--zero-mean/--any-mean",
+            help="Whether scores average to zero within a prompt: whole sums at the temperature of sampling do.",
+            show_default=False,
+        ),
+    ] = None,
+    group_size: Annotated[int | None, option("G", "For a FILE without prompt_N: groups of this size follow one another.")] = None,
+    level: Level = None,
+    output: Annotated[Path | None, option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+    force: Annotated[bool, flag("--force", "Replace a file of components that is there already.")] = False,
+) -> None:
+    """Variance components of the gradient, from scores in a file or from a run and its model."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    measurement = Measurement(
+        model, adapter, groups, steps, aggregation, temperature, tuple(layers or ()), sketch_width, max_completion_length
+    )
+    estimation = Estimation(method, zero_mean, group_size)
+    run(source, opening, measurement, estimation, seed=seed, level=level, output=output, force=force, as_json=as_json)

@@ -1,26 +1,34 @@
-"""The command `groupwise diagnose`: what is wrong with a run, and why.
-
-The checks are in `groupwise.diagnostics`.
-"""
+"""The command `groupwise diagnose`: what is wrong with a run, and why."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from groupwise.cli.options import Opening, checked_until, out_console, print_json
+from groupwise.cli.shared import Column, Config, Json, Opening, Run, Settings, Until, check_until, flag, out_console, print_json
 from groupwise.errors import InsufficientDataError
 
+HEALTHY, FOUND = 0, 1
 
-def run(path: Path, opening: Opening, *, until: float | None, evidence: bool, as_json: bool) -> bool:
-    """Diagnose and print."""
-    checked_until(until)
+
+def diagnose(
+    run: Run,
+    *,
+    until: Until = None,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    evidence: Annotated[
+        bool, flag("--evidence", "Also show the numbers beside the checks, and what to log for those that could not be measured.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_until(until)
     from groupwise.analysis.fitted import cut
     from groupwise.diagnostics import diagnose
 
-    record = opening.open(path)
-    if until is not None:
-        record = cut(record, until)
-    found = diagnose(record, measured=evidence or not as_json)
+    found = diagnose(cut(opening.open(run), until), measured=evidence or not as_json)
     looked = len(found.findings) + len(found.healthy)
     if found.verdict == "undetermined" and found.worst in (None, "info"):
         reasons = "; ".join(dict.fromkeys(missing.reason for missing in found.unavailable))
@@ -32,4 +40,4 @@ def run(path: Path, opening: Opening, *, until: float | None, evidence: bool, as
         from groupwise.report.text import print_diagnosis
 
         print_diagnosis(found, out_console(), evidence=evidence)
-    return found.verdict != "healthy"
+    return HEALTHY if found.verdict == "healthy" else FOUND

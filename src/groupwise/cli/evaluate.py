@@ -1,71 +1,154 @@
 """The command `groupwise evaluate`: models asked benchmarks, compared problem by problem, and a run's transfer over its checkpoints.
 
 One model gives its scores, two a comparison, more or a run's folder the table of transfer. The statistics are in
-`groupwise.trainer.accuracy` and `transfer`; here options become their arguments.
+`groupwise.trainer.accuracy`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from groupwise.cli.examined import Examination
-from groupwise.cli.options import checked_share, counting, out_console, print_json
+from groupwise.cli.shared import FitLevel, Json, argument, check_share, flag, option, out_console, print_json, progress
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import percent
+from groupwise.wording import clean
 
 if TYPE_CHECKING:
-    from groupwise.trainer.accuracy import Answers
+    from rich.console import Console
+    from rich.table import Table
+
+    from groupwise.intervals import Interval
+    from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow
     from groupwise.trainer.benchmarks import SameMathematics
     from groupwise.trainer.evaluate import Paper, Sampling
     from groupwise.trainer.tasks import Task
 
 _MOST_MODELS = 200
 _MUCH_CUT = 0.05
+_MOST_COLUMNS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be asked, as typed; None is not given."""
+class Examination:
+    """What came out."""
 
-    benchmarks: str | None  # names with commas between them
-    data: Path | None  # folder of benchmark files
-    problems: int | None  # of each at most
-    trained_on: str | None  # benchmark or task that the models were trained on
+    labels: tuple[str, ...]  # of the models, a run's checkpoints by their step
+    answers: tuple[Mapping[str, Answers], ...]  # of each model, by benchmark
     k: int  # of pass@k
-    checkpoints: bool  # whether a folder with a model and checkpoints is taken for a run
-    time_limit: float  # seconds that math-verify has for one answer
+    level: float  # of the intervals
+    transfer: tuple[TransferRow, ...]  # over checkpoints, where it was asked for
+    trained_on: str | None  # benchmark that they were trained on, where named
+    notes: tuple[str, ...]  # what is to be known
+
+    def scores(self, model: int, benchmark: str) -> tuple[Score, Score]:
+        """Return mean@n and pass@k of one model on one benchmark."""
+        from groupwise.trainer.accuracy import mean_at, pass_at
+
+        answers = self.answers[model][benchmark]
+        return mean_at(answers, level=self.level), pass_at(answers, self.k, level=self.level)
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return the second model against the first, where there are two."""
+        from groupwise.trainer.accuracy import compare
+
+        if len(self.answers) != 2:
+            return ()
+        first, second = self.answers
+        return tuple(compare(first[name], second[name], level=self.level) for name in first)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        models = []
+        for place, label in enumerate(self.labels):
+            rows = []
+            for name, answers in self.answers[place].items():
+                mean, passed = self.scores(place, name)
+                counts = {field: getattr(answers, field) for field in ("problems", "samples", "undecided", "cut", "too_long")}
+                right = answers.right_P.tolist()
+                rows.append({"benchmark": name, **counts, "mean": mean.as_dict(), f"pass@{self.k}": passed.as_dict(), "right": right})
+            models.append({"model": label, "benchmarks": rows})
+        found: dict[str, Any] = {"models": models, "k": self.k, "level": self.level, "notes": self.notes}
+        found["comparisons"] = [comparison.as_dict() for comparison in self.comparisons()]
+        return found | {"trained_on": self.trained_on, "transfer": [row.as_dict() for row in self.transfer]}
 
 
-def run(models: Sequence[Path], wish: Wish, sampling: Sampling, *, device: str, precision: str, level: float, as_json: bool) -> None:
-    """Ask, count and print."""
-    from importlib.util import find_spec
+def evaluate(
+    models: Annotated[list[Path], argument("MODEL...", "Folders of models or checkpoints, or one of a run.")],
+    *,
+    benchmark: Annotated[str | None, option("NAME,NAME", "As gsm8k, gsm8k=FILE or addition/3, with commas between them.")] = None,
+    data: Annotated[Path | None, option("FOLDER", "Where the files of benchmarks lie.")] = None,
+    problems: Annotated[
+        int | None, option("P", "Problems of each benchmark, drawn at random; by default all of a file and 200 of a task.")
+    ] = None,
+    k: Annotated[int, option("K", "The number of tries of pass@K.", "-k")] = 1,
+    samples: Annotated[int | None, option("N", "Answers to each problem; by default K.", "--samples", "-n")] = None,
+    trained_on: Annotated[str | None, option("NAME", "The benchmark that the models were trained on.")] = None,
+    checkpoints: Annotated[bool, flag("--checkpoints", "Take the checkpoints of a run that has a model too.")] = False,
+    temperature: Annotated[float, option("T", "Temperature of the answers; 0 takes the likeliest token.")] = 1.0,
+    max_tokens: Annotated[int, option("L", "The most tokens of an answer.")] = 1024,
+    batch_size: Annotated[int, option("N", "How many answers are drawn at once.")] = 64,
+    seed: Annotated[int, option("N", "Seed of the answers, of the tasks and of the draw of problems.")] = 0,
+    template: Annotated[
+        str | None, option("TEXT", "What is asked, with {question}; by default to reason step by step and to put the answer in a box.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat/--no-chat", help="Use the tokenizer's chat template where it has one.")] = True,
+    stop: Annotated[list[str] | None, option("TEXT", "An answer ends before this text. Repeatable.")] = None,
+    time_limit: Annotated[float, option("S", "Seconds that math-verify has for one answer.")] = 5.0,
+    device: Annotated[str, option("NAME", "The device, as torch names it.")] = "cpu",
+    precision: Annotated[str, option("NAME", "Precision of a language model's weights.")] = "float32",
+    level: FitLevel = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Score models on benchmarks, compare two, or show what a run's training transferred to."""
+    from groupwise.trainer.evaluate import INSTRUCTION, Sampling
 
-    checked_share("--level", level)
+    sampling = Sampling(
+        k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
+    )
+    check_share("--level", level)
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
-    if not 1 <= wish.k <= sampling.samples:
-        raise InvalidArgumentError(f"-k expects from 1 to the {sampling.samples} answers of a problem; got {wish.k}: raise --samples")
-    _check_precision(precision)
-    folders, in_order = _models(models, over_checkpoints=wish.checkpoints)
-    papers, trained_on = _papers(wish, [path for _, path in folders], sampling.seed)
+    if not 1 <= k <= sampling.samples:
+        raise InvalidArgumentError(f"-k expects from 1 to the {sampling.samples} answers of a problem; got {k}: raise --samples")
+    if problems is not None and problems < 1:
+        raise InvalidArgumentError(f"--problems expects 1 or more; got {problems}")
+    from groupwise.scores.language_models import Precision
+    from groupwise.trainer.math_judge import check_limit
+
+    if precision not in get_args(Precision):
+        raise InvalidArgumentError(f"--precision expects {', '.join(get_args(Precision))}; got {precision!r}")
+    check_limit(time_limit)
+    folders, in_order = _models(models, over_checkpoints=checkpoints)
+    trained = _trained([path for _, path in folders])
+    if benchmark is not None:
+        papers, trained_on = _named_papers(benchmark, data, problems, seed, trained, trained_on)
+    else:
+        papers, trained_on = _transfer_papers(folders[0][1], problems, seed, trained, trained_on)
     with ExitStack() as stack:
-        same = _judge(papers, wish, stack)
-        answers = [_answers(path, label, papers, sampling, same, device, precision, quiet=as_json) for label, path in folders]
-    found = _examination(
-        [label for label, _ in folders], answers, papers, wish, trained_on, level, in_order=in_order, judged=same is not None
-    )
+        same = _judge(papers, time_limit, stack)
+        answers = [_answers(folder, papers, sampling, same, device, precision, quiet=as_json) for folder in folders]
+    if len(folders) == 1 and checkpoints:
+        raise InsufficientDataError("expected two checkpoints or more for transfer, got 1: keep more of them while training")
+    from groupwise.trainer.accuracy import transfer
+
+    labels = [label for label, _ in folders]
+    rows = transfer(answers, trained_on=trained_on, level=level) if in_order else ()
+    notes = [note for paper in papers for note in paper.notes] + _notes(labels, answers, papers, judged=same is not None)
+    found = Examination(tuple(labels), tuple(answers), k, level, rows, trained_on, tuple(notes))
     if as_json:
         print_json({**found.as_dict(), "settings": dataclasses.asdict(sampling)})
-        return
-    from groupwise.cli.evaluate_text import print_examination
-
-    print_examination(found, out_console())
+    else:
+        print_examination(found, out_console())
 
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:
@@ -87,29 +170,35 @@ def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tupl
     return found, (len(paths) == 1 and len(found) > 1) or len(paths) > 2
 
 
-def _papers(wish: Wish, folders: Sequence[Path], seed: int) -> tuple[tuple[Paper, ...], str | None]:
-    """Return what is asked, and which of it was trained on; of a policy, where nothing is named, all that it may transfer to."""
-    from groupwise.trainer.checkpoints import policy_vocabulary
-    from groupwise.trainer.evaluate import named_task, papers_of, task_label, transfer_papers
+def _named_papers(
+    benchmark: str, data: Path | None, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
+) -> tuple[tuple[Paper, ...], str | None]:
+    """Return the benchmarks that were named, and which of them was trained on."""
+    from groupwise.trainer.evaluate import papers_of, task_label
 
-    if wish.problems is not None and wish.problems < 1:
-        raise InvalidArgumentError(f"--problems expects 1 or more; got {wish.problems}")
-    trained = _trained(folders)
-    if wish.benchmarks is not None:
-        names = [name for name in wish.benchmarks.split(",") if name.strip()]
-        papers = papers_of(names, data=wish.data, problems=wish.problems, seed=seed, trained=trained)
-        asked = {paper.name for paper in papers}
-        if wish.trained_on is not None and wish.trained_on not in asked:
-            raise InvalidArgumentError(f"--trained-on expects one of --benchmark, so that it is asked too; got {wish.trained_on}")
-        own = task_label(trained) if trained is not None else None
-        return papers, wish.trained_on or (own if own in asked else None)
-    if trained is None and wish.trained_on is not None and policy_vocabulary(folders[0]) is not None:
-        trained = named_task(wish.trained_on, seed=seed)
-    if trained is None or wish.trained_on not in {None, task_label(trained), trained.name}:
+    names = [name for name in benchmark.split(",") if name.strip()]
+    papers = papers_of(names, data=data, problems=problems, seed=seed, trained=trained)
+    asked = {paper.name for paper in papers}
+    if trained_on is not None and trained_on not in asked:
+        raise InvalidArgumentError(f"--trained-on expects one of --benchmark, so that it is asked too; got {trained_on}")
+    own = task_label(trained) if trained is not None else None
+    return papers, trained_on or (own if own in asked else None)
+
+
+def _transfer_papers(
+    folder: Path, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
+) -> tuple[tuple[Paper, ...], str | None]:
+    """Return all that a policy may transfer to, where no benchmark was named; the first is what it was trained on."""
+    from groupwise.trainer.checkpoints import policy_vocabulary
+    from groupwise.trainer.evaluate import named_task, task_label, transfer_papers
+
+    if trained is None and trained_on is not None and policy_vocabulary(folder) is not None:
+        trained = named_task(trained_on, seed=seed)
+    if trained is None or trained_on not in {None, task_label(trained), trained.name}:
         raise InvalidArgumentError(
             "--benchmark is missing: name files as gsm8k=FILE or tasks as addition/2, or say --trained-on TASK of a policy that does not"
         )
-    papers = transfer_papers(trained, problems=wish.problems, seed=seed)
+    papers = transfer_papers(trained, problems=problems, seed=seed)
     return papers, papers[0].name
 
 
@@ -124,21 +213,17 @@ def _trained(folders: Sequence[Path]) -> Task | None:
     return first
 
 
-def _judge(papers: Sequence[Paper], wish: Wish, stack: ExitStack) -> SameMathematics | None:
+def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathematics | None:
     """Return math-verify where it is needed and installed."""
-    from importlib.util import find_spec
+    from groupwise.trainer.math_judge import MathVerify
 
-    from groupwise.trainer.math_judge import MathVerify, check_limit
-
-    check_limit(wish.time_limit)
     if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or find_spec("math_verify") is None:
         return None
-    return stack.enter_context(MathVerify(limit=wish.time_limit))
+    return stack.enter_context(MathVerify(limit=limit))
 
 
 def _answers(
-    path: Path,
-    label: str,
+    folder: tuple[str, Path],
     papers: Sequence[Paper],
     sampling: Sampling,
     same: SameMathematics | None,
@@ -152,40 +237,17 @@ def _answers(
 
     from groupwise.trainer.evaluate import examine, open_model
 
+    label, path = folder
     try:
         model = open_model(path, device=device, precision=cast("Any", precision), name=label)
-        found = {}
-        for paper in papers:
-            with counting(quiet=quiet, doing=f"{label}: {paper.name}") as told:
-                found[paper.name] = examine(model, paper, sampling, same=same, told=told)
+        with progress(quiet=quiet) as show:
+            return {
+                paper.name: examine(model, paper, sampling, same=same, told=partial(show, f"{label}: {paper.name}")) for paper in papers
+            }
     except torch.cuda.OutOfMemoryError:
         raise GroupwiseError(
             f"expected memory on {device} for {label} and {sampling.batch_size} answers at once, got too little: lower --batch-size"
         ) from None
-    return found
-
-
-def _examination(
-    labels: Sequence[str],
-    answers: Sequence[Mapping[str, Answers]],
-    papers: Sequence[Paper],
-    wish: Wish,
-    trained_on: str | None,
-    level: float,
-    *,
-    in_order: bool,
-    judged: bool,
-) -> Examination:
-    """Put together what came out."""
-    from groupwise.trainer.accuracy import transfer
-
-    rows = transfer(answers, trained_on=trained_on, level=level) if in_order else ()
-    if len(labels) == 1 and wish.checkpoints:
-        raise InsufficientDataError("expected two checkpoints or more for transfer, got 1: keep more of them while training")
-    notes = [note for paper in papers for note in paper.notes]
-    return Examination(
-        tuple(labels), tuple(answers), wish.k, level, rows, trained_on, (*notes, *_notes(labels, answers, papers, judged=judged))
-    )
 
 
 def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], papers: Sequence[Paper], *, judged: bool) -> list[str]:
@@ -208,62 +270,112 @@ def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], pape
     return notes
 
 
-def _check_precision(precision: str) -> None:
-    """Refuse a precision that is none."""
-    from groupwise.scores.language_models import Precision
+def print_examination(found: Examination, console: Console) -> None:
+    """Print what came out."""
+    if found.transfer:
+        console.print(_transfer(found))
+        console.print(_means(found))
+    else:
+        for model, label in enumerate(found.labels):
+            _line(console, f"{label}:")
+            console.print(_scores(found, model))
+    if found.comparisons() and not found.transfer:
+        _line(console, f"{found.labels[1]} minus {found.labels[0]}, problem by problem:")
+        console.print(_comparisons(found))
+    for note in found.notes:
+        _line(console, f"· {note}.")
 
-    if precision not in get_args(Precision):
-        raise InvalidArgumentError(f"--precision expects {', '.join(get_args(Precision))}; got {precision!r}")
+
+def _scores(found: Examination, model: int) -> Table:
+    """Return the scores of one model."""
+    samples = next(iter(found.answers[model].values())).samples
+    head = ["Benchmark", "Problems", f"mean@{samples}", "s.e.", percent(found.level)]
+    table = _table(*head, *([f"pass@{found.k}", percent(found.level)] if found.k > 1 else []))
+    for name, answers in found.answers[model].items():
+        mean, passed = found.scores(model, name)
+        cells = [name, str(answers.problems), _share(mean.interval.value), _error(mean), _ends(mean.interval)]
+        table.add_row(*cells, *([_share(passed.interval.value), _ends(passed.interval)] if found.k > 1 else []))
+    return table
 
 
-def evaluate(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Folders of models or checkpoints, or one of a run.", show_default=False)
-    ],
-    *,
-    benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", metavar="NAME,NAME", help="As gsm8k, gsm8k=FILE or addition/3, commas between.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="Where the files of benchmarks lie.", show_default=False)
-    ] = None,
-    problems: Annotated[
-        int | None,
-        typer.Option("--problems", metavar="P", help="Of each, drawn at random; all of a file, 200 of a task.", show_default=False),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", metavar="K", help="Tries of pass@K.")] = 1,
-    samples: Annotated[
-        int | None, typer.Option("--samples", "-n", metavar="N", help="Answers to each problem; K where not given.", show_default=False)
-    ] = None,
-    trained_on: Annotated[
-        str | None, typer.Option("--trained-on", metavar="NAME", help="Which of them was trained on.", show_default=False)
-    ] = None,
-    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Take the checkpoints of a run that has a model too.")] = False,
-    temperature: Annotated[float, typer.Option("--temperature", metavar="T", help="Of the answers; 0 is the likeliest token.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="L", help="Of an answer.")] = 1024,
-    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", help="Answers drawn at once.")] = 64,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of answers, of tasks and of the draw of problems.")] = 0,
-    template: Annotated[
-        str | None,
-        typer.Option("--template", metavar="TEXT", help="What is asked, with {question}; step by step and a box.", show_default=False),
-    ] = None,
-    chat: Annotated[bool, typer.Option("--chat/--no-chat", help="Use the tokenizer's chat template where it has one.")] = True,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="An answer ends before this text. Repeatable.", show_default=False),
-    ] = None,
-    time_limit: Annotated[float, typer.Option("--time-limit", metavar="S", help="Seconds for math-verify on one answer.")] = 5.0,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="As torch names it.")] = "cpu",
-    precision: Annotated[str, typer.Option("--precision", metavar="NAME", help="Of a language model's weights.")] = "float32",
-    level: Annotated[float, typer.Option("--level", metavar="SHARE", help="Coverage of the intervals, between 0 and 1.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")] = False,
-) -> None:
-    """Score models on benchmarks, compare two, or show what a run's training transferred to."""
-    from groupwise.trainer.evaluate import INSTRUCTION, Sampling
+def _comparisons(found: Examination) -> Table:
+    """Return the difference of two models."""
+    table = _table("Benchmark", "Difference", "s.e.", percent(found.level), "Better", "Worse", "Same")
+    for row in found.comparisons():
+        counts = [str(count) for count in (row.better, row.worse, row.same)]
+        table.add_row(row.benchmark, _signed(row.difference.value), _number(row.error), _ends(row.difference, signed=True), *counts)
+    return table
 
-    wish = Wish(benchmark, data, problems, trained_on, k, checkpoints, time_limit)
-    sampling = Sampling(
-        k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
-    )
-    run(models, wish, sampling, device=device, precision=precision, level=level, as_json=as_json)
+
+def _transfer(found: Examination) -> Table:
+    """Return the gains from first to last checkpoint."""
+    named = found.trained_on is not None
+    head = ["Benchmark", found.labels[0], found.labels[-1], "Gain", percent(found.level)]
+    table = _table(*head, *(["Share of the gain trained for", percent(found.level), "Correlation"] if named else []))
+    for row in found.transfer:
+        first, last = row.scores[0].interval.value, row.scores[-1].interval.value
+        gain = row.gain.difference
+        cells = [row.benchmark, _share(first), _share(last), _signed(gain.value), _ends(gain, signed=True)]
+        if named and row.ratio is None:
+            cells += ["trained on", "", ""]
+        elif row.ratio is not None:
+            known = row.ratio.bounded
+            share = _number(row.ratio.value if known else None, places=2)
+            cells += [share, _ends(row.ratio, places=2) if known else "not known", _number(row.correlation, places=2)]
+        table.add_row(*cells)
+    return table
+
+
+def _means(found: Examination) -> Table:
+    """Return mean@n at every checkpoint, or at some of many."""
+    last = len(found.labels) - 1
+    shown = range(last + 1) if last < _MOST_COLUMNS else [round(place * last / (_MOST_COLUMNS - 1)) for place in range(_MOST_COLUMNS)]
+    samples = next(iter(found.answers[0].values())).samples
+    table = _table(f"mean@{samples}", *(found.labels[place] for place in shown))
+    for row in found.transfer:
+        table.add_row(row.benchmark, *(_share(row.scores[place].interval.value) for place in shown))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    """Return a table with a column of names and columns of numbers."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    table.add_column(escape(first))
+    for head in others:
+        table.add_column(escape(head), justify="right")
+    return table
+
+
+def _share(value: float) -> str:
+    """Write a share."""
+    return f"{value:.3f}"
+
+
+def _signed(value: float) -> str:
+    """Write a difference of shares."""
+    return f"{value:+.3f}"
+
+
+def _error(score: Score) -> str:
+    """Write a standard error."""
+    return _number(score.error)
+
+
+def _number(value: float | None, *, places: int = 3) -> str:
+    """Write a number that may be missing."""
+    return "-" if value is None or not math.isfinite(value) else f"{value:.{places}f}"
+
+
+def _ends(interval: Interval, *, signed: bool = False, places: int = 3) -> str:
+    """Write the ends of an interval."""
+    low, high = (f"{end:+.{places}f}" if signed else f"{end:.{places}f}" for end in (interval.low, interval.high))
+    return f"{low} to {high}"
+
+
+def _line(console: Console, text: str) -> None:
+    """Print a sentence."""
+    console.print(clean(text, longest=1000), highlight=False, markup=False, soft_wrap=not console.is_terminal)

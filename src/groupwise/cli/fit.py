@@ -1,26 +1,50 @@
-"""The command `groupwise fit`: one metric, all laws.
-
-The mathematics is in `groupwise.curves`.
-"""
+"""The command `groupwise fit`: one metric, all laws."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from groupwise.cli.options import Opening, checked_share, checked_until, out_console, print_json
+from groupwise.cli.shared import (
+    Column,
+    Config,
+    FitLevel,
+    Json,
+    Metric,
+    Opening,
+    Run,
+    Settings,
+    Until,
+    check_share,
+    check_until,
+    option,
+    out_console,
+    print_json,
+)
 from groupwise.errors import InsufficientDataError
 
 
-def run(path: Path, opening: Opening, *, metric: str, law: str | None, until: float | None, level: float, as_json: bool) -> None:
-    """Fit and print."""
-    checked_share("--level", level)
-    checked_until(until)
+def fit(
+    run: Run,
+    *,
+    metric: Metric = "reward",
+    law: Annotated[str | None, option("NAME", "Fit this law alone; by default all of them compete.")] = None,
+    until: Until = None,
+    level: FitLevel = 0.95,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the laws to one metric: parameters with intervals, and what they mean."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_share("--level", level)
+    check_until(until)
     from groupwise.analysis.fitted import fit_metric
     from groupwise.curves.laws import law_by_name
 
     if law is not None:
         law_by_name(law)
-    fitted = fit_metric(opening.open(path), metric, until=until, level=level, law=law, with_forecast=False, with_rivals=False)
+    fitted = fit_metric(opening.open(run), metric, until=until, level=level, law=law, with_forecast=False, with_rivals=False)
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:

@@ -1,24 +1,47 @@
-"""The command `groupwise forecast`: where one metric goes.
-
-The mathematics is in `groupwise.curves`.
-"""
+"""The command `groupwise forecast`: where one metric goes."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from groupwise.cli.options import Opening, checked_share, checked_until, out_console, print_json, steps_of
+from groupwise.cli.shared import (
+    At,
+    BandLevel,
+    Column,
+    Config,
+    Json,
+    Metric,
+    Opening,
+    Run,
+    Settings,
+    Until,
+    check_share,
+    check_until,
+    out_console,
+    print_json,
+    steps_of,
+)
 from groupwise.errors import InsufficientDataError
 
 
-def run(path: Path, opening: Opening, *, metric: str, until: float | None, at: str | None, level: float, as_json: bool) -> None:
-    """Forecast and print."""
-    checked_share("--level", level)
-    checked_until(until)
+def forecast(
+    run: Run,
+    *,
+    metric: Metric = "reward",
+    until: Until = None,
+    at: At = None,
+    level: BandLevel = 0.9,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast one metric, with a band for its mean and one for the next rows."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_share("--level", level)
+    check_until(until)
     steps = steps_of(at)
     from groupwise.analysis.fitted import fit_metric
 
-    fitted = fit_metric(opening.open(path), metric, until=until, at=steps, forecast_level=level, with_rivals=False)
+    fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level, with_rivals=False)
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:

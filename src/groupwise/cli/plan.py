@@ -1,28 +1,43 @@
-"""The command `groupwise plan`: what a budget of rollouts, tokens or seconds is best spent on.
-
-The mathematics is in `groupwise.estimators`; here the three numbers, a file or a run become its arguments.
-"""
+"""The command `groupwise plan`: what a budget of rollouts, tokens or seconds is best spent on."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.final_gap import Cost, Goal, cost_of, final_gap, projected
-from groupwise.cli.options import Opening, checked_share, out_console, print_json
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.cli.shared import (
+    Column,
+    Config,
+    Json,
+    Level,
+    Opening,
+    Settings,
+    argument,
+    check_share,
+    option,
+    out_console,
+    print_json,
+)
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, UnreadableRunError
 
 if TYPE_CHECKING:
+    from groupwise.analysis.final_gap import Cost
+    from groupwise.arrays import Float
     from groupwise.estimators.components import Components
-    from groupwise.estimators.plan import Budget, GroupSizePlan
+    from groupwise.estimators.plan import Budget
     from groupwise.record.run import RunRecord
+    from groupwise.theory.final_gap import CovarianceParts
 
 UNITS = ("rollouts", "tokens", "seconds")
+OBJECTIVES = ("gradient", "final-gap")
+_PARTS = ("between_DD", "first_DD", "second_DD", "offset_DD")
+_LARGEST_SIDE = 5000
 _MOST_ROLLOUTS = 1e12
+_LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,7 @@ class Spending:
         if self.unit not in UNITS:
             raise InvalidArgumentError(f"--budget-unit expects {', '.join(UNITS[:-1])} or {UNITS[-1]}; got {self.unit!r}")
 
-    def budget(self, *, amount: float | None, rollout_cost: float | None) -> Budget:
+    def budget(self, *, amount: float | None = None, rollout_cost: float | None = None) -> Budget:
         """Return the budget, with what was found out for what was not given."""
         from groupwise.estimators.plan import Budget
 
@@ -57,53 +72,108 @@ class Spending:
         return Budget(whole, self.prompt_cost, cost, self.unit, self.prompt_pool)
 
 
-def run(
-    path: Path | None,
-    opening: Opening,
-    spending: Spending,
+def plan(
+    source: Annotated[Path | None, argument("RUN|FILE", "A run with components, an .npz with scores, or saved components.")] = None,
     *,
-    vp: float | None,
-    t: float | None,
-    r: float | None,
-    group_size: int | None,
-    level: float | None,
-    as_json: bool,
-    goal: Goal | None = None,
+    vp: Annotated[float | None, option("VP", "Variance between prompts.")] = None,
+    t: Annotated[float | None, option("T", "First-order part within prompts.")] = None,
+    r: Annotated[float | None, option("R", "Second-order part within prompts.")] = None,
+    budget: Annotated[float | None, option("N", "The budget of one optimiser step; by default a run's own rollouts.")] = None,
+    budget_unit: Annotated[str, option("UNIT", "rollouts, tokens or seconds.")] = "rollouts",
+    prompt_cost: Annotated[float, option("C", "The cost of one prompt, in the unit of the budget.")] = 0.0,
+    rollout_cost: Annotated[
+        float | None, option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says.")
+    ] = None,
+    prompt_pool: Annotated[int | None, option("P", "The number of different prompts, where there are few.")] = None,
+    group_size: Annotated[int | None, option("G", "The group size in use; by default the run's own.")] = None,
+    objective: Annotated[str, option("NAME", "What is to be small: gradient (its error) or final-gap.")] = "gradient",
+    curvature: Annotated[
+        str | None, option("K|FILE", "Curvature at the optimum: one number for all directions, or an .npz with the Hessian.")
+    ] = None,
+    step_constant: Annotated[float | None, option("B", "The B of learning rates B/i; by default 1/curvature.")] = None,
+    learning_rate: Annotated[float | None, option("E", "A constant learning rate, instead of B/i.")] = None,
+    updates: Annotated[float | None, option("N", "The number of updates after which the gap is wanted.")] = None,
+    level: Level = None,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
 ) -> None:
-    """Plan and print."""
-    cost = cost_of(goal) if goal is not None and goal.objective == "final-gap" else None
-    if level is not None:
-        checked_share("--level", level)
+    """Best group size and number of prompts for a budget, and what the size in use costs."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
+    cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
+    check_share("--level", level)
+    from groupwise.estimators.baseline_errors import compare_baselines
+    from groupwise.estimators.plan import plan_from_components, plan_group_size
+
     numbers = {"--vp": vp, "--t": t, "--r": r}
-    given = [name for name, value in numbers.items() if value is not None]
-    if path is not None and given:
-        raise InvalidArgumentError(f"expected either a run or {', '.join(numbers)}, got both: leave out {path} or {' and '.join(given)}")
-    if path is None and cost is not None and cost.parts is not None and not given:
-        _check_needless(opening, level)
-        _from_numbers(components_at_cost(cost), spending, cost, group_size=group_size, as_json=as_json)
-        return
-    if cost is not None and path is not None:
-        cost = replace(cost, parts=None)  # what the file says of its own covariance is not that of these scores
-    if cost is not None and not cost.isotropic:
-        if path is None or (path.is_file() and not is_plain_scores(path)) or path.is_dir():
+    notes = [] if cost is None else [cost.unit_note]
+    if source is None:
+        exact = _exact(numbers, cost, curvature)
+        _refuse_needless(opening, level)
+        found = plan_group_size(*exact, spending.budget(), present=group_size)
+        baselines = None
+    else:
+        given = [name for name, value in numbers.items() if value is not None]
+        if given:
             raise InvalidArgumentError(
-                f"expected scores in an .npz beside the Hessian of {cost.goal.curvature}, or between_DD, first_DD and second_DD in it "
-                "too: Vp, T and R as traces do not tell how much noise lies along which curvature; give one --curvature for all directions"
+                f"expected either a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}"
             )
-        _from_data(path, opening, spending, cost, group_size=group_size, level=level, as_json=as_json)
+        if cost is not None:
+            cost = replace(cost, parts=None)  # what the file says of its own covariance is not that of these scores
+            notes = [cost.unit_note]
+        held = _components_of(source, cost, curvature, level)
+        if held is None:
+            record = opening.open(source)
+            held = _beside(source, record, level=level)
+            whole, group_size = _of_run(record, spending, group_size, notes)
+        elif opening:
+            raise InvalidArgumentError(f"expected no --set, --config or --column with {source}, which is no run: leave them out")
+        else:
+            whole = spending.budget()
+        found = plan_from_components(held, whole, present=group_size)
+        batch = found if found.present is None else found.present
+        baselines = compare_baselines(held, batch.group_size, batch.prompts)
+    from groupwise.analysis.final_gap import final_gap
+
+    end = None if cost is None else final_gap(cost, found)
+    if as_json:
+        data = found.as_dict()
+        if baselines is not None:
+            data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
+        print_json(data if end is None else {**data, "final_gap": end})
         return
-    if path is None:
-        if vp is None or t is None or r is None:
-            missing = [name for name in numbers if name not in given]
-            absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-            raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
-        _check_needless(opening, level)
-        _from_numbers((vp, t, r), spending, cost, group_size=group_size, as_json=as_json)
-        return
-    _from_data(path, opening, spending, cost, group_size=group_size, level=level, as_json=as_json)
+    from groupwise.report.text import print_plan
+
+    print_plan(found, baselines or (), notes, out_console(), said="" if end is None else str(end["sentence"]))
 
 
-def _check_needless(opening: Opening, level: float | None) -> None:
+def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:
+    """Return Vp, T and R as they were typed, or as the matrices beside the Hessian make them."""
+    values = [value for value in numbers.values() if value is not None]
+    if cost is not None and cost.parts is not None and not values:
+        from groupwise.theory.final_gap import components_at_cost
+
+        return components_at_cost(cost.parts, cost.matrix_DD)
+    if cost is not None and not cost.isotropic:
+        raise _needs_scores(curvature)
+    if len(values) < len(numbers):
+        missing = [name for name, value in numbers.items() if value is None]
+        absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
+    return values[0], values[1], values[2]
+
+
+def _needs_scores(curvature: str | None) -> InvalidArgumentError:
+    """Return the refusal of traces beside a Hessian."""
+    return InvalidArgumentError(
+        f"expected scores in an .npz beside the Hessian of {curvature}, or between_DD, first_DD and second_DD in it "
+        "too: Vp, T and R as traces do not tell how much noise lies along which curvature; give one --curvature for all directions"
+    )
+
+
+def _refuse_needless(opening: Opening, level: float | None) -> None:
     """Refuse options that speak of a run or of its uncertainty where three numbers are given: they would change nothing."""
     asked = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
     needless = [name for name, given in asked.items() if given]
@@ -111,110 +181,94 @@ def _check_needless(opening: Opening, level: float | None) -> None:
         raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
 
 
-def is_plain_scores(path: Path) -> bool:
-    """Return whether a file is meant as scores and not as saved components."""
-    from groupwise.analysis.component_file import is_components
-    from groupwise.cli.score_file import is_score_file
-
-    return is_score_file(path) and not is_components(path)
-
-
-def components_at_cost(cost: Cost) -> tuple[float, float, float]:
-    """Return Vp, T and R in the unit of the gap, where the file holds all matrices."""
-    from groupwise.theory import final_gap as law
-
-    assert cost.parts is not None
-    return law.components_at_cost(cost.parts, cost.matrix_DD)
-
-
-def _from_numbers(
-    values: tuple[float, float, float], spending: Spending, cost: Cost | None, *, group_size: int | None, as_json: bool
-) -> None:
-    """Plan for three numbers."""
-    from groupwise.estimators.plan import plan_group_size
-
-    plan = plan_group_size(*values, spending.budget(amount=None, rollout_cost=None), present=group_size)
-    end = _end(cost, plan)
-    if as_json:
-        print_json(plan.as_dict() | _as_key(end))
-        return
-    from groupwise.report.text import print_plan
-
-    print_plan(plan, (), _unit_note(cost), out_console(), said=_said(end))
-
-
-def _from_data(
-    path: Path,
-    opening: Opening,
-    spending: Spending,
-    cost: Cost | None,
-    *,
-    group_size: int | None,
-    level: float | None,
-    as_json: bool,
-) -> None:
-    """Plan for components of a file, or of those that lie beside a run."""
-    from groupwise.cli.saved import components_of_file
-    from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.plan import plan_from_components
-
-    notes: list[str] = list(_unit_note(cost))
-    turned = cost is not None and not cost.isotropic
-    found = projected(cost, path, level=level) if turned and cost is not None else components_of_file(path, level=level)
-    if found is None:
-        record = opening.open(path)
-        found = _beside(path, record, level=level)
-        budget, present = _of_run(record, spending, group_size, notes)
-    else:
-        if opening.settings or opening.columns or opening.config:
-            raise InvalidArgumentError(f"expected no --set, --config or --column with {path}, which is no run: leave them out")
-        budget, present = spending.budget(amount=None, rollout_cost=None), group_size
-    plan = plan_from_components(found, budget, present=present)
-    batch = plan if plan.present is None else plan.present
-    baselines = compare_baselines(found, batch.group_size, batch.prompts)
-    end = _end(cost, plan)
-    if as_json:
-        _print_json(plan, [row.as_dict() for row in baselines], notes, end)
-        return
-    from groupwise.report.text import print_plan
-
-    print_plan(plan, baselines, notes, out_console(), said=_said(end))
-
-
-def _end(cost: Cost | None, plan: GroupSizePlan) -> dict[str, Any] | None:
-    """What is known of the final gap, or nothing where it was not asked for."""
-    return None if cost is None else final_gap(cost, plan, unit=float(cost.matrix_DD[0, 0]) if cost.isotropic else 1.0)
-
-
-def _as_key(end: dict[str, Any] | None) -> dict[str, Any]:
-    """The key of the JSON."""
-    return {} if end is None else {"final_gap": end}
-
-
-def _said(end: dict[str, Any] | None) -> str:
-    """The sentence."""
-    return "" if end is None else str(end["sentence"])
-
-
-def _unit_note(cost: Cost | None) -> tuple[str, ...]:
-    """In what unit the errors of the plan are."""
-    if cost is None:
-        return ()
-    if cost.isotropic:
-        return (
-            f"Errors are the gradient's; the gap is {float(cost.matrix_DD[0, 0]):.4g} times them{_over(cost)}, in every direction alike.",
+def _cost(objective: str, curvature: str | None, schedule: dict[str, float | None]) -> Cost | None:
+    """Return what noise costs in the final gap, or None where the plan is to make the gradient's error small."""
+    if objective not in OBJECTIVES:
+        raise InvalidArgumentError(f"--objective expects {' or '.join(OBJECTIVES)}; got {objective!r}")
+    given = {name: value for name, value in {"--curvature": curvature, **schedule}.items() if value is not None}
+    if objective == "gradient":
+        if given:
+            raise InvalidArgumentError(f"expected no {' or '.join(given)} without --objective final-gap: add it, or leave them out")
+        return None
+    for name, value in schedule.items():
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise InvalidArgumentError(f"{name} expects a positive number; got {value:g}")
+    if {"--step-constant", "--learning-rate"} <= set(given):
+        raise InvalidArgumentError("expected --step-constant or --learning-rate, got both: steps fall as b/i, or stay as they are")
+    if curvature is None:
+        raise InvalidArgumentError(
+            "--curvature is missing: the final gap needs the curvature at the optimum, as --curvature 0.5 or --curvature hessian.npz"
         )
-    return (f"Errors are in the unit of the gap: each direction's noise counts by what it costs in the end{_over(cost)}.",)
+    if {"--learning-rate", "--updates"} <= set(given):
+        raise InvalidArgumentError("expected no --updates with --learning-rate: at a constant step the gap stays, however long")
+    from groupwise.analysis.final_gap import Cost
+
+    hessian, parts = _hessian(curvature)
+    if schedule["--learning-rate"] is not None:
+        return Cost.of_constant_steps(hessian, schedule["--learning-rate"], parts)
+    return Cost.of_falling_steps(hessian, schedule["--step-constant"], schedule["--updates"], parts)
 
 
-def _over(cost: Cost) -> str:
-    """What the errors are divided by."""
-    return "" if cost.goal.learning_rate is not None else " over the number of updates"
+def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
+    """Return the Hessian of a number or of a file, and the parts of the covariance where the file holds them."""
+    import numpy as np
+
+    try:
+        number = float(curvature)
+    except ValueError:
+        return _read_hessian(Path(curvature))
+    if not (number > 0 and math.isfinite(number)):
+        raise InvalidArgumentError(f"--curvature expects a positive number or an .npz file; got {curvature}")
+    return np.array([[-number]]), None
 
 
-def _print_json(plan: GroupSizePlan, baselines: Sequence[object], notes: Sequence[str], end: dict[str, Any] | None) -> None:
-    """Print the plan with what was compared and said beside it."""
-    print_json({**plan.as_dict(), "notes": list(dict.fromkeys((*plan.notes, *notes))), "baselines": baselines, **_as_key(end)})
+def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
+    """Read the Hessian of a file, and the parts of the covariance where it holds them."""
+    import numpy as np
+
+    from groupwise.theory.final_gap import CovarianceParts
+
+    wanted = "an .npz file with hessian_DD, from numpy.savez"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = max((member.file_size for member in archive.infolist()), default=0)
+        if size > 8 * _LARGEST_SIDE**2 + 1000:
+            raise UnreadableRunError(
+                f"expected a Hessian of at most {_LARGEST_SIDE} parameters in {path}, got {size:,} bytes: project it first"
+            )
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: np.asarray(file[name], dtype=np.float64) for name in ("hessian_DD", *_PARTS) if name in file.files}
+    except FileNotFoundError:
+        raise UnreadableRunError(f"--curvature expects a positive number or {wanted}; got {path}, and there is no such file") from None
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise UnreadableRunError(f"expected {wanted} in {path}, got {type(error).__name__}: save plain numbers") from None
+    if "hessian_DD" not in held:
+        raise UnreadableRunError(f"expected {wanted} in {path}, got {', '.join(held) or 'none of its arrays'}: name it hessian_DD")
+    hessian = held["hessian_DD"]
+    if not all(name in held for name in _PARTS[:3]):
+        return hessian, None
+    return hessian, CovarianceParts(held["between_DD"], held["first_DD"], held["second_DD"], held.get("offset_DD"))
+
+
+def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: float | None) -> Components | None:
+    """Return the components of a file, in the unit of the gap where a Hessian was given; None for a run."""
+    from groupwise.cli.saved import components_of_file
+
+    if cost is None or cost.isotropic:
+        return components_of_file(path, level=level)
+    from groupwise.analysis.component_file import is_components
+    from groupwise.cli.score_file import is_score_file, read_score_file
+
+    if path.is_dir() or (path.is_file() and (is_components(path) or not is_score_file(path))):
+        raise _needs_scores(curvature)
+    scores = read_score_file(path)
+    size = cost.hessian_DD.shape[0]
+    if scores.score_ND is None or scores.score_ND.shape[1] != size:
+        got = "inner products" if scores.score_ND is None else f"scores of {scores.score_ND.shape[1]}"
+        raise InvalidArgumentError(
+            f"expected scores of {size} parameters in {path}, as the Hessian has, got {got}: save score_ND in its order"
+        )
+    return cost.projected(scores.reward_N, scores.prompt_N, scores.score_ND, level=_LEVEL if level is None else level)
 
 
 def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:
@@ -246,7 +300,7 @@ def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes
     rollouts = None if size is None or prompts is None else size * prompts
     cost = None
     if spending.rollout_cost is None and spending.unit != "rollouts":
-        cost, how = _cost(record, spending.unit, rollouts)
+        cost, how = _rollout_cost(record, spending.unit, rollouts)
         notes.append(how)
     amount = None
     if spending.amount is None and spending.unit == "rollouts" and spending.rollout_cost is None and not spending.prompt_cost and rollouts:
@@ -262,7 +316,7 @@ def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes
     return budget, size
 
 
-def _cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[float | None, str]:
+def _rollout_cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[float | None, str]:
     """Return what one rollout costs, by the last quarter of the log, with how it was found out."""
     quantity = {"tokens": "completion_length", "seconds": "step_time"}[unit]
     try:

@@ -1,67 +1,81 @@
-"""The command `groupwise report`: one page on one or several runs.
-
-What stands on the page is decided in `groupwise.report`.
-"""
+"""The command `groupwise report`: one page on one or several runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from groupwise.cli.options import (
+from groupwise.cli.shared import (
+    At,
+    BandLevel,
+    Column,
+    Config,
+    Json,
+    Metric,
     Opening,
-    checked_share,
-    checked_until,
+    Runs,
+    Settings,
+    Until,
+    advancing,
+    check_share,
+    check_until,
+    flag,
     free_target,
+    option,
     out_console,
     print_json,
-    progress,
+    print_lines,
     steps_of,
     typed_arguments,
     write_whole,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from groupwise.analysis.summary import Summary
-
 DEFAULT = Path("groupwise-report.html")
 _FEWEST_POINTS = 120
 
 
-def run(
-    paths: Sequence[Path],
-    opening: Opening,
+def report(
+    runs: Runs,
     *,
-    output: Path | None,
-    metric: str,
-    until: float | None,
-    at: str | None,
-    level: float,
-    as_json: bool,
-    force: bool,
+    output: Annotated[Path | None, option("FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o")] = None,
+    metric: Metric = "reward",
+    until: Until = None,
+    at: At = None,
+    level: BandLevel = 0.9,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+    force: Annotated[bool, flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> None:
-    """Summarise, write the page, print."""
-    checked_share("--level", level)
-    checked_until(until)
+    """Write one page on one or several runs, and its summary here."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_share("--level", level)
+    check_until(until)
     steps = steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     from groupwise.analysis.component_file import path_beside
 
-    inputs = [*paths, *map(path_beside, paths), *([opening.config] if opening.config else [])]
+    configs = [config] if config else []
+    inputs = [*runs, *map(path_beside, runs), *configs]
     if target is not None:
         free_target(target, inputs, force=force)
-    with progress(quiet=as_json, total=2 * len(paths) + 1) as step:
-        summaries = _summaries(paths, opening, metric=metric, until=until, at=steps, level=level, step=step, inputs=inputs)
-        from groupwise.report.html import made_by
+    from groupwise.analysis.charts import POINTS
+    from groupwise.analysis.summary import summarise
+    from groupwise.report.html import made_by, render
 
-        made = made_by(typed_arguments([*paths, *([target] if target else []), *([opening.config] if opening.config else [])]))
+    points = max(_FEWEST_POINTS, POINTS // len(runs))  # with many runs lines keep fewer points, so that pages stay small
+    summaries = []
+    with advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
+        for path in runs:
+            step(f"reading {path.name}")
+            record = opening.open(path)
+            inputs += [Path(source.path) for source in record.sources]
+            step(f"fitting {path.name}")
+            summaries.append(summarise(record, metric=metric, until=until, at=steps, forecast_level=level, points=points, opened=path))
+        made = made_by(typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:
             step("drawing")
-            from groupwise.report.html import render
-
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)
     if as_json:
@@ -72,30 +86,4 @@ def run(
     console = out_console()
     for summary in summaries:
         print_summary(summary, console)
-    console.print(f"\nThe page: {target}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _summaries(
-    paths: Sequence[Path],
-    opening: Opening,
-    *,
-    metric: str,
-    until: float | None,
-    at: Sequence[float] | None,
-    level: float,
-    step: Callable[[str], None],
-    inputs: list[Path],
-) -> list[Summary]:
-    """Open and summarise each run, add its files to the inputs; with many runs lines keep fewer points, so that pages stay small."""
-    from groupwise.analysis.charts import POINTS
-    from groupwise.analysis.summary import summarise
-
-    points = max(_FEWEST_POINTS, POINTS // len(paths))
-    summaries = []
-    for path in paths:
-        step(f"reading {path.name}")
-        record = opening.open(path)
-        inputs += [Path(source.path) for source in record.sources]
-        step(f"fitting {path.name}")
-        summaries.append(summarise(record, metric=metric, until=until, at=at, forecast_level=level, points=points, opened=path))
-    return summaries
+    print_lines(f"\nThe page: {target}")

@@ -10,13 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from groupwise.cli.options import (
+from groupwise.cli.shared import (
+    Column,
+    Config,
+    FitLevel,
+    Json,
+    Metric,
     Opening,
-    checked_share,
-    checked_until,
+    Settings,
+    Until,
+    argument,
+    check_share,
+    check_until,
+    flag,
     free_target,
+    option,
     out_console,
     print_json,
     typed_arguments,
@@ -56,8 +66,8 @@ class Reading:
 
     def __post_init__(self) -> None:
         """Check what needs no run."""
-        checked_share("--level", self.level)
-        checked_until(self.until)
+        check_share("--level", self.level)
+        check_until(self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +233,9 @@ def _needed(typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> tuple[f
 
 def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival: Rival, reading: Reading) -> _Answer:
     """Judge the mode that a run's reward shows."""
-    for option, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
+    for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
         if value is not None:
-            raise InvalidArgumentError(f"expected a run or {option}, got both: a run tells the force itself; leave out one of them")
+            raise InvalidArgumentError(f"expected a run or {name}, got both: a run tells the force itself; leave out one of them")
     from groupwise.analysis.fitted import fit_metric
     from groupwise.analysis.stability import measured_stability
     from groupwise.curves.laws import law_by_name
@@ -295,3 +305,53 @@ def _drawn(answer: _Answer, chart: Chart, output: Path, typed: Sequence[Path]) -
 
     made = made_by(typed_arguments(typed))
     return stability_page(answer.title, answer.said, chart, answer.grids, answer.notes, results=answer.data, made=made)
+
+
+def stability(
+    path: Annotated[Path | None, argument("RUN", "A log, a run folder or a saved record.")] = None,
+    *,
+    learning_rate: Annotated[float | None, option("E", "The learning rate, per update.")] = None,
+    momentum: Annotated[float | None, option("M", "The momentum of SGD, or beta1 of Adam.")] = None,
+    stiffness: Annotated[str | None, option("K1,K2", "The stiffness of one mode or of several; not with a run.")] = None,
+    refresh_interval: Annotated[int | None, option("R", "Updates between two generations, or a fixed lag.")] = None,
+    lag_kind: Annotated[str | None, option("KIND", "The kind of lag: none, fixed, refresh or async.")] = None,
+    lag_shares: Annotated[str | None, option("S0,S1", "Instead of one lag: shares of lags of 0, 1, 2, ... updates.")] = None,
+    trainer: Annotated[str | None, option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set.")] = None,
+    optimizer: Annotated[str | None, option("NAME", "sgd (the default) or adam.")] = None,
+    second_moment: Annotated[float | None, option("V", "Adam's second moment along the mode.")] = None,
+    importance_ratio: Annotated[str | None, option("KIND", "none (the default), exact or clipped.")] = None,
+    kl_in: Annotated[str | None, option("PLACE", "Where the KL term is: none, reward or loss.")] = None,
+    stale_share: Annotated[float | None, option("S", "Stale share of the force: 1 unless a KL term is in the loss.")] = None,
+    horizon: Annotated[float | None, option("T", "For the rule of arXiv:2607.01083: updates of the run.")] = None,
+    update_norm: Annotated[float | None, option("G", "For that rule: norm of an update over the learning rate.")] = None,
+    batch_radius: Annotated[float | None, option("D", "For that rule: distance over which a batch stays useful.")] = None,
+    critical_radius: Annotated[float | None, option("D", "For that rule: distance to collapse.")] = None,
+    output: Annotated[Path | None, option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")] = None,
+    metric: Metric = "reward",
+    law: Annotated[str | None, option("NAME", "Read the force off this law instead of the best one.")] = None,
+    until: Until = None,
+    level: FitLevel = 0.95,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+    as_json: Json = False,
+    force: Annotated[bool, flag("--force", "Overwrite a map that is there already.")] = False,
+) -> None:
+    """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
+    typed = Typed(
+        learning_rate,
+        momentum,
+        stiffness,
+        refresh_interval,
+        lag_kind,
+        optimizer,
+        second_moment,
+        importance_ratio,
+        kl_in,
+        trainer,
+        stale_share,
+        lag_shares,
+    )
+    rival = Rival(horizon, update_norm, batch_radius, critical_radius)
+    given = Given(tuple(settings or ()), tuple(column or ()), config)
+    run(path, typed, rival, given, Reading(metric, law, until, level), output=output, force=force, as_json=as_json)

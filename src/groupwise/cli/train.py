@@ -1,91 +1,145 @@
 """The command `groupwise train`: GRPO on a task whose truth is known, live on this machine, written as a record as it goes.
 
-Options become settings, progress goes to standard error, and an interruption ends the run with a checkpoint. The training itself is in
-`groupwise.trainer.grpo`.
+Settings come from a file, from KEY=VALUE texts and from the options that people type; the training itself is in `groupwise.trainer.grpo`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import json
 import signal
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.cli.shared import Json, Show, argument, flag, option, out_console, pairs, print_json, progress
+from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
-    from groupwise.trainer.settings import AdaptiveSettings
+    from groupwise.trainer.settings import TrainSettings
     from groupwise.trainer.tasks import Task
 
-INTERRUPTED = 130
+DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
-_EVERY, _BOUNDS, _GAIN = 25, "2-", 0.05
-Show = Callable[[str, int, int], None]
-
-
-def _option(name: str, metavar: str, help_: str, *more: str) -> Any:
-    """Return one option of the command."""
-    return typer.Option(name, *more, metavar=metavar or None, help=help_)
+_LARGEST_FILE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is trained, and where."""
+    """What a run begins with, and where it runs."""
 
-    size: str  # of a new policy
-    checkpoint: Path | None  # of a policy to start from, or None
-    model: Path | None  # folder of a language model in its place, or None
-    warm_up: float | None  # probability of the right answer to teach first; 0 for none
-    cache: Path | None  # folder of warm-ups, or None for the user's own
-    device: str  # as torch names it, or auto
-    seed: int  # of the initial weights and the warm-up
+    level: int | None = None  # difficulty of the task; its own where None
+    problems: int = 10_000  # at most so many, held-out ones included
+    format_reward: bool = False  # reward form too; the total is in [0, 2]
+    proxy_bonus: float | None = None  # train on a proxy reward that can be hacked
+    size: str = "small"  # of a new policy
+    checkpoint: Path | None = None  # of a policy to start from
+    model: Path | None = None  # folder of a language model in its place
+    warm_up: float | None = None  # probability of the right answer to teach first; 0 for none
+    cache: Path | None = None  # folder of warm-ups; the user's own where None
+    start_seed: int = 0  # of the task, the initial weights and the warm-up
+    device: str = "auto"  # as torch names it, or auto
+    threads: int = 1  # of torch on a CPU
+
+    def __post_init__(self) -> None:
+        """Refuse two policies, and no thread."""
+        if self.model is not None and self.checkpoint is not None:
+            raise InvalidArgumentError("--checkpoint expects no --model beside it; got both: name one policy to start from")
+        if self.threads < 1:
+            raise InvalidArgumentError(f"expected threads to be a whole number of at least 1; got {self.threads}")
+
+    @property
+    def given(self) -> str | None:
+        """The option that gives the weights, or None for a new policy."""
+        return "--model" if self.model is not None else "--checkpoint" if self.checkpoint is not None else None
+
+    @property
+    def warm_target(self) -> float:
+        """The probability of the right answer to teach first."""
+        if self.warm_up is not None:
+            return self.warm_up
+        return 0.0 if self.given else _WARM
 
 
-def run(
-    name: str,
-    start: Start,
-    knobs: Mapping[str, Any],
-    settings: Mapping[str, Any],
+def train(
+    task: Annotated[str, argument("TASK", "addition, modular_addition, sorting, ...")],
     *,
-    output: Path,
-    resume: bool,
-    force: bool,
-    threads: int,
-    as_json: bool,
+    output: Annotated[Path, option("FOLDER", "Folder of the run.", "--output", "-o")],
+    settings: Annotated[Path | None, option("FILE", "Settings of the run and of the task, as YAML or JSON.")] = None,
+    overrides: Annotated[
+        list[str] | None, option("KEY=VALUE", "One setting, as schedule=cosine or adaptive.mode=act. Repeatable.", "--set")
+    ] = None,
+    level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
+    size: Annotated[str | None, option("NAME", "Size of a new policy: tiny, small (the default), medium or large.")] = None,
+    checkpoint: Annotated[Path | None, option("FOLDER", "Start from this policy.")] = None,
+    model: Annotated[Path | None, option("FOLDER", "Train this Hugging Face language model or LoRA adapter.")] = None,
+    group_size: Annotated[int | None, option("G", "Rollouts of a prompt; by default 8.", "--group-size", "-G")] = None,
+    rollouts_per_step: Annotated[
+        int | None, option("N", "Rollouts of one update, of N/G prompts; by default 512.", "--rollouts-per-step", "-N")
+    ] = None,
+    steps: Annotated[int | None, option("T", "The number of optimiser updates; by default 600.")] = None,
+    learning_rate: Annotated[float | None, option("E", "The learning rate, per update; by default 0.0005.")] = None,
+    advantage: Annotated[
+        str | None, option("NAME", "One of docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.")
+    ] = None,
+    seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,
+    device: Annotated[str | None, option("NAME", "cpu, cuda, or auto (the default): a GPU where there is one.")] = None,
+    resume: Annotated[bool, flag("--resume", "Go on with the run in FOLDER, bit for bit.")] = False,
+    force: Annotated[bool, flag("--force", "Replace a run that is there already.")] = False,
+    as_json: Json = False,
 ) -> int:
-    """Train and print what came of it."""
-    from importlib.util import find_spec
-
+    """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
+    if resume and force:
+        raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
+    typed = {
+        "level": level, "size": size, "checkpoint": checkpoint, "model": model, "group_size": group_size, "steps": steps,
+        "rollouts_per_step": rollouts_per_step, "learning_rate": learning_rate, "advantage": advantage, "seed": seed, "device": device,
+    }  # fmt: skip
+    wanted = _wanted(settings, overrides or (), {name: value for name, value in typed.items() if value is not None})
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
-    from groupwise.trainer.settings import TrainSettings
+    start, chosen = _settings(wanted)
     from groupwise.trainer.tasks import make_task
 
-    device = _device(start.device)
-    precision = settings["precision"]
-    chosen = TrainSettings(
-        **{**settings, "precision": ("bfloat16" if device == "cuda" else "float32") if precision == "auto" else precision}
+    problem = make_task(
+        task,
+        level=start.level,
+        problems=start.problems,
+        format_reward=start.format_reward,
+        proxy_bonus=start.proxy_bonus,
+        seed=start.start_seed,
     )
-    task = make_task(name, **knobs)
-    chosen.check_pool(len(task.train))
-    if threads < 1:
-        raise InvalidArgumentError(f"--threads expects a whole number of at least 1; got {threads}")
+    chosen.check_pool(len(problem.train))
+    return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
+
+
+def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, resume: bool, force: bool, as_json: bool) -> int:
+    """Train and print what came of it."""
     import torch
 
-    torch.set_num_threads(threads)
     from groupwise.trainer.folder import RunFolder
     from groupwise.trainer.grpo import train
 
-    with _progress(quiet=as_json) as show, _stopping() as stopped:
-        actor: Any = _actor(start, task, device, show)
+    torch.set_num_threads(start.threads)
+    held_out = ""
+    with progress(quiet=as_json) as show, _stopping() as stopped:
+
+        def told(step: int, row: Mapping[str, float | None]) -> None:
+            nonlocal held_out
+            reward, evaluated = row.get("reward"), row.get("eval/reward")
+            held_out = held_out if evaluated is None else f", held out {evaluated:.3f}"
+            show(f"reward {'...' if reward is None else f'{reward:.3f}'}{held_out}", step, chosen.steps)
+
+        actor = _actor(start, task, _device(start.device), show)
         begun = _begun(start, actor)
         folder = RunFolder(output, chosen, task, actor)
         folder.check(resume=resume, force=force)
@@ -100,7 +154,7 @@ def run(
             output=output,
             resume=resume,
             force=force,
-            on_step=lambda step, row: show(_live(row), step, chosen.steps),
+            on_step=told,
             should_stop=lambda: bool(stopped),
             start=begun,
         )
@@ -109,25 +163,83 @@ def run(
     return _told(record, output, chosen.steps, as_json=as_json)
 
 
+def _wanted(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Put settings together: those of a file, over them KEY=VALUE texts, over them the options."""
+    wanted: dict[str, Any] = {} if file is None else _read(file)
+    for key, text in pairs("--set", "KEY=VALUE", overrides).items():
+        *above, name = key.split(".")
+        inner = wanted
+        for part in above:
+            inner[part] = dict(inner[part]) if isinstance(inner.get(part), Mapping) else {}
+            inner = inner[part]
+        try:
+            inner[name] = json.loads(text)
+        except ValueError:
+            inner[name] = text
+    return {**wanted, **typed}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file of settings."""
+    import yaml
+
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UnreadableRunError(f"expected settings in {path}, got {path.stat().st_size:,} bytes: name another file")
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise UnreadableRunError(f"expected settings as YAML or JSON in {path}, got something else: write one KEY: VALUE a line") from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise UnreadableRunError(f"expected settings by name in {path}, got none: write one KEY: VALUE a line")
+    return found
+
+
+def _settings(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
+    """Sort settings into those of the start and those of the training."""
+    from groupwise.trainer.settings import TrainSettings
+
+    types = get_type_hints(Start)
+    known = [*types, *(field.name for field in dataclasses.fields(TrainSettings))]
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise InvalidArgumentError(
+                f"expected a setting, got {name[:60]!r}: " + (f"write {near[0]}" if near else f"use one of {', '.join(known)}")
+            )
+    start = Start(**{name: _typed(name, value, types[name]) for name, value in wanted.items() if name in types})
+    training = {name: value for name, value in wanted.items() if name not in types}
+    if "lag_kind" not in training and training.get("refresh_interval", 1) != 1:
+        training["lag_kind"] = "refresh"
+    if training.get("precision", "auto") == "auto":
+        training["precision"] = "bfloat16" if _device(start.device) == "cuda" else "float32"
+    return start, TrainSettings.from_mapping(training)
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """Return a setting of the start as its type wants it, or refuse it."""
+    kinds = get_args(hint) or (hint,)
+    if type(value) in kinds:
+        return value
+    if Path in kinds and isinstance(value, str | Path):
+        return Path(value)
+    if float in kinds and type(value) in {int, str}:
+        with suppress(ValueError):
+            return float(value)  # YAML takes 1e-3 for text
+    words = {int: "a whole number", float: "a number", str: "a name", bool: "true or false", Path: "a path", type(None): "null"}
+    raise InvalidArgumentError(f"expected {name} to be {' or '.join(words[kind] for kind in kinds)}; got {str(value)[:60]!r}")
+
+
 def _begun(start: Start, actor: Any) -> dict[str, str | float | None]:
     """Return what the policy is at the start: a run goes on with the same alone. Of weights from a folder their checksum, not its path."""
-    given = start.model is not None or start.checkpoint is not None
     checksum = 0
-    for parameter in actor.parameters() if given else ():
+    for parameter in actor.parameters() if start.given else ():
         checksum = zlib.crc32(parameter.detach().float().cpu().contiguous().numpy().tobytes(), checksum)
     return {
         "size": None if start.model is not None else start.size,
-        "weights": f"of --{'model' if start.model is not None else 'checkpoint'} ({checksum:08x})" if given else "of a new policy",
-        "warm_up": _warm_target(start),
-        "start_seed": start.seed,
+        "weights": f"of {start.given} ({checksum:08x})" if start.given else "of a new policy",
+        "warm_up": start.warm_target,
+        "start_seed": start.start_seed,
     }
-
-
-def _warm_target(start: Start) -> float:
-    """Return the probability of the right answer to teach first."""
-    if start.warm_up is not None:
-        return start.warm_up
-    return 0.0 if start.model is not None or start.checkpoint is not None else _WARM
 
 
 def _device(wanted: str) -> str:
@@ -154,13 +266,12 @@ def _actor(start: Start, task: Task, device: str, show: Show) -> Any:
         return LanguagePolicy(load_language_model(start.model, device=device))
     from groupwise.trainer.checkpoints import load_policy
     from groupwise.trainer.policy import Policy, policy_size
+    from groupwise.trainer.tasks import LONGEST_SEQUENCE
 
     size = policy_size(start.size)
     if start.checkpoint is not None:
         return load_policy(start.checkpoint, size=size, vocabulary_size=len(task.vocabulary), device=device)
-    from groupwise.trainer.tasks import LONGEST_SEQUENCE
-
-    return Policy(size, vocabulary_size=len(task.vocabulary), context=LONGEST_SEQUENCE, seed=start.seed).to(device)
+    return Policy(size, vocabulary_size=len(task.vocabulary), context=LONGEST_SEQUENCE, seed=start.start_seed).to(device)
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: somebody typed Ctrl-C
@@ -172,12 +283,12 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
     from groupwise.trainer.policy import Policy
     from groupwise.trainer.warm_up import default_cache, warm_up
 
-    target = _warm_target(start)
+    target = start.warm_target
     if not target:
         return True
     if not isinstance(actor, Policy):
         raise InvalidArgumentError(
-            "--warm-up expects a policy of groupwise, got --model: fine-tune a language model before, and leave it out"
+            "warm_up expects a policy of groupwise, got --model: fine-tune a language model before, and leave it out"
         )
     cache = default_cache() if start.cache is None else start.cache
 
@@ -187,43 +298,10 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
             raise _Stopped
 
     try:
-        warm_up(actor, task, accuracy=target, seed=start.seed, cache=cache, on_step=told)
+        warm_up(actor, task, accuracy=target, seed=start.start_seed, cache=cache, on_step=told)
     except _Stopped:
         return False
     return True
-
-
-def _live(row: Mapping[str, float | None]) -> str:
-    """Return the line of a step."""
-    reward = row.get("reward")
-    held_out = row.get("eval/reward")
-    said = "reward ..." if reward is None else f"reward {reward:.3f}"
-    return said + ("" if held_out is None else f", held out {held_out:.3f}")
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Show]:
-    """Show on standard error what goes on; the held-out reward stays until the next one comes."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _said, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        kept = ""
-
-        def show(said: str, done: int, total: int) -> None:
-            nonlocal kept
-            first, _, held_out = said.partition(", held out ")
-            kept = held_out or kept
-            bar.update(
-                task, completed=done, total=total, description=first + (f", held out {kept}" if kept and first.startswith("reward") else "")
-            )
-
-        yield show
 
 
 @contextmanager
@@ -248,44 +326,36 @@ def _stopping() -> Iterator[list[bool]]:
 
 def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     """Print what the record says of the run and how to go on."""
-    from groupwise.cli.options import out_console, print_json
     from groupwise.trainer.rows import idle_since
 
     done = int(record.steps["step"][-1])
+    code = DONE if done >= steps else INTERRUPTED
     last = record.steps.tail(20)
     reward = last["reward"].mean()
     evaluated = record.steps["eval/reward"].drop_nulls() if "eval/reward" in record.steps.columns else None
     held_out = float(evaluated[-1]) if evaluated is not None and len(evaluated) else None
     seconds = float(record.steps["seconds"][-1])
     idle = idle_since(record.steps)
-    summary = {"folder": str(output), "steps": done, "of": steps, "reward": reward, "held_out": held_out, "seconds": seconds}
-    summary |= {"idle_since": idle}
     if as_json:
-        print_json(summary)
-        return 0 if done >= steps else INTERRUPTED
-    console = out_console()
+        summary = {"folder": str(output), "steps": done, "of": steps, "reward": reward, "held_out": held_out, "seconds": seconds}
+        print_json(summary | {"idle_since": idle})
+        return code
     said = f"reward {reward:.3f} over the last {len(last)} steps" if isinstance(reward, float) else "no reward"
     said += "" if held_out is None else f", {held_out:.3f} on held-out problems"
-    console.print(f"{done} of {steps} steps in {seconds:.0f} s: {said}", markup=False, highlight=False)
-    for line in _decisions(output):
-        console.print(line, markup=False, highlight=False)
+    lines = [f"{done} of {steps} steps in {seconds:.0f} s: {said}", *_decisions(output)]
     if idle is not None:
-        console.print(
-            f"From step {idle} to the end no two rollouts of a group differed in reward: nothing was learned there.",
-            markup=False,
-            highlight=False,
-        )
-    if done < steps:
-        console.print(f"Stopped; the same command with --resume goes on from step {done}.", markup=False, highlight=False)
-        return INTERRUPTED
-    console.print(f"The run is in {output}; groupwise report {output} says what it did.", markup=False, highlight=False)
-    return 0
+        lines.append(f"From step {idle} to the end no two rollouts of a group differed in reward: nothing was learned there.")
+    if code == DONE:
+        lines.append(f"The run is in {output}; groupwise report {output} says what it did.")
+    else:
+        lines.append(f"Stopped; the same command with --resume goes on from step {done}.")
+    for line in lines:
+        out_console().print(line, markup=False, highlight=False)
+    return code
 
 
 def _decisions(output: Path) -> list[str]:
     """Return what was decided of the group size, the last few times that it was to change and the last word."""
-    import json
-
     from groupwise.trainer.folder import DECISIONS
 
     path = output / DECISIONS
@@ -297,106 +367,3 @@ def _decisions(output: Path) -> list[str]:
     return [
         f"Group size{', advised,' if entry.get('mode') == 'advise' else ''} after step {entry['step']}: {entry['reason']}" for entry in told
     ]
-
-
-def _typed(given: Mapping[str, Any]) -> int:
-    """Sort what was typed into what it is for, and run."""
-    from dataclasses import fields
-
-    from groupwise.trainer.settings import TrainSettings
-
-    _check_effect(given)
-    settings = {field.name: given[field.name] for field in fields(TrainSettings) if field.name in given}
-    lag_kind = given["lag_kind"] or ("none" if given["refresh_interval"] == 1 else "refresh")
-    settings |= {"clip": given["clip"] or None, "lag_kind": lag_kind, "adaptive": _adaptive(given)}
-    start = Start(*(given[name] for name in ("size", "checkpoint", "model", "warm_up", "cache", "device", "start_seed")))
-    knobs = {name: given[name] for name in ("level", "problems", "format_reward", "proxy_bonus")} | {"seed": given["start_seed"]}
-    how = {name: given[name] for name in ("output", "resume", "force", "threads", "as_json")}
-    return run(given["task"], start, knobs, settings, **how)
-
-
-def _check_effect(given: Mapping[str, Any]) -> None:
-    """Refuse options that would change nothing beside the others."""
-    for name, default in (("adaptive_every", _EVERY), ("adaptive_bounds", _BOUNDS), ("adaptive_threshold", _GAIN)):
-        if given["adaptive_group_size"] == "off" and given[name] != default:
-            raise InvalidArgumentError(f"--{name.replace('_', '-')} expects --adaptive-group-size advise or act; got off: name one")
-    if given["model"] is not None and given["checkpoint"] is not None:
-        raise InvalidArgumentError("--checkpoint expects no --model beside it; got both: name one policy to start from")
-    if given["resume"] and given["force"]:
-        raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
-
-
-def _adaptive(given: Mapping[str, Any]) -> AdaptiveSettings | None:
-    """Return how the group size follows what is measured, or None where it stays."""
-    from groupwise.estimators.controller import ControllerRule
-    from groupwise.trainer.settings import AdaptiveSettings
-
-    if given["adaptive_group_size"] == "off":
-        return None
-    low, dash, high = given["adaptive_bounds"].partition("-")
-    if not (dash and low.isdecimal() and (high.isdecimal() or not high)):
-        raise InvalidArgumentError(f"--adaptive-bounds expects LOW-HIGH, as 2-64, or LOW-; got {given['adaptive_bounds'][:60]!r}")
-    rule = ControllerRule(given["adaptive_threshold"], lowest=int(low), highest=int(high) if high else None)
-    return AdaptiveSettings(given["adaptive_group_size"], given["adaptive_every"], rule=rule)
-
-
-def train(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="addition, modular_addition, sorting, ...", show_default=False)],
-    *,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Of the run.", show_default=False)],
-    level: Annotated[int | None, _option("--level", "N", "Difficulty of the task; its own where not given.")] = None,
-    problems: Annotated[int, _option("--problems", "P", "At most so many, held-out ones included.")] = 10_000,
-    format_reward: Annotated[bool, _option("--format-reward", "", "Reward form too; the total is in [0, 2].")] = False,
-    proxy_bonus: Annotated[float | None, _option("--proxy-bonus", "B", "Train on a proxy reward that can be hacked.")] = None,
-    size: Annotated[str, _option("--size", "NAME", "Of the policy: tiny, small, medium or large.")] = "small",
-    checkpoint: Annotated[Path | None, _option("--checkpoint", "FOLDER", "Start from this policy.")] = None,
-    model: Annotated[Path | None, _option("--model", "FOLDER", "Train this Hugging Face language model or LoRA adapter.")] = None,
-    warm_up: Annotated[float | None, _option("--warm-up", "P", "Teach until right with this probability; 0.2 for a new policy.")] = None,
-    cache: Annotated[Path | None, _option("--cache", "FOLDER", "Of warm-ups; the user's cache where not given.")] = None,
-    group_size: Annotated[int, _option("--group-size", "G", "Rollouts of a prompt.", "-G")] = 8,
-    adaptive_group_size: Annotated[str, _option("--adaptive-group-size", "MODE", "off, advise, or act on measured components.")] = "off",
-    adaptive_every: Annotated[int, _option("--adaptive-every", "T", "Steps between measurements.")] = _EVERY,
-    adaptive_bounds: Annotated[str, _option("--adaptive-bounds", "LOW-HIGH", "Group sizes to choose from; the largest is N.")] = _BOUNDS,
-    adaptive_threshold: Annotated[float, _option("--adaptive-threshold", "E", "Share of error that a change must surely gain.")] = _GAIN,
-    rollouts_per_step: Annotated[int, _option("--rollouts-per-step", "N", "Of one update; N/G prompts.", "-N")] = 512,
-    steps: Annotated[int, _option("--steps", "T", "Optimiser updates.")] = 600,
-    advantage: Annotated[str, _option("--advantage", "NAME", "Of docs/advantages.md, or trl/grpo.")] = "leave_one_out",
-    advantage_value: Annotated[float | None, _option("--advantage-value", "C", "Number of the advantage constant.")] = None,
-    optimizer: Annotated[str, _option("--optimizer", "NAME", "sgd, adam or adamw.")] = "adam",
-    learning_rate: Annotated[float, _option("--learning-rate", "E", "Per update.")] = 5e-4,
-    schedule: Annotated[str, _option("--schedule", "NAME", "constant, linear or cosine.")] = "constant",
-    ramp_steps: Annotated[int, _option("--ramp-steps", "T", "Updates of the rise from 0.")] = 0,
-    momentum: Annotated[float, _option("--momentum", "M", "Of sgd.")] = 0.0,
-    beta1: Annotated[float, _option("--beta1", "B", "Of Adam.")] = 0.9,
-    beta2: Annotated[float, _option("--beta2", "B", "Of Adam.")] = 0.999,
-    epsilon: Annotated[float, _option("--epsilon", "E", "Of Adam.")] = 1e-8,
-    weight_decay: Annotated[float, _option("--weight-decay", "W", "Of the parameters.")] = 0.0,
-    gradient_clip: Annotated[float | None, _option("--gradient-clip", "C", "Largest norm of the gradient; any if not given.")] = None,
-    importance_ratio: Annotated[str, _option("--importance-ratio", "KIND", "none, token, sequence or sequence_mean.")] = "token",
-    clip: Annotated[float, _option("--clip", "EPS", "Of the ratio; 0 leaves it alone.")] = 0.2,
-    clip_high: Annotated[float | None, _option("--clip-high", "EPS", "Above; as below where not given.")] = None,
-    aggregation: Annotated[str, _option("--aggregation", "NAME", "sum, sequence_mean or batch_token_mean.")] = "sum",
-    kl_weight: Annotated[float, _option("--kl-weight", "BETA", "Of the KL to the policy at the start.")] = 0.0,
-    kl_in: Annotated[str, _option("--kl-in", "PLACE", "loss or reward.")] = "loss",
-    kl_estimator: Annotated[str, _option("--kl-estimator", "NAME", "k2 or k3, in the loss.")] = "k2",
-    lag_kind: Annotated[str | None, _option("--lag-kind", "KIND", "none, fixed, refresh or async; refresh where R > 1.")] = None,
-    refresh_interval: Annotated[int, _option("--refresh-interval", "R", "Updates of one block, or of a fixed lag.")] = 1,
-    prompt_order: Annotated[str, _option("--prompt-order", "NAME", "independent draws, or epochs.")] = "independent",
-    prompt_pool: Annotated[int | None, _option("--prompt-pool", "P", "Use only the first P training problems.")] = None,
-    micro_batch: Annotated[int | None, _option("--micro-batch", "N", "Rollouts of one pass.")] = None,
-    precision: Annotated[str, _option("--precision", "NAME", "float32, bfloat16, or auto: bfloat16 on a GPU.")] = "auto",
-    device: Annotated[str, _option("--device", "NAME", "cpu, cuda, or auto: a GPU where there is one.")] = "auto",
-    threads: Annotated[int, _option("--threads", "N", "Of torch on a CPU.")] = 1,
-    seed: Annotated[int, _option("--seed", "N", "Of prompts and sampling.")] = 0,
-    start_seed: Annotated[int, _option("--start-seed", "N", "Of task, initial weights and warm-up.")] = 0,
-    evaluate_every: Annotated[int, _option("--evaluate-every", "T", "Steps between evaluations on held-out problems.")] = 20,
-    evaluation_problems: Annotated[int, _option("--evaluation-problems", "P", "Held-out problems, four rollouts each.")] = 128,
-    checkpoint_every: Annotated[int, _option("--checkpoint-every", "T", "Steps between checkpoints.")] = 50,
-    checkpoints_kept: Annotated[int | None, _option("--checkpoints-kept", "K", "Latest ones to keep; all where not given.")] = None,
-    rollouts_every: Annotated[int, _option("--rollouts-every", "T", "Steps between those whose rollouts are recorded.")] = 5,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER, bit for bit.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is there already.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")] = False,
-) -> None:
-    """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
-    raise typer.Exit(_typed(dict(locals())))

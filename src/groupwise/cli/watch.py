@@ -1,28 +1,40 @@
-"""The command `groupwise watch`: a page on runs that are still being written.
-
-What the page shows is decided in `groupwise.report`.
-"""
+"""The command `groupwise watch`: a page on runs that are still being written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.options import Opening, checked_share
+from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, check_share, option
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from groupwise.readers.follow import Follower
 
 _HIGHEST_PORT = 65535
 _MOST_RUNS = 100
 
 
-def run(paths: Sequence[Path], opening: Opening, *, port: int | None, metric: str, level: float) -> None:
-    """Look at the logs once, then serve the page until Ctrl-C or SIGTERM."""
-    checked_share("--level", level)
+def watch(
+    runs: Runs,
+    *,
+    port: Annotated[
+        int | None, option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.")
+    ] = None,
+    metric: Metric = "reward",
+    level: BandLevel = 0.9,
+    settings: Settings = None,
+    config: Config = None,
+    column: Column = None,
+) -> None:
+    """Follow runs that are being written, on a page that this machine serves to itself."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    check_share("--level", level)
     if port is not None and not 0 <= port <= _HIGHEST_PORT:
         raise InvalidArgumentError(f"--port expects a number from 0 to {_HIGHEST_PORT}; got {port}")
-    if len(paths) > _MOST_RUNS:
-        raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(paths)}: watch fewer")
+    if len(runs) > _MOST_RUNS:
+        raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError("expected starlette and uvicorn for the live page, got none: pip install 'groupwise[live]'")
     from groupwise.readers.follow import Follower
@@ -32,10 +44,10 @@ def run(paths: Sequence[Path], opening: Opening, *, port: int | None, metric: st
     def follower(path: Path) -> Follower:
         return Follower(path, columns=opening.columns or None, settings=opening.settings or None, config=opening.config)
 
-    followers = followers_of(paths, follower)
+    followers = followers_of(runs, follower)
     bound = bound_socket(port)
     try:
-        what = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
+        what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         print(f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/ (Ctrl-C stops)", flush=True)
         serve(Hub(followers, metric=metric, level=level), bound)
     finally:

@@ -1,10 +1,11 @@
-"""What the commands share: options turned into values, runs opened, output written.
+"""What the commands share: the options of several of them, runs opened, files written whole, progress shown.
 
-Every refusal is one line that says what was expected and what came. No command is here.
+Only typer is imported with it, because it loads before a command runs. Every refusal is one line that says what was expected and what came.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
@@ -13,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
@@ -24,6 +27,36 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _WIDTH = 160
+Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
+
+
+def option(metavar: str, text: str, *names: str) -> Any:
+    """An option that takes a value; its name is the parameter's where none is given."""
+    return typer.Option(*names, metavar=metavar, help=text)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
+Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved records.")]
+Metric = Annotated[str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")]
+Settings = Annotated[list[str] | None, option("KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set")]
+Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
+Column = Annotated[list[str] | None, option("NAME=COLUMN", "What a column of a table is, as reward=score. Repeatable.")]
+Until = Annotated[float | None, option("STEP", "Use nothing after this step.")]
+At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
+Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
+FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.")]
+BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.")]
+Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +65,12 @@ class Opening:
 
     columns: Mapping[str, str]  # canonical quantity, or "step" -> the log's own column
     settings: Mapping[str, str]  # setting -> value, as the user typed it
-    config: Path | None  # a file with settings, or None
+    config: Path | None  # a file with settings
 
     @classmethod
     def parse(cls, *, column: Sequence[str] | None, settings: Sequence[str] | None, config: Path | None) -> Opening:
         """Split NAME=VALUE texts."""
-        return cls(_pairs("--column", "NAME=COLUMN", column or ()), _pairs("--set", "KEY=VALUE", settings or ()), config)
+        return cls(pairs("--column", "NAME=COLUMN", column or ()), pairs("--set", "KEY=VALUE", settings or ()), config)
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
@@ -45,20 +78,21 @@ class Opening:
 
         return open_run(path, columns=self.columns or None, settings=self.settings or None, config=self.config)
 
+    def __bool__(self) -> bool:
+        """Whether anything was given."""
+        return bool(self.columns or self.settings or self.config)
 
-def _pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
-    """Split NAME=VALUE texts of one option."""
-    pairs: dict[str, str] = {}
+
+def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
+    """Split the NAME=VALUE texts of one option."""
+    found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        name, value = name.strip(), value.strip()
-        if not (name and equals and value):
-            raise InvalidArgumentError(
-                f"{option} expects {form}; got {text!r}: write the name, an equals sign and the value without spaces"
-            )
-        if pairs.setdefault(name, value) != value:
-            raise InvalidArgumentError(f"{option} gives {name} twice, as {pairs[name]!r} and {value!r}: give it once")
-    return pairs
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value):
+            raise InvalidArgumentError(f"{name} expects {form}; got {text!r}: write the name, an equals sign and the value without spaces")
+        if found.setdefault(key, value) != value:
+            raise InvalidArgumentError(f"{name} gives {key} twice, as {found[key]!r} and {value!r}: give it once")
+    return found
 
 
 def steps_of(text: str | None) -> list[float] | None:
@@ -77,18 +111,16 @@ def steps_of(text: str | None) -> list[float] | None:
     return steps
 
 
-def checked_share(option: str, value: float, *, example: str = "for 90 % write 0.9") -> float:
-    """Return a number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise InvalidArgumentError(f"{option} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
-    return value
+def check_share(name: str, value: float | None, *, example: str = "for 90 % write 0.9") -> None:
+    """Refuse a number that is not strictly between 0 and 1."""
+    if value is not None and not 0 < value < 1:
+        raise InvalidArgumentError(f"{name} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
 
 
-def checked_until(until: float | None) -> float | None:
-    """Return the last step to use."""
+def check_until(until: float | None) -> None:
+    """Refuse a last step that is no number."""
     if until is not None and not math.isfinite(until):
         raise InvalidArgumentError(f"--until expects a step; got {until}")
-    return until
 
 
 def free_target(output: Path, inputs: Sequence[Path], *, force: bool) -> Path:
@@ -156,7 +188,7 @@ def typed_arguments(paths: Sequence[Path]) -> list[str]:
     from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}
-    return [shlex.quote(shown_argument(argument, typed)) for argument in sys.argv[1:]]
+    return [shlex.quote(shown_argument(word, typed)) for word in sys.argv[1:]]
 
 
 def out_console() -> Console:
@@ -164,6 +196,12 @@ def out_console() -> Console:
     from rich.console import Console
 
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+
+
+def print_lines(*lines: str) -> None:
+    """Print sentences on standard output, each on a line of its own."""
+    for line in lines:
+        out_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -174,37 +212,30 @@ def print_json(value: object) -> None:
 
 
 @contextmanager
-def progress(*, quiet: bool, total: int) -> Iterator[Callable[[str], None]]:
-    """Show what is being done on standard error, where a person looks."""
+def progress(*, quiet: bool) -> Iterator[Show]:
+    """Show on standard error what is being done and how much of it, where a person looks."""
     if quiet or not sys.stderr.isatty():
-        yield lambda _doing: None
+        yield lambda _doing, _done, _total: None
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from groupwise.wording import clean
 
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True)
-    with bar:
-        task = bar.add_task("", total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
 
-        def step(doing: str) -> None:
-            bar.update(task, advance=1, description=escape(clean(doing, longest=60)))
+        def show(doing: str, done: int, total: int) -> None:
+            bar.update(task, description=escape(clean(doing, longest=80)), completed=done, total=total)
 
-        yield step
+        yield show
 
 
 @contextmanager
-def counting(*, quiet: bool, doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Show on standard error how much of some work is done."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def advancing(*, quiet: bool, total: int) -> Iterator[Callable[[str], None]]:
+    """Show on standard error each of a known number of steps as it begins."""
+    begun = itertools.count()
+    with progress(quiet=quiet) as show:
+        yield lambda doing: show(doing, next(begun), total)

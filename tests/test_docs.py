@@ -40,7 +40,9 @@ def command_line() -> Any:
 
 
 def commands() -> dict[str, Any]:
-    return dict(command_line().commands)
+    from groupwise.cli.app import COMMANDS, command
+
+    return {name: command(name) for name in COMMANDS}
 
 
 def quantities() -> set[str]:

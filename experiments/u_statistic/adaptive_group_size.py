@@ -2,7 +2,7 @@
 
     python experiments/u_statistic/adaptive_group_size.py [--quick] [--tables] [--workers 2] [--minutes 60] [--only TEXT]
 
-runs what is missing of: leave-one-out and SGD at 512 rollouts a step for 300 steps, `--adaptive-group-size act` from G = 32 and from G
+runs what is missing of: leave-one-out and SGD at 512 rollouts a step for 300 steps, `adaptive.mode` act from G = 32 and from G
 = 4, five seeds, with the task, start, learning rate and seeds of the runs of fixed size in results/optimal_group_size; many probes of
 three sizes at the start, for what chance decides; and runs divided by std with Adam, which the law is not of. The pieces are in
 results/adaptive_group_size; the tables of docs/studies/adaptive-group-size.md are printed and put there, and its picture is drawn. It

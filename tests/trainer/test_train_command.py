@@ -37,7 +37,7 @@ def test_a_run_is_trained_reported_fitted_and_planned(
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    assert typed("-o", "run", "--steps", 120, "--rollouts-every", 1) == 0
+    assert typed("-o", "run", "--steps", 120, "--set", "rollouts_every=1") == 0
     out = capfd.readouterr()
     assert re.search(r"120 of 120 steps in \d+ s: reward 0\.\d+ over the last 20 steps, 0\.\d+ on held-out problems", out.out)
     assert "groupwise report run says what it did" in out.out
@@ -48,7 +48,7 @@ def test_a_run_is_trained_reported_fitted_and_planned(
         ["fit", "run"],
         ["components", "run", "--model", "run/checkpoints/checkpoint-100", "--groups", "24"],
         ["plan", "run"],
-        ["train", *QUICK, "-o", "run", "--steps", "121", "--rollouts-every", "1", "--resume"],
+        ["train", *QUICK, "-o", "run", "--steps", "121", "--set", "rollouts_every=1", "--resume"],
     ):
         code = main(words)
         said = capfd.readouterr()
@@ -78,17 +78,21 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixtur
         (["--advantage", "trl/best"], "no preset of trl is called 'best'"),
         (["--size", "huge"], "expected a size of tiny, small, medium, large; got 'huge'"),
         (["--device", "toaster"], "--device expects a device of this machine"),
-        (["--warm-up", "1.5"], "expected an accuracy between 0 and 1"),
-        (["--threads", "0"], "--threads expects"),
+        (["--set", "warm_up=1.5"], "expected an accuracy between 0 and 1"),
+        (["--set", "threads=0"], "expected threads to be a whole number of at least 1; got 0"),
+        (["--set", "threads=two"], "expected threads to be a whole number; got 'two'"),
+        (["--set", "warmup=0.1"], "expected a setting, got 'warmup': write warm_up"),
+        (["--set", "shcedule=cosine"], "expected a setting, got 'shcedule': write schedule"),
+        (["--set", "schedule"], "--set expects KEY=VALUE; got 'schedule'"),
+        (["--settings", "nowhere.yaml"], "nowhere.yaml: No such file"),
         (["--model", "nowhere"], "expected a folder with a language model, got nowhere"),
         (["--checkpoint", "nowhere"], "expected a checkpoint with nowhere/config.json"),
-        (["--lag-kind", "none", "--refresh-interval", "4"], "expected lag_kind fixed, refresh or async"),
-        (["--clip", "1.5"], "expected clip to be a number above 0 and below 1; got 1.5"),
+        (["--set", "lag_kind=none", "--set", "refresh_interval=4"], "expected lag_kind fixed, refresh or async"),
+        (["--set", "clip=1.5"], "expected clip to be a number above 0 and below 1; got 1.5"),
         (["--level", "12"], "expected levels of modular_addition"),
-        (["--adaptive-bounds", "4-8"], "--adaptive-bounds expects --adaptive-group-size advise or act; got off"),
-        (["--adaptive-every", "3"], "--adaptive-every expects --adaptive-group-size advise or act; got off"),
-        (["--adaptive-threshold", "0.1"], "--adaptive-threshold expects --adaptive-group-size advise or act; got off"),
-        (["--prompt-pool", "5000"], "expected prompt_pool of at most the 80 training problems; got 5000"),
+        (["--set", "adaptive.mode=off"], "expected the adaptive group size to be advise or act; got 'off'"),
+        (["--set", "adaptive.rule.lowst=4"], "expected a setting of the adaptive rule, got 'lowst': write lowest"),
+        (["--set", "prompt_pool=5000"], "expected prompt_pool of at most the 80 training problems; got 5000"),
         (["--model", "a", "--checkpoint", "b"], "--checkpoint expects no --model beside it"),
         (["--resume", "--force"], "--force expects a run that is to be replaced; got --resume too"),
     ],
@@ -126,16 +130,18 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(capfd: pytest.CaptureFixture
 
 def test_no_right_rollout_at_all_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Three digits and the end out of random weights: none in 1,280 is right but once in 60 seeds."""
-    assert main(["train", "addition", "--level", "3", "--size", "tiny", "-N", "128", "--warm-up", "0", "-o", str(tmp_path / "run")]) == 2
+    assert (
+        main(["train", "addition", "--level", "3", "--size", "tiny", "-N", "128", "--set", "warm_up=0", "-o", str(tmp_path / "run")]) == 2
+    )
     said = capfd.readouterr().err
     assert "expected rollouts that differ in reward, got 0 for all 1280 of the first 10 steps" in said
-    assert "--warm-up" in said
+    assert "warm" in said
 
 
 @pytest.mark.filterwarnings("default::groupwise.errors.GroupwiseWarning")
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
-    assert typed("-o", tmp_path / "run", "--steps", 1, "--cache", tmp_path / "file" / "cache") == 0
+    assert typed("-o", tmp_path / "run", "--steps", 1, "--set", f"cache={tmp_path / 'file' / 'cache'}") == 0
     said = capfd.readouterr()
     assert said.err.count("\n") == 1
     assert re.search(r"groupwise: warning: the warm-up is not kept: .*cache cannot be written", said.err)
@@ -155,7 +161,7 @@ def test_ctrl_c_ends_the_warm_up(tmp_path: Path, capfd: pytest.CaptureFixture[st
         return measured(*arguments)
 
     monkeypatch.setattr(warm_up, "right_probability", interrupted)
-    assert typed("-o", tmp_path / "run", "--steps", 1, "--cache", tmp_path / "cache", "--warm-up", "0.9") == 130
+    assert typed("-o", tmp_path / "run", "--steps", 1, "--set", f"cache={tmp_path / 'cache'}", "--set", "warm_up=0.9") == 130
     assert capfd.readouterr().err == "Stopped while warming up: nothing is kept; the same command begins anew.\n"
     assert len(calls) == 2
     assert not (tmp_path / "run").exists()
@@ -184,8 +190,8 @@ def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     ("words", "ratio"),
     [
         ([], "clipped"),
-        (["--refresh-interval", "2", "--optimizer", "sgd", "--kl-weight", "0.01"], "clipped"),
-        (["--refresh-interval", "2", "--clip", "0", "--importance-ratio", "sequence"], "exact"),
+        (["--set", "refresh_interval=2", "--set", "optimizer=sgd", "--set", "kl_weight=0.01"], "clipped"),
+        (["--set", "refresh_interval=2", "--set", "clip=null", "--set", "importance_ratio=sequence"], "exact"),
     ],
 )
 def test_stability_knows_all_that_it_asks_of_a_trained_run(
@@ -200,16 +206,16 @@ def test_stability_knows_all_that_it_asks_of_a_trained_run(
     assert "--set" not in said.out + said.err
     config = RunRecord.load(tmp_path / "run").config
     assert config.value("importance_ratio") == ratio
-    assert config.value("kl_in") == ("loss" if "--kl-weight" in words else "none")
+    assert config.value("kl_in") == ("loss" if "kl_weight=0.01" in words else "none")
     assert config.value("max_completion_length") == 2
-    for part in ("advantage leave_one_out", "tokens by sum", "KL by k2" if "--kl-weight" in words else "ratio of a"):
+    for part in ("advantage leave_one_out", "tokens by sum", "KL by k2" if "kl_weight=0.01" in words else "ratio of a"):
         assert part in str(config.value("loss"))
 
 
 def started(folder: Path, *words: object) -> Any:
     code = "import sys; from groupwise.cli.app import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(
-        [sys.executable, "-c", code, "train", *QUICK, "-o", str(folder), "--steps", "400", "--checkpoint-every", "7", *map(str, words)],
+        [sys.executable, "-c", code, "train", *QUICK, "-o", str(folder), "--steps", "400", "--set", "checkpoint_every=7", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -267,10 +273,10 @@ def test_a_run_goes_on_with_the_options_that_it_began_with_alone(tmp_path: Path,
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     first = other / "checkpoints" / "checkpoint-2"
     for words, message in (
-        (["--warm-up", "0.9"], "to go on as it began, with warm_up 0.2; got 0.9: give the options it began with"),
+        (["--set", "warm_up=0.9"], "to go on as it began, with warm_up 0.2; got 0.9: give the options it began with"),
         (["--checkpoint", first], "to go on as it began, with weights of a new policy; got of --checkpoint ("),
         (["--size", "small"], "to go on as it began, with size tiny; got small"),
-        (["--start-seed", 3], "expected the run in"),
+        (["--set", "start_seed=3"], "expected the run in"),
         (["--steps", 3], "expected more than the 4 steps that the run in"),
     ):
         assert typed("-o", run, "--steps", 9, *words, "--resume") == 2
@@ -297,3 +303,34 @@ def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path, capfd:
     assert re.search(r"with weights of --checkpoint \([0-9a-f]{8}\); got of --checkpoint \(", capfd.readouterr().err)
     record = RunRecord.load(tmp_path / "run")
     assert record.steps["step"].to_list() == [1, 2, 3, 4]
+
+
+def test_settings_come_from_a_file_then_from_set_then_from_options(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "learning_rate: 1e-3\nseed: 4\nsteps: 3\nsize: tiny\nlevel: 1\nadaptive:\n  mode: advise\n  every: 7\nrefresh_interval: 2\n"
+    )
+    words = ["-o", tmp_path / "run", "-N", 128, "--settings", file, "--set", "steps=2", "--set", "adaptive.every=9", "--seed", 5, "--json"]
+    assert main(["train", "modular_addition", *map(str, words)]) == 0
+    assert json.loads(capfd.readouterr().out)["of"] == 2
+    home = tmp_path / "run" / "checkpoints" / "checkpoint-2"
+    kept = json.loads((home / "state.json").read_text())["settings"]
+    assert {name: kept[name] for name in ("learning_rate", "seed", "steps", "rollouts_per_step", "lag_kind", "refresh_interval")} == {
+        "learning_rate": 1e-3,
+        "seed": 5,
+        "steps": 2,
+        "rollouts_per_step": 128,
+        "lag_kind": "refresh",
+        "refresh_interval": 2,
+    }
+    assert (kept["adaptive"]["mode"], kept["adaptive"]["every"], kept["adaptive"]["rollouts"]) == ("advise", 9, 8)
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "{a: ", "just words", "", "1: 2\n"])
+def test_a_file_that_holds_no_settings_is_a_sentence(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "settings.yaml").write_text(text)
+    assert typed("-o", tmp_path / "run", "--settings", tmp_path / "settings.yaml") == 2
+    said = capfd.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "expected settings" in said
+    assert not (tmp_path / "run").exists()

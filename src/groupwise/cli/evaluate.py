@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -116,7 +116,7 @@ def evaluate(
         k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
     )
     check_share("--level", level)
-    if find_spec("torch") is None or find_spec("safetensors") is None:
+    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
     if not 1 <= k <= sampling.samples:
         raise InvalidArgumentError(f"-k expects from 1 to the {sampling.samples} answers of a problem; got {k}: raise --samples")
@@ -217,7 +217,7 @@ def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathe
     """Return math-verify where it is needed and installed."""
     from groupwise.trainer.math_judge import MathVerify
 
-    if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or find_spec("math_verify") is None:
+    if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or util.find_spec("math_verify") is None:
         return None
     return stack.enter_context(MathVerify(limit=limit))
 

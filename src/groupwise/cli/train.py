@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import util
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -105,7 +105,7 @@ def train(
         "rollouts_per_step": rollouts_per_step, "learning_rate": learning_rate, "advantage": advantage, "seed": seed, "device": device,
     }  # fmt: skip
     wanted = _wanted(settings, overrides or (), {name: value for name, value in typed.items() if value is not None})
-    if find_spec("torch") is None or find_spec("safetensors") is None:
+    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
     start, chosen = _settings(wanted)
     from groupwise.trainer.tasks import make_task

@@ -127,7 +127,7 @@ def refusal(judged: Judged, task: str) -> InsufficientDataError:
     if reward_N.max() == reward_N.min() < sum(weight for weight in judged.weights.values() if weight > 0):
         return InsufficientDataError(
             f"expected rollouts that differ in reward, got {reward_N[0]:g} for {where}: there is nothing to learn from; warm up further"
-            " (--warm-up 0.2), or take an easier level"
+            " (--set warm_up=0.2), or take an easier level"
         )
     if reward_N.max() == reward_N.min():
         return InsufficientDataError(

@@ -112,7 +112,7 @@ class AdaptiveSettings:
     def __post_init__(self) -> None:
         """Refuse what is outside its domain."""
         if self.mode not in get_args(AdaptiveName):
-            raise InvalidArgumentError(f"expected the adaptive group size to be off, advise or act; got {str(self.mode)[:60]!r}")
+            raise InvalidArgumentError(f"expected the adaptive group size to be advise or act; got {str(self.mode)[:60]!r}")
         for name, least in (("every", 1), ("prompts", 3), ("rollouts", 4)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -67,7 +67,8 @@ def warm_up(
         return found
     if folder is not None and not _can_write(folder):
         warnings.warn(
-            _NotKeptWarning(f"the warm-up is not kept: {cache} cannot be written; choose another folder with --cache"), stacklevel=2
+            _NotKeptWarning(f"the warm-up is not kept: {cache} cannot be written; choose another folder with --set cache=FOLDER"),
+            stacklevel=2,
         )
         folder = None
     reached, steps = _taught(policy, task, accuracy, seed, most_steps, on_step)

@@ -117,10 +117,9 @@ def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
 
 
 def code_lines(node: ast.FunctionDef) -> int:
-    """Lines of a function from `def` to its end without its docstring and without comment and blank lines in it."""
-    docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
-    documented = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
-    return (node.end_lineno or node.lineno) - node.lineno + 1 - documented
+    """Lines of the body of a function without its docstring, and one for its `def`: options of a command are declared in between."""
+    first = node.body[1] if ast.get_docstring(node, clean=False) is not None and len(node.body) > 1 else node.body[0]
+    return (node.end_lineno or node.lineno) - first.lineno + 2
 
 
 def test_imports_point_downwards() -> None:

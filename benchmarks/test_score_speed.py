@@ -20,11 +20,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from groupwise.scores.batch import token_log_prob  # noqa: E402
-from groupwise.scores.blocks import StoredScores  # noqa: E402
-from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
-from groupwise.scores.sketch import CountSketch  # noqa: E402
-from groupwise.scores.totals import SketchTotal  # noqa: E402
+from groupwise.scores.scores import score_gram, score_sketch, token_log_prob  # noqa: E402
+from groupwise.scores.sketch import CountSketch, SketchTotal, StoredScores  # noqa: E402
 
 torch.set_num_threads(1)
 WIDTH, VOCABULARY, LAYERS, ROLLOUTS, TOKENS, PROMPT, SKETCH = 128, 64, 4, 64, 24, 8, 2048
@@ -164,7 +161,7 @@ def test_projection(benchmark: BenchmarkFixture) -> None:
     gradients = {name: torch.randn(ROLLOUTS, *p.shape) for name, p in model().named_parameters()}
 
     def run() -> Any:
-        total = SketchTotal(ROLLOUTS, {}, CountSketch(SKETCH, 0))
+        total = SketchTotal(ROLLOUTS, CountSketch(SKETCH, 0))
         for name, value in gradients.items():
             total.add(name, StoredScores(value))
         return total.sketch_NK

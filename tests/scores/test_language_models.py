@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.language_models import UnreadableModelError, encode, load_language_model
+from groupwise.errors import InvalidArgumentError
+from groupwise.scores.language_models import UnreadableModelError, batch_of, load_language_model, tokens_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -93,12 +93,17 @@ def by_hand(loaded: Any, *, ended: bool = True, temperature: float = 1.0) -> np.
     return np.asarray((score @ score.T).numpy())
 
 
+def encoded(loaded: Any, prompts: Any = PROMPTS, completions: list[str] = COMPLETIONS, *, ended: list[bool] | None = None) -> Any:
+    """The batch of prompts and completions, which ended unless it is said otherwise."""
+    return batch_of(loaded, *tokens_of(loaded, prompts, completions, ended=ended or [True] * len(prompts)))
+
+
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
 @pytest.mark.parametrize("method", ["auto", "vmap", "loop"])
 def test_scores_of_a_checkpoint_are_exact(tmp_path: Path, kind: str, method: str) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
     truth = by_hand(loaded, temperature=0.8)
-    found = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), temperature=0.8, method=method)  # type: ignore[arg-type]
+    found = score_gram(loaded.model, encoded(loaded), temperature=0.8, method=method)  # type: ignore[arg-type]
     assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
     assert found.source.method == method.replace("auto", "hooks")
     assert found.source.coordinates == sum(p.numel() for p in loaded.model.parameters())
@@ -112,19 +117,19 @@ def test_scores_of_an_adapter_are_those_of_its_own_weights(tmp_path: Path, metho
     loaded = load_language_model(tmp_path / "adapter", precision="float64")
     assert loaded.adapter
     truth = by_hand(loaded)
-    found = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), method=method)  # type: ignore[arg-type]
+    found = score_gram(loaded.model, encoded(loaded), method=method)  # type: ignore[arg-type]
     assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
     assert all("lora_" in name for name in found.source.parameters)
     assert found.source.method == method.replace("auto", "hooks")
     assert len(found.source.parameters) == 8  # two matrices for two layers of two blocks
-    one = score_gram(loaded.model, encode(loaded, PROMPTS, COMPLETIONS), parameters="*layers.1*lora_A*")
+    one = score_gram(loaded.model, encoded(loaded), parameters="*layers.1*lora_A*")
     assert len(one.source.parameters) == 2
 
 
 def test_single_precision_and_padding_on_either_side(tmp_path: Path) -> None:
     """GPT-2 counts positions from the first column, so that padding on the left would move them."""
     loaded = load_language_model(checkpoint(tmp_path / "model", "gpt2"))
-    batch = encode(loaded, PROMPTS, COMPLETIONS)
+    batch = encoded(loaded)
     right = score_gram(loaded.model, batch).gram_NN
     longest = batch["input_ids"].shape[1]
     shifts = longest - batch["attention_mask"].sum(1)
@@ -137,29 +142,27 @@ def test_single_precision_and_padding_on_either_side(tmp_path: Path) -> None:
 
 def test_the_boundary_is_where_the_prompt_ends(tmp_path: Path) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model"))
-    batch = encode(loaded, PROMPTS, COMPLETIONS)
+    batch = encoded(loaded)
     assert loaded.tokenizer.decode(batch["input_ids"][1]) == "<bos>3+44=47a<eos>"
     assert batch["completion_mask"][1].tolist() == [0] * 6 + [1] * 4
     assert batch["attention_mask"].sum(1).tolist() == [7, 10, 8, 8]
-    plain = encode(loaded, PROMPTS, COMPLETIONS, special_tokens=False, ended=[True, False, False, True])
-    assert plain["completion_mask"].sum(1).tolist() == [2, 3, 4, 3]
-    assert plain["attention_mask"].sum(1).tolist() == [6, 8, 6, 7]
-    numbers = encode(loaded, [[2, 5]], [[7, 8, 1]])
+    cut_off = encoded(loaded, ended=[True, False, False, True])
+    assert cut_off["completion_mask"].sum(1).tolist() == [2, 3, 4, 3]
+    assert cut_off["attention_mask"].sum(1).tolist() == [7, 9, 7, 8]
+    numbers = batch_of(loaded, [[2, 5]], [[7, 8, 1]])
     assert numbers["input_ids"].tolist() == [[2, 5, 7, 8, 1]]
     assert numbers["completion_mask"].tolist() == [[0, 0, 1, 1, 1]]
 
 
 def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model"))
-    talk, answer = [{"role": "user", "content": "1+2="}], [{"role": "assistant", "content": "3"}]
+    talk = [{"role": "user", "content": "1+2="}]
     with pytest.raises(InvalidArgumentError, match="chat template"):
-        encode(loaded, [talk], [answer])
+        encoded(loaded, [talk], ["3"])
     loaded.tokenizer.chat_template = "{% for m in messages %}a{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}b{% endif %}"
-    batch = encode(loaded, [talk], [answer])
+    batch = encoded(loaded, [talk], ["3"])
     assert loaded.tokenizer.decode(batch["input_ids"][0]) == "a1+2=b3<eos>"
     assert batch["completion_mask"][0].tolist() == [0] * 6 + [1] * 2
-    with pytest.raises(InvalidArgumentError, match="one message, got 2"):
-        encode(loaded, [talk], [answer * 2])
 
 
 def test_texts_that_do_not_fit(tmp_path: Path) -> None:
@@ -168,18 +171,12 @@ def test_texts_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidArgumentError, match="at most 24 tokens, the model's context, got 3 of prompt and 31 of completion in rollout 1"
     ):
-        encode(loaded, ["1", "1="], ["1", "2" * 30])
-    with pytest.raises(InvalidArgumentError, match="2 prompts and 1 completions"):
-        encode(loaded, ["1", "2"], ["1"])
-    with pytest.raises(InvalidArgumentError, match="`ended` once a completion, got 1 for 2"):
-        encode(loaded, ["1", "2"], ["1", "2"], ended=[True])
-    with pytest.raises(InvalidArgumentError, match="none in rollout 0: pass special_tokens=True"):
-        encode(loaded, [""], ["1"], special_tokens=False)
-    with pytest.raises(InsufficientDataError, match="at least one prompt"):
-        encode(loaded, [], [])
+        encoded(loaded, ["1", "1="], ["1", "2" * 30])
+    with pytest.raises(InvalidArgumentError, match="at least one token of prompt, got none in rollout 0"):
+        batch_of(loaded, [[]], [[3]])
     loaded.tokenizer.eos_token = None
-    with pytest.raises(InvalidArgumentError, match="without: pass ended=False"):
-        encode(loaded, ["1"], ["1"])
+    with pytest.raises(InvalidArgumentError, match="end-of-sequence token, got one without"):
+        encoded(loaded, ["1"], ["1"])
 
 
 def test_folders_that_are_no_model(tmp_path: Path) -> None:

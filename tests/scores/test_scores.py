@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from groupwise.scores import blocks as score_blocks  # noqa: E402
-from groupwise.scores import layers as score_layers  # noqa: E402
+from groupwise.scores import hooks as score_hooks  # noqa: E402
+from groupwise.scores import sketch as score_sketches  # noqa: E402
 from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
 
 VOCABULARY, WIDTH, LONGEST = 11, 8, 12
@@ -185,8 +185,8 @@ def test_every_method_is_exact(name: str, length: int) -> None:
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("tied", ["no", "module"])
 def test_both_ways_to_the_products_and_small_blocks(monkeypatch: pytest.MonkeyPatch, numbers: int, pairs: bool, tied: str) -> None:
-    monkeypatch.setattr(score_blocks, "BLOCK_NUMBERS", numbers)
-    monkeypatch.setattr(score_blocks.TokenScores, "pair_cost", lambda self: -1.0 if pairs else float("inf"))
+    monkeypatch.setattr(score_sketches, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(score_sketches.TokenScores, "pair_cost", lambda self: -1.0 if pairs else float("inf"))
     model, given = build(lambda: Transformer(tied=tied)), batch(rollouts=18)
     close(score_gram(model, given).gram_NN, products(by_hand(model, given)))
 
@@ -286,21 +286,6 @@ def test_an_empty_completion_has_the_score_zero() -> None:
         assert gram[1, 1] > 0
 
 
-def test_metric_weighs_the_coordinates() -> None:
-    model, given = build(lambda: Transformer(tied="module", positions="bare")), batch()
-    random = torch.Generator().manual_seed(3)
-    metric = {name: torch.rand(p.shape, generator=random, dtype=torch.float64) for name, p in model.named_parameters()}
-    weight = torch.cat([metric[name].flatten() for name, _ in model.named_parameters()])
-    score = by_hand(model, given)
-    truth = ((score * weight) @ score.T).numpy()
-    found = score_gram(model, given, metric=metric)
-    close(found.gram_NN, truth)
-    assert found.source.metric == "diagonal"
-    close(score_gram(model, given, metric=metric, micro_batch=2).gram_NN, truth)
-    sketch = score_sketch(model, given, metric=metric, width=1 << 20).sketch_NK
-    close(sketch @ sketch.T, truth, 0.02)
-
-
 def test_micro_batches_and_a_memory_limit_change_nothing() -> None:
     model, given = build(Transformer), batch(rollouts=7)
     whole = score_gram(model, given)
@@ -322,74 +307,11 @@ def test_half_precision_is_added_up_in_double() -> None:
     close(found.gram_NN, truth, 0.1)  # 8 bits of mantissa through two blocks
 
 
-def linear_log_prob(policy: Any, given: Any) -> Any:
-    return policy(given["feature"]).log_softmax(-1).gather(1, given["arm"][:, None])
-
-
-def test_any_module_with_a_function_of_its_own() -> None:
-    """A softmax bandit, whose score is known: feature times (indicator - probability)."""
-    model = build(lambda: nn.Linear(3, 4))
-    random = torch.Generator().manual_seed(2)
-    given = {"feature": torch.randn(6, 3, generator=random, dtype=torch.float64), "arm": torch.tensor([0, 1, 2, 3, 0, 1])}
-    probability = model(given["feature"]).softmax(-1).detach()
-    difference = torch.eye(4, dtype=torch.float64)[given["arm"]] - probability
-    truth = (difference @ difference.T) * (given["feature"] @ given["feature"].T + 1)  # 1: the bias
-    for method in ("auto", "hooks", "vmap", "loop"):
-        close(score_gram(model, given, log_prob=linear_log_prob, method=method).gram_NN, truth.numpy())
-
-
-def test_a_number_a_rollout_is_not_taken_for_positions() -> None:
-    """As many tokens as rollouts: a list of that many numbers may be either, so that no rule is trusted with it."""
-
-    class Kinds(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.token, self.kind, self.head = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(3, WIDTH), nn.Linear(WIDTH, VOCABULARY)
-
-        def forward(self, ids: Any, kind: Any) -> Any:
-            return self.head((self.token(ids) + self.kind(kind)[:, None]).tanh())
-
-    def log_prob(policy: Any, given: Any) -> Any:
-        return policy(given["ids"], given["kind"]).log_softmax(-1).gather(2, given["ids"][..., None])[..., 0]
-
-    random = torch.Generator().manual_seed(4)
-    given = {"ids": torch.randint(0, VOCABULARY, (4, 4), generator=random), "kind": torch.tensor([0, 1, 2, 1])}
-    model = build(Kinds)
-    found = score_gram(model, given, log_prob=log_prob)
-    close(found.gram_NN, score_gram(model, given, log_prob=log_prob, method="loop").gram_NN)
-    assert found.source.method == "hooks+vmap"
-
-
 def test_a_head_over_a_vocabulary_leaves_the_prompt_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_layers, "WIDE", VOCABULARY)
+    monkeypatch.setattr(score_hooks, "WIDE", VOCABULARY)
     model, given = build(lambda: Transformer(tied="module")), batch()
     given["completion_mask"][:, :6] = 0
     close(score_gram(model, given).gram_NN, products(by_hand(model, given)))
-
-
-def test_rows_that_are_not_rollouts_are_found() -> None:
-    """An expert that is sent as many tokens as there are rollouts looks like a layer without a dimension of tokens."""
-
-    class Experts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.token, self.expert, self.head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, VOCABULARY)
-
-        def forward(self, ids: Any) -> Any:
-            x = self.token(ids)
-            if len(ids) == 1:
-                return self.head(x + self.expert(x))
-            flat = x.flatten(0, 1)
-            first = torch.cat([self.expert(flat[:4]), self.expert(flat[4:])])
-            return self.head(x + first.view(x.shape))
-
-    def log_prob(policy: Any, given: Any) -> Any:
-        return policy(given["ids"])[:, :-1].log_softmax(-1).gather(2, given["ids"][:, 1:, None])[..., 0]
-
-    random = torch.Generator().manual_seed(4)
-    given = {"ids": torch.randint(0, VOCABULARY, (4, 2), generator=random)}
-    with pytest.raises(InvalidArgumentError, match=r"by autograd and .* by layers: use method='vmap' or 'loop'"):
-        score_gram(build(Experts), given, log_prob=log_prob)
 
 
 # Sketches
@@ -473,8 +395,6 @@ STORED: dict[int, np.ndarray] = {}
         ({"temperature": 0.0}, "expected a positive temperature, got 0.0"),
         ({"parameters": "layers.*"}, "got 'layers.*' that fits none: names are token.weight"),
         ({"micro_batch": 0}, "expected micro_batch of at least 1, got 0"),
-        ({"metric": {}}, "expected a metric of shape .11, 8. for token.weight, got none"),
-        ({"log_prob": linear_log_prob, "temperature": 0.5}, "divide the logits in log_prob"),
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], message: str) -> None:

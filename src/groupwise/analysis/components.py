@@ -1,7 +1,6 @@
-"""From a run's logged completions and a checkpoint to variance components: teacher-forced scores of a sample of groups.
+"""Estimates variance components from a run and a checkpoint: the scores of a sample of its logged groups under that model.
 
-A bridge: rollouts come from the record, scores from `estimators.scores`, and the result says what it was measured on. It trains nothing,
-samples nothing and changes neither the run nor the checkpoint.
+The completions are scored as they were logged: nothing is sampled or trained. The result says what it was measured on.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from groupwise.series.rollout_sample import longest_texts, sample_groups, withou
 if TYPE_CHECKING:
     import torch
 
-    from groupwise.scores.batch import Aggregation
     from groupwise.scores.language_models import LanguageModel
+    from groupwise.scores.scores import Aggregation, ScoreOptions, ScoreSource
 
 SKETCH_WIDTH = 4096
 """Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
 
-_CHUNK = 64
+_PASS = 64  # rollouts of one pass over the model where sketches are taken, after each of which the progress is told
 _MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
@@ -55,7 +54,7 @@ def measure_run(
     level: float = 0.95,
     progress: Progress | None = None,
 ) -> SavedComponents:
-    """Measure the variance components of a run at a checkpoint."""
+    """Estimate the variance components of a run from its completions near a checkpoint, scored by that model."""
     if groups < 2:
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {groups}: 64 give useful intervals")
     sample = sample_groups(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
@@ -64,17 +63,13 @@ def measure_run(
     language_model = open_as_language_model(model, adapter)
     rows, batch, facts, notes = _encoded(language_model, record, sample.rows, max_completion_length)
     used = float(record.config.value("temperature") or 1.0) if temperature is None else temperature
-    score, source, exact = _scores(
-        language_model.model,
-        batch,
-        aggregation=aggregation,
-        temperature=used,
-        layers=layers,
-        width=sketch_width,
-        seed=seed,
-        memory=_MEMORY if memory_limit is None else memory_limit,
-        progress=progress,
-    )
+    options: ScoreOptions = {
+        "aggregation": cast("Aggregation", aggregation),
+        "temperature": used,
+        "parameters": list(layers) or None,
+        "memory_limit": _MEMORY if memory_limit is None else memory_limit,
+    }
+    score, source, exact = _scores(language_model.model, batch, options, width=sketch_width, seed=seed, progress=progress)
     found = components(
         rows["reward"].to_numpy(),
         rows["group"].to_numpy(),
@@ -95,14 +90,14 @@ def measure_run(
         "inner_products": "exact" if exact else f"count-sketch of width {score.shape[1]}",
     }
     found = dataclasses.replace(found, notes=(*sample.notes, *notes, *found.notes))
-    return SavedComponents(found, about | source)
+    return SavedComponents(found, about | _source(source))
 
 
 def _encoded(
     language_model: LanguageModel, record: RunRecord, rows: pl.DataFrame, told: int | None
 ) -> tuple[pl.DataFrame, dict[str, torch.Tensor], dict[str, Any], tuple[str, ...]]:
-    """The rollouts that the model can read, as its tokens; what was decided, as facts and in sentences."""
-    from groupwise.scores.language_models import encode, tokens_of
+    """Return the rollouts that the model can read and their tokens, with what was decided about them as facts and in sentences."""
+    from groupwise.scores.language_models import batch_of, tokens_of
 
     limit, guessed = _limit(language_model, record, told)
     logged = told is None and "ended" in rows.columns and bool(rows["ended"].is_finite().fill_null(value=False).all())
@@ -114,7 +109,7 @@ def _encoded(
     context = language_model.context
     wrong = [] if context is None else np.flatnonzero(total > context).tolist()
     kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
-    batch = encode(language_model, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]])
+    batch = batch_of(language_model, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]])
     full = int(kept["full"].sum())
     facts = {
         "completion_limit": limit,
@@ -167,68 +162,32 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
 def _scores(
     model: torch.nn.Module,
     batch: Mapping[str, torch.Tensor],
+    options: ScoreOptions,
     *,
-    aggregation: str,
-    temperature: float,
-    layers: Sequence[str],
     width: int | None,
     seed: int,
-    memory: int,
     progress: Progress | None,
-) -> tuple[Float, dict[str, Any], bool]:
-    """Inner products where all rollouts fit one pass, else sketches chunk by chunk; and what they were taken of."""
-    from groupwise.scores.batch import prepared
-    from groupwise.scores.scores import score_gram, score_sketch
+) -> tuple[Float, ScoreSource, bool]:
+    """Return exact inner products where all rollouts fit one pass and no width is given, else sketches; what of; whether exact."""
+    from groupwise.scores.scores import rollouts_of_a_pass, score_gram, score_sketch
 
     rollouts = len(batch["input_ids"])
-    kind, patterns = cast("Aggregation", aggregation), list(layers) or None
-    job = prepared(
-        model,
-        batch,
-        log_prob=None,
-        aggregation=kind,
-        temperature=temperature,
-        parameters=patterns,
-        metric=None,
-        micro_batch=None,
-        memory_limit=memory,
-        method="auto",
-    )
-    if width is None and job.micro_batch >= rollouts:
-        gram = score_gram(model, batch, aggregation=kind, temperature=temperature, parameters=patterns, memory_limit=memory)
+    if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
+        gram = score_gram(model, batch, **options)
         if progress is not None:
             progress(rollouts, rollouts)
-        return gram.gram_NN, _source(gram.source, aggregation), True
-    # The mean over a batch's tokens is one factor for all rollouts, which only the whole batch knows: chunks take the sum.
-    inner: Aggregation = "sum" if aggregation == "batch_token_mean" else kind
-    parts = []
-    for first in range(0, rollouts, _CHUNK):
-        part = {name: values[first : first + _CHUNK] for name, values in batch.items()}
-        sketch = score_sketch(
-            model,
-            part,
-            width=width or SKETCH_WIDTH,
-            seed=seed,
-            aggregation=inner,
-            temperature=temperature,
-            parameters=patterns,
-            memory_limit=memory,
-        )
-        parts.append(sketch.sketch_NK.astype(np.float64))
-        if progress is not None:
-            progress(min(first + _CHUNK, rollouts), rollouts)
-    score = np.concatenate(parts)
-    if aggregation == "batch_token_mean":
-        score /= float(job.token_N.mean())
-    return score, _source(sketch.source, aggregation), False
+        return gram.gram_NN, gram.source, True
+    options = {**options, "micro_batch": _PASS}
+    found = score_sketch(model, batch, width=width or SKETCH_WIDTH, seed=seed, progress=progress, **options)
+    return found.sketch_NK.astype(np.float64), found.source, False
 
 
-def _source(source: Any, aggregation: str) -> dict[str, Any]:
-    """What of the scores' provenance is kept."""
+def _source(source: ScoreSource) -> dict[str, Any]:
+    """Return what of the scores' provenance is kept."""
     return {
-        "aggregation": aggregation,
+        "aggregation": source.aggregation,
         "temperature": source.temperature,
-        "metric": source.metric,
+        "metric": "identity",
         "parameters": source.coordinates,
         "tensors": len(source.parameters),
         "left_out": list(source.left_out)[:20],

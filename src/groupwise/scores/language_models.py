@@ -1,7 +1,7 @@
 """A causal language model or LoRA adapter from a folder on this machine, and prompts with completions as its tokens.
 
 Only safetensors are read, nothing is fetched and no code of the folder is run. Prompt and completion are encoded apart and joined, so that
-the boundary between them is exact. It computes no score.
+the boundary between them is exact.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
-Text = str | Sequence[int] | Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[Mapping[str, Any]]
+"""A text, or the messages of a chat."""
 
 
 class UnreadableModelError(GroupwiseError):
@@ -58,53 +59,38 @@ def load_language_model(
     return LanguageModel(model.eval(), tokenizer, adapter, _context(model))
 
 
-def encode(
-    language_model: LanguageModel,
-    prompts: Sequence[Text],
-    completions: Sequence[Text],
-    *,
-    ended: bool | Sequence[bool] = True,
-    special_tokens: bool = True,
-) -> dict[str, torch.Tensor]:
-    """Return prompts and completions as one batch for `groupwise.scores.scores.score_gram`.
-
-    A text is encoded anew: where a sampler's tokens are not those that the tokenizer makes of the text, the score is that of the latter.
-    Hand over the sampled tokens themselves where they were logged.
-    """
-    before, after = tokens_of(language_model, prompts, completions, ended=ended, special_tokens=special_tokens)
-    for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
-        _check_lengths(number, len(prompt), len(completion), language_model.context)
-    return _padded(before, after, next(language_model.model.parameters()).device)
-
-
 def tokens_of(
-    language_model: LanguageModel,
-    prompts: Sequence[Text],
-    completions: Sequence[Text],
-    *,
-    ended: bool | Sequence[bool] = True,
-    special_tokens: bool = True,
+    language_model: LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ended: Sequence[bool]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the tokens of prompts and of completions, however many they are; `encode` takes both as they come from here."""
-    if len(prompts) != len(completions):
-        raise InvalidArgumentError(
-            f"expected a completion a prompt, got {len(prompts)} prompts and {len(completions)} completions: pair them"
-        )
-    if not len(prompts):
-        raise InsufficientDataError("expected at least one prompt with its completion, got none")
-    ends = [ended] * len(prompts) if isinstance(ended, bool) else list(ended)
-    if len(ends) != len(prompts):
-        raise InvalidArgumentError(
-            f"expected `ended` once a completion, got {len(ends)} for {len(prompts)}: give one bool, or {len(prompts)}"
-        )
+    """Return the tokens of prompts and of completions; a completion that ended gets the end-of-sequence token.
+
+    The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of its text, the score is of the latter.
+    """
     tokenizer = language_model.tokenizer
-    before = [_ids(tokenizer, prompt, special_tokens=special_tokens) for prompt in prompts]
-    answers = [_content(completion) for completion in completions]
-    after = [_ids(tokenizer, text, special_tokens=False) for text in answers]
-    for text, ids, end in zip(answers, after, ends, strict=True):
-        if end and isinstance(text, str):
+    before = [_prompt_ids(tokenizer, prompt) for prompt in prompts]
+    after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
+    for ids, end in zip(after, ended, strict=True):
+        if end:
             ids.append(_end_token(tokenizer))
     return before, after
+
+
+def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+    """Return the tokens of prompts and completions as one batch for `score_gram`, padded on the right with a token that is masked."""
+    import torch
+
+    for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
+        _check_lengths(number, len(prompt), len(completion), language_model.context)
+    longest = max(2, *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)))
+    ids = torch.zeros(len(before), longest, dtype=torch.long)
+    attention, mask = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (prompt, completion) in enumerate(zip(before, after, strict=True)):
+        stop = len(prompt) + len(completion)
+        ids[row, :stop] = torch.tensor([*prompt, *completion])
+        attention[row, :stop] = 1
+        mask[row, len(prompt) : stop] = 1
+    device = next(language_model.model.parameters()).device
+    return {"input_ids": ids.to(device), "attention_mask": attention.to(device), "completion_mask": mask.to(device)}
 
 
 def _base_of(folder: Path) -> Path:
@@ -146,7 +132,7 @@ def _check_weights(folder: Path, kind: str) -> None:
 
 
 def _check_installed(module: str) -> None:
-    """Refuse where the extra is missing."""
+    """Refuse to go on where a library of the extra is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in ("torch", "safetensors", "transformers", module) if find_spec(name) is None]
@@ -156,7 +142,7 @@ def _check_installed(module: str) -> None:
 
 @contextmanager
 def _one_sentence(what: str) -> Iterator[None]:
-    """Say in one line what a library could not do, and keep its bars and its remarks on its own future off the terminal."""
+    """Turn what a library raises into one line, and keep its progress bars and warnings about its own future off the terminal."""
     import warnings
 
     try:
@@ -226,61 +212,31 @@ def _context(model: torch.nn.Module) -> int | None:
     return None
 
 
-def _ids(tokenizer: Any, text: Text, *, special_tokens: bool) -> list[int]:
-    """Return the tokens of a text or of messages; numbers are taken as they are."""
-    if not isinstance(text, str) and len(text) and isinstance(text[0], Mapping):
-        if tokenizer.chat_template is None:
-            raise InvalidArgumentError(
-                "expected a tokenizer with a chat template for prompts of messages, got one without: give texts or tokens"
-            )
-        found = tokenizer.apply_chat_template(list(text), add_generation_prompt=True, tokenize=True, return_dict=True)
-        return [int(number) for number in found["input_ids"]]
-    if not isinstance(text, str):
-        return [int(number) for number in cast("Sequence[int]", text)]
-    return [int(number) for number in tokenizer.encode(text, add_special_tokens=special_tokens)]
-
-
-def _content(completion: Text) -> str | Sequence[int]:
-    """Return a completion that is one message as its text."""
-    if not isinstance(completion, str) and len(completion) and isinstance(completion[0], Mapping):
-        if len(completion) > 1:
-            raise InvalidArgumentError(f"expected a completion of one message, got {len(completion)}: hand over the sampled tokens instead")
-        return str(completion[0]["content"])
-    return cast("str | Sequence[int]", completion)
+def _prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Return the tokens of a prompt; messages go through the chat template."""
+    if isinstance(prompt, str):
+        return [int(number) for number in tokenizer.encode(prompt, add_special_tokens=True)]
+    if tokenizer.chat_template is None:
+        raise InvalidArgumentError("expected a tokenizer with a chat template for prompts of messages, got one without: give texts")
+    found = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True)
+    return [int(number) for number in found["input_ids"]]
 
 
 def _end_token(tokenizer: Any) -> int:
     """Return the end-of-sequence token."""
     if tokenizer.eos_token_id is None:
         raise InvalidArgumentError(
-            "expected a tokenizer with an end-of-sequence token, got one without: pass ended=False, or token numbers"
+            "expected a tokenizer with an end-of-sequence token, got one without: complete the tokenizer's configuration"
         )
     return int(tokenizer.eos_token_id)
 
 
 def _check_lengths(number: int, prompt: int, completion: int, context: int | None) -> None:
-    """Refuse what the model cannot score."""
+    """Refuse a rollout that the model cannot score."""
     if not prompt:
-        raise InvalidArgumentError(
-            f"expected at least one token of prompt, got none in rollout {number}: pass special_tokens=True where BOS begins it"
-        )
+        raise InvalidArgumentError(f"expected at least one token of prompt, got none in rollout {number}: leave its group out")
     if context is not None and prompt + completion > context:
         raise InvalidArgumentError(
             f"expected at most {context} tokens, the model's context, got {prompt} of prompt and {completion} of completion in rollout"
             f" {number}: leave its group out"
         )
-
-
-def _padded(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
-    """Return ids and masks, padded on the right with token 0, which no mask lets in."""
-    import torch
-
-    longest = max(2, *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)))
-    ids = torch.zeros(len(before), longest, dtype=torch.long)
-    attention, mask = torch.zeros_like(ids), torch.zeros_like(ids)
-    for row, (prompt, completion) in enumerate(zip(before, after, strict=True)):
-        stop = len(prompt) + len(completion)
-        ids[row, :stop] = torch.tensor([*prompt, *completion])
-        attention[row, :stop] = 1
-        mask[row, len(prompt) : stop] = 1
-    return {"input_ids": ids.to(device), "attention_mask": attention.to(device), "completion_mask": mask.to(device)}

@@ -1,35 +1,241 @@
-r"""Inner products and sketches of the scores of rollouts under a torch model: what the variance components are computed from.
+r"""Scores of rollouts under a torch model, as inner products or sketches: what the variance components are computed from.
 
 The score of rollout n is $s_n = w_n \nabla_\theta \sum_t \log \pi_\theta(y_{nt} | ...)$ over the tokens of its completion; `aggregation`
 says what $w_n$ is. Scores are taken with the model in evaluation mode (no dropout), at its present parameters and in its own precision.
-This module loads no model, reads no run and estimates no component.
+`hooks.py` takes the gradients, `sketch.py` reduces them as they come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import combinations
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.errors import InvalidArgumentError
-from groupwise.scores.batch import Aggregation, Job, Method, prepared
-from groupwise.scores.blocks import ParameterScores, StoredScores
-from groupwise.scores.layers import Recorder
-from groupwise.scores.samples import loop_scores, only_these_differentiable, vmap_scores
-from groupwise.scores.sketch import CountSketch
-from groupwise.scores.totals import GramTotal, SketchTotal
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, vmap_scores
+from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
     import torch
 
     Batch = Mapping[str, torch.Tensor]
-    LogProb = Callable[[torch.nn.Module, Batch], torch.Tensor]
+
+Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
+Method = Literal["auto", "hooks", "vmap", "loop"]
+Total = GramTotal | SketchTotal
+WEIGHT = "weight of the rollout"  # a key that no caller's batch has
+
+
+class ScoreOptions(TypedDict, total=False):
+    """How scores are taken."""
+
+    aggregation: Aggregation  # what a rollout's sum over tokens is multiplied with: 1 (default), 1 over its or over the mean length
+    temperature: float  # of the sampling, by which the logits are divided (1)
+    parameters: str | Sequence[str] | None  # patterns of names; those that require a gradient where None
+    micro_batch: int | None  # rollouts of one pass at most
+    memory_limit: int | None  # bytes of one pass at most, as far as they can be told before
+    method: Method  # hooks, vmap (of grad), loop (over rollouts); auto (default) is hooks, and another for what hooks do not cover
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be scored, once checked."""
+
+    model: torch.nn.Module
+    batch: dict[str, torch.Tensor]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
+    token_N: NDArray[np.int64]  # tokens of each completion
+    parameters: dict[str, torch.nn.Parameter]  # those covered, by name
+    left_out: tuple[str, ...]  # names of the others
+    method: Method
+    aggregation: Aggregation
+    temperature: float
+    micro_batch: int  # rollouts a pass
+
+    def parts(self) -> list[NDArray[np.intp]]:
+        """Return the rollouts of each micro-batch."""
+        every = np.arange(len(self.token_N))
+        return [every[start : start + self.micro_batch] for start in range(0, len(every), self.micro_batch)]
+
+    def part(self, rows: NDArray[np.intp]) -> dict[str, torch.Tensor]:
+        """Return some rollouts, without the columns that are padding for all of them."""
+        import torch
+
+        index = torch.from_numpy(rows).to(self.batch[WEIGHT].device)
+        part = {name: item[index] for name, item in self.batch.items()}
+        longest = max(2, int(part["attention_mask"].sum(1).max()))
+        return {name: item if name == WEIGHT else item[:, :longest] for name, item in part.items()}
+
+    def total(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """Return the weighted sum of log-probabilities, whose gradient is the sum of the rollouts' scores."""
+        value = token_log_prob(model, batch, temperature=self.temperature) * batch[WEIGHT][:, None]
+        return value.masked_fill(batch["completion_mask"] == 0, 0.0).sum()
+
+
+def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Job:
+    """Check what is to be scored and how."""
+    aggregation, method = options.get("aggregation", "sum"), options.get("method", "auto")
+    temperature = options.get("temperature", 1.0)
+    for name, value, known in (("aggregation", aggregation, Aggregation), ("method", method, Method)):
+        if value not in get_args(known):
+            raise InvalidArgumentError(f"expected {name} to be one of {', '.join(get_args(known))}; got {value!r}")
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise InvalidArgumentError(f"expected a positive temperature, got {temperature}: take that of the sampling")
+    whole = _packed(batch)
+    covered, left_out = _covered(model, options.get("parameters"))
+    token_N = np.asarray(whole["completion_mask"].sum(1).cpu().numpy(), dtype=np.int64)
+    first = next(iter(covered.values()))
+    precision = first.dtype if first.dtype.itemsize >= 4 else None
+    whole[WEIGHT] = _weights(token_N, aggregation).to(first.device, precision)
+    job = Job(
+        model=model,
+        batch=whole,
+        token_N=token_N,
+        parameters=covered,
+        left_out=left_out,
+        method=method,
+        aggregation=aggregation,
+        temperature=temperature,
+        micro_batch=len(token_N),
+    )
+    return _limited(job, options.get("micro_batch"), options.get("memory_limit"))
+
+
+def _packed(batch: Batch) -> dict[str, torch.Tensor]:
+    """Check ids and masks, and return them with all padding on the right, where causal attention never sees it."""
+    import torch
+
+    sizes = {name: len(item) if item.ndim else 0 for name, item in batch.items()}
+    if not sizes or not max(sizes.values()):
+        raise InsufficientDataError(
+            "expected a batch of at least one rollout, got none: hand over tensors with the rollouts as first dimension"
+        )
+    if len(set(sizes.values())) > 1:
+        raise InvalidArgumentError(f"expected tensors of equally many rollouts, got {sizes}: give every one the same first dimension")
+    missing = [name for name in ("input_ids", "completion_mask") if name not in batch]
+    if missing:
+        raise InvalidArgumentError(f"expected input_ids and completion_mask in the batch, got no {missing[0]}: give one")
+    ids, completion = batch["input_ids"], batch["completion_mask"] != 0
+    attention = batch.get("attention_mask", torch.ones_like(ids)) != 0
+    if not ids.ndim == completion.ndim == attention.ndim == 2 or not ids.shape == completion.shape == attention.shape:
+        shapes = {name: tuple(item.shape) for name, item in batch.items()}
+        raise InvalidArgumentError(f"expected ids and masks of one shape (N, L), got {shapes}: pad them alike")
+    if bool((completion & ~attention).any()):
+        raise InvalidArgumentError(
+            "expected completions inside the attention mask, got a token outside it: leave padding out of completion_mask"
+        )
+    order = torch.argsort((~attention).to(torch.uint8), dim=1, stable=True)
+    ids, completion, attention = (item.take_along_dim(order, 1) for item in (ids, completion, attention))
+    if bool(completion[:, 0].any()):
+        raise InvalidArgumentError(
+            "expected a prompt before every completion, got a completion that starts with the first token: begin with BOS"
+        )
+    return {"input_ids": ids, "attention_mask": attention.to(ids.dtype), "completion_mask": completion}
+
+
+def _covered(model: torch.nn.Module, patterns: str | Sequence[str] | None) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
+    """Return the parameters asked for, a tied one under its first name, and the names of the others."""
+    every = dict(model.named_parameters())
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    if patterns is None:
+        covered = {name: parameter for name, parameter in every.items() if parameter.requires_grad}
+    else:
+        wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+        for pattern in wanted:
+            if not any(fnmatchcase(alias, pattern) for aliases in names.values() for alias in aliases):
+                some = ", ".join(list(every)[:3])
+                raise InvalidArgumentError(f"expected a pattern of parameter names, got {pattern!r} that fits none: names are {some} ...")
+        covered = {
+            name: parameter
+            for name, parameter in every.items()
+            if any(fnmatchcase(alias, pattern) for alias in names[id(parameter)] for pattern in wanted)
+        }
+    if not covered:
+        raise InvalidArgumentError(
+            "expected parameters to differentiate, got a model in which none requires a gradient: name some (parameters='*')"
+        )
+    odd = [name for name, parameter in covered.items() if not parameter.is_floating_point()]
+    if odd:
+        raise InvalidArgumentError(
+            f"expected floating-point parameters, got {covered[odd[0]].dtype} in {odd[0]}: leave it out with parameters="
+        )
+    return covered, tuple(name for name in every if name not in covered)
+
+
+def _weights(token_N: NDArray[np.int64], aggregation: Aggregation) -> torch.Tensor:
+    """Return what each rollout's sum over tokens is multiplied with."""
+    import torch
+
+    if aggregation == "sum":
+        return torch.ones(len(token_N), dtype=torch.float64)
+    length = torch.from_numpy(token_N).double()
+    if aggregation == "batch_token_mean":
+        length = length.mean().expand(len(token_N))
+    return torch.where(length > 0, 1 / length.clamp(min=1e-300), 0.0)  # an empty completion has no score
+
+
+def _limited(job: Job, micro_batch: int | None, memory_limit: int | None) -> Job:
+    """Return the job with the rollouts of one pass set."""
+    rollouts = len(job.token_N)
+    if micro_batch is not None and micro_batch < 1:
+        raise InvalidArgumentError(f"expected micro_batch of at least 1, got {micro_batch}")
+    size = rollouts if micro_batch is None else min(micro_batch, rollouts)
+    if memory_limit is not None:
+        one = _bytes_of_one(job)
+        if memory_limit < one:
+            raise InvalidArgumentError(
+                f"expected memory for one rollout, about {one:,} bytes; got memory_limit={memory_limit:,}: raise it, or leave layers out"
+            )
+        size = min(size, memory_limit // one)
+    return replace(job, micro_batch=size)
+
+
+def _bytes_of_one(job: Job) -> int:
+    """Return about how many bytes a pass takes for one rollout of the batch's full length.
+
+    What the forward pass keeps for the backward pass, twice: once more for the inputs and the gradients of layers; and, with vmap or the
+    loop, the gradient itself.
+    """
+    import torch
+
+    row = {name: item[:1] for name, item in job.part(np.arange(len(job.token_N))).items()}
+    own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(value: torch.Tensor) -> torch.Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
+        result = job.total(job.model, row)
+        del result
+    general = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
+    return 2 * sum(kept.values()) + (2 * general if job.method in ("vmap", "loop") else 0)
+
+
+def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
+    """Return the log-probability of every token of a batch under a causal language model; that of each first token is set to 0."""
+    import torch
+
+    ids = batch["input_ids"]
+    # Causal attention never looks at padding on the right; and a mask of nothing but ones is one that torch.func can follow.
+    output = model(input_ids=ids, attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device))
+    logits = getattr(output, "logits", output)
+    logits = logits[:, :-1] if logits.dtype.itemsize >= 4 else logits[:, :-1].float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    lost = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    return torch.nn.functional.pad(-lost.view(len(ids), -1), (1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +244,6 @@ class ScoreSource:
 
     aggregation: Aggregation  # sum, sequence_mean or batch_token_mean
     temperature: float  # that divided the logits
-    metric: str  # "identity" or "diagonal"
     parameters: tuple[str, ...]  # names of those covered
     coordinates: int  # how many numbers these hold
     left_out: tuple[str, ...]  # names of the parameters that were not asked for
@@ -76,58 +281,26 @@ class ScoreSketch:
         return int(self.sketch_NK.shape[1])
 
 
-class _Total(Protocol):
-    """What takes the scores, parameter by parameter."""
-
-    def add(self, name: str, scores: ParameterScores) -> None: ...
-
-
-def score_gram(
-    model: torch.nn.Module,
-    batch: Batch,
-    *,
-    log_prob: LogProb | None = None,
-    aggregation: Aggregation = "sum",
-    temperature: float = 1.0,
-    parameters: str | Sequence[str] | None = None,
-    metric: Mapping[str, torch.Tensor] | None = None,
-    micro_batch: int | None = None,
-    memory_limit: int | None = None,
-    method: Method = "auto",
-) -> ScoreGram:
+def score_gram(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> ScoreGram:
     r"""Return the inner products of the scores of all pairs of rollouts.
 
-    $K_{ij} = \sum_d m_d s_{id} s_{jd}$, with $m = 1$ where no metric is given.
-
     One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a coordinate and rollout, where a pass takes
-    three a token). M > 1 micro-batches cost M - 1 passes over all rollouts, because every pair of them is run together; for many rollouts
-    take `score_sketch`, whose cost is one pass.
+    three a token). M > 1 micro-batches cost M - 1 passes over all rollouts, because every pair of them is run together: for many rollouts
+    take `score_sketch`, which passes over them once.
 
     Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in Goodfellow (2015), arXiv 1510.01799.
     """
-    job = prepared(
-        model,
-        batch,
-        log_prob=log_prob,
-        aggregation=aggregation,
-        temperature=temperature,
-        parameters=parameters,
-        metric=metric,
-        micro_batch=micro_batch,
-        memory_limit=memory_limit,
-        method=method,
-    )
-    blocks = list(_slices(len(job.token_N), job.micro_batch))
+    job = _prepared(model, batch, options)
+    parts = job.parts()
     gram = np.zeros((len(job.token_N), len(job.token_N)))
     used = ""
-    jobs = [(blocks[0],)] if len(blocks) == 1 else list(combinations(blocks, 2))
-    for parts in jobs:
-        rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-        total = GramTotal(len(rows), job.root_metric)
+    passes = [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
+    for rows in passes:
+        total = GramTotal(len(rows))
         used = _pass(job, rows, total)
         gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
     _finite(gram)
-    return ScoreGram((gram + gram.T) / 2, _source(job, used, len(jobs)))
+    return ScoreGram((gram + gram.T) / 2, _source(job, used, len(passes)))
 
 
 def score_sketch(
@@ -136,50 +309,32 @@ def score_sketch(
     *,
     width: int,
     seed: int = 0,
-    log_prob: LogProb | None = None,
-    aggregation: Aggregation = "sum",
-    temperature: float = 1.0,
-    parameters: str | Sequence[str] | None = None,
-    metric: Mapping[str, torch.Tensor] | None = None,
-    micro_batch: int | None = None,
-    memory_limit: int | None = None,
-    method: Method = "auto",
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[ScoreOptions],
 ) -> ScoreSketch:
-    r"""Return count-sketches of the scores: each about one pass, in memory that does not grow with the number of rollouts.
+    r"""Return count-sketches of the scores, in one pass over the rollouts whose memory does not grow with their number.
 
     $\langle Cs, Ct\rangle$ is unbiased for $\langle s, t\rangle$, with variance at most $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
 
     Source: Charikar, Chen, Farach-Colton (2002) for the map; layer by layer derived here.
     """
-    job = prepared(
-        model,
-        batch,
-        log_prob=log_prob,
-        aggregation=aggregation,
-        temperature=temperature,
-        parameters=parameters,
-        metric=metric,
-        micro_batch=micro_batch,
-        memory_limit=memory_limit,
-        method=method,
-    )
+    job = _prepared(model, batch, options)
     sketch = CountSketch(width, seed)
-    parts, used, passes = [], "", 0
-    for block in _slices(len(job.token_N), job.micro_batch):
-        rows = np.arange(block.start, block.stop)
-        total = SketchTotal(len(rows), job.root_metric, sketch)
+    parts, used = [], ""
+    for rows in job.parts():
+        total = SketchTotal(len(rows), sketch)
         used = _pass(job, rows, total)
         parts.append(np.zeros((len(rows), width)) if total.sketch_NK is None else total.sketch_NK.cpu().numpy())
-        passes += 1
+        if progress is not None:
+            progress(int(rows[-1]) + 1, len(job.token_N))
     result = np.concatenate(parts)
     _finite(result)
-    return ScoreSketch(result, seed, _source(job, used, passes))
+    return ScoreSketch(result, seed, _source(job, used, len(parts)))
 
 
-def _slices(rollouts: int, size: int) -> Iterator[slice]:
-    """Yield the micro-batches."""
-    for start in range(0, rollouts, size):
-        yield slice(start, min(start + size, rollouts))
+def rollouts_of_a_pass(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:
+    """Return how many rollouts of a batch are scored in one pass: all, or as many as the memory allows."""
+    return _prepared(model, batch, options).micro_batch
 
 
 def _finite(values: NDArray[np.floating]) -> None:
@@ -196,7 +351,6 @@ def _source(job: Job, method: str, passes: int) -> ScoreSource:
     return ScoreSource(
         aggregation=job.aggregation,
         temperature=job.temperature,
-        metric="diagonal" if job.root_metric else "identity",
         parameters=tuple(job.parameters),
         coordinates=sum(parameter.numel() for parameter in job.parameters.values()),
         left_out=job.left_out,
@@ -219,7 +373,7 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _pass(job: Job, rows: NDArray[np.intp], total: _Total) -> str:
+def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
     with _evaluating(job.model):
@@ -237,7 +391,7 @@ def _pass(job: Job, rows: NDArray[np.intp], total: _Total) -> str:
     return method if len(rest) == len(job.parameters) else f"hooks+{method}"
 
 
-def _general(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: _Total, method: str) -> str:
+def _general(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: Total, method: str) -> str:
     """Give the scores by a general method; "auto" is vmap, and the loop where torch.func cannot follow the model."""
     found, used = None, "loop"
     if method != "loop":
@@ -253,47 +407,16 @@ def _general(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter
     return used
 
 
-def _by_layers(job: Job, batch: Batch, rollouts: int, total: _Total) -> list[str]:
+def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
     """Give the scores of all parameters that layers' rules cover; returns the names of the others."""
     import torch
 
-    recorder = Recorder(job.parameters, rollouts, job.tokens(batch), total.add, flat_allowed=job.custom)
+    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], total.add)
     with only_these_differentiable(job.model, []), torch.enable_grad():
         with recorder.attached(job.model):
             value = job.total(job.model, batch)
         rest = recorder.uncovered()
-        again = GramTotal(rollouts, {}) if recorder.flat_seen else None
-        if again is not None:
-            recorder.consume = _both(again, total)
         if value.requires_grad and len(rest) < len(job.parameters):
             torch.autograd.backward(value)
     recorder.finish()
-    if again is not None:
-        _check_one(job, batch, {name: job.parameters[name] for name in job.parameters if name not in rest}, again.gram_NN)
     return rest
-
-
-def _both(first: _Total, second: _Total) -> Callable[[str, ParameterScores], None]:
-    """Give scores to two totals, the first of which leaves them as they are."""
-
-    def consume(name: str, scores: ParameterScores) -> None:
-        first.add(name, scores)
-        second.add(name, scores)
-
-    return consume
-
-
-def _check_one(job: Job, batch: Batch, parameters: dict[str, torch.nn.Parameter], gram_NN: torch.Tensor) -> None:
-    """Hold the layers' rules against autograd for the rollout with the longest score.
-
-    Where a layer sees (N, features), only the number says that its rows are the rollouts: an expert that is sent N tokens looks alike.
-    """
-    number = int(gram_NN.diagonal().argmax())
-    row = {name: item[number : number + 1] for name, item in batch.items()}
-    truth = sum(float(value.double().square().sum()) for value in loop_scores(job.model, job.total, row, parameters).values())
-    found = float(gram_NN[number, number])
-    if abs(found - truth) > 1e-3 * max(found, truth):
-        raise InvalidArgumentError(
-            f"expected layers whose rows are rollouts, but |score|^2 of rollout {number} is {truth:.6g} by autograd and {found:.6g} by"
-            " layers: use method='vmap' or 'loop'"
-        )

@@ -1,8 +1,9 @@
-"""One forward and one backward pass that leave the token factors of every layer's per-rollout gradients behind.
+"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, by torch.func, or one after another.
 
-Layers with a rule: Linear, Hugging Face's Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func
-on that layer alone. A parameter that is used outside its layer, or in a layer whose first dimension is not the rollouts, has none: it is
-named, so that the caller computes it otherwise. It computes no inner product.
+One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's Conv1D, Embedding, LayerNorm, and any
+other layer without children (RMSNorm ...) by torch.func on that layer alone. A parameter that is used outside its layer, or in a layer
+whose first dimension is not the rollouts, is not covered but named: `vmap_scores` or `loop_scores` takes it, which know nothing of layers
+and hold N gradients of each parameter.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from groupwise.errors import InvalidArgumentError
-from groupwise.scores.blocks import ParameterScores, StoredScores, TokenScores, Use
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     Contribution = Use | torch.Tensor
     Rule = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]]
     Consume = Callable[[str, ParameterScores], None]
+    from collections.abc import Iterator
+
+    Batch = Mapping[str, torch.Tensor]
+    Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
+
 
 WIDE = 4096  # outputs of a head over a vocabulary: there, dropping the prompt's tokens (whose gradient is zero) pays
 
@@ -33,8 +39,6 @@ class Recorder:
     rollouts: int  # N
     tokens: int  # L of the batch
     consume: Consume  # is handed each parameter's scores as soon as all its uses are known
-    flat_allowed: bool  # whether layers may see (N, features), without a dimension of tokens
-    flat_seen: bool = False
     captured: dict[str, int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     arrived: dict[str, list[Contribution]] = field(default_factory=dict)
@@ -152,9 +156,6 @@ def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], outp
         if recorder.tokens == rollouts:
             return None
         source, output = source[None], output[None]
-    if source.ndim == plain - 1 and len(source) == rollouts and recorder.flat_allowed:
-        recorder.flat_seen = True
-        return source, output, False
     if source.ndim < plain or source.shape[0] not in (1, rollouts) or output.shape[0] != source.shape[0]:
         return None
     # What is shared by all rollouts becomes one copy for each, so that each has a gradient of its own.
@@ -290,3 +291,96 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
     with Watch():
         yield
+
+
+def vmap_scores(
+    model: torch.nn.Module, total: Total, batch: Batch, parameters: Mapping[str, torch.nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    """Return N gradients of each parameter by `vmap(grad)`, with attention computed the plain way."""
+    import torch
+    from torch.func import functional_call, grad, vmap
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    call = _callable(model, total)
+
+    def of_one(values: dict[str, torch.Tensor], row: dict[str, torch.Tensor]) -> torch.Tensor:
+        result: torch.Tensor = functional_call(call, values, ({name: item[None] for name, item in row.items()},))
+        return result
+
+    values = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
+    try:
+        with _parameters_kept(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            found = vmap(grad(of_one), in_dims=(None, 0))(values, dict(batch))
+    except GroupwiseError:
+        raise
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"expected a model that torch.func can follow, got {type(error).__name__} ({str(error).strip().partition(chr(10))[0][:120]}):"
+            " use method='loop'"
+        ) from error
+    # Gradients that do not depend on the rollout come back as one, seen N times: a copy each, for they are written over.
+    return {name.removeprefix("model."): value.contiguous() for name, value in found.items()}
+
+
+def loop_scores(
+    model: torch.nn.Module, total: Total, batch: Batch, parameters: Mapping[str, torch.nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    """Return N gradients of each parameter by one backward pass a rollout: slow, and right for every model."""
+    import torch
+
+    rollouts = len(next(iter(batch.values())))
+    found = {name: parameter.new_zeros(rollouts, *parameter.shape) for name, parameter in parameters.items()}
+    wanted = list(parameters.values())
+    with only_these_differentiable(model, wanted), torch.enable_grad():
+        for number in range(rollouts):
+            value = total(model, {name: item[number : number + 1] for name, item in batch.items()})
+            if not value.requires_grad:
+                continue
+            for name, gradient in zip(parameters, torch.autograd.grad(value, wanted, allow_unused=True), strict=True):
+                if gradient is not None:
+                    found[name][number] = gradient.to_dense() if gradient.is_sparse else gradient
+    return found
+
+
+def _callable(model: torch.nn.Module, total: Total) -> torch.nn.Module:
+    """Return `total` as a module, in which functional_call can exchange the parameters."""
+    import torch
+
+    class Call(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            return total(self.model, batch)
+
+    return Call().train(model.training)
+
+
+@contextmanager
+def _parameters_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Put every parameter back where it was.
+
+    functional_call exchanges a module that is registered under two names twice, and leaves a bare tensor in it when it undoes that.
+    """
+    before = [(module, dict(module._parameters)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, parameters in before:
+            module._parameters.clear()
+            module._parameters.update(parameters)
+
+
+@contextmanager
+def only_these_differentiable(model: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> Iterator[None]:
+    """Switch gradients off for all parameters of `model` but these, and back on as they were."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    wanted = {id(parameter) for parameter in parameters}
+    try:
+        for parameter in before:
+            parameter.requires_grad_(id(parameter) in wanted)
+        yield
+    finally:
+        for parameter, required in before.items():
+            parameter.requires_grad_(required)

@@ -1,4 +1,4 @@
-"""Measures the house: lines by kind, wide lines, complexity, numbers of arguments, and how calls travel through the modules.
+"""Measures the house: lines by kind, complexity, numbers of arguments, words of the documentation, and how calls travel.
 
     python scripts/measure_house.py [RUN]
 
@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parent.parent / "src" / "groupwise"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "groupwise"
 WIDE = 120
 MOST_ARGUMENTS, MOST_COMPLEXITY = 8, 15
 
@@ -163,8 +164,20 @@ def save_scores(path: Path) -> str:
     return str(path)
 
 
+def print_words() -> None:
+    """Print the words of the documentation: pages for users, what is generated, and the appendix."""
+    kinds: Counter[str] = Counter()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        place = path.relative_to(ROOT / "docs").parts if "docs" in path.parts else ("README.md",)
+        generated = place[0] == "reference" or place == ("metrics.md",)
+        appendix = place[0] in {"studies", "theory", "decisions", "log.md", "papers.md"}
+        kinds["generated" if generated else "appendix" if appendix else "for users"] += len(path.read_text(encoding="utf-8").split())
+    print("\nwords: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items())))
+
+
 if __name__ == "__main__":
     print_sizes()
+    print_words()
     print_arguments()
     print_complexity()
     if sys.argv[1:]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gap_world import BLACK, BLUE, ORANGE, RESULTS, options, print_table, pyplot, read_csv, save, stage, write_csv
 
-from groupwise.theory.final_gap import compare_final_gaps, projected_components
+from groupwise.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
 
 SIZES = (2, 4, 8, 16, 64)
 WORLDS = ("two answers", "three answers", "bandit")
@@ -78,7 +78,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         own = [slope(size, np.array([row[f"weight_{k + 1}"] for row in some])) for k in range(count)]
         total = slope(size, np.array([row["difference"] for row in some]))
         place = stage(name)
-        vp, _, r = projected_components(place.parts, place.hessian_DD, place.step_constant)
+        vp, _, r = components_at_cost(place.parts, cost_of_noise(place.hessian_DD, place.step_constant))
         later = [slope(size[1:], np.array([row[f"weight_{k + 1}"] for row in some[1:]])) for k in range(count)]
         print(
             f"{name}: slope of the sum {total:.6f}, of the single weights {_listed(own)}, from G = 4 on {_listed(later)}; "

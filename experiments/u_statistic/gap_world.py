@@ -20,7 +20,7 @@ import numpy as np
 from common import BLACK, BLUE, GREEN, ORANGE, VERMILION  # noqa: F401 - scripts take them from here
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
-from groupwise.theory.final_gap import CovarianceParts, covariance_parts
+from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
 RESULTS = Path(__file__).resolve().parent / "results" / "final_gap"
 BASELINE = {"leave_one_out": "leave_one_out", "oracle": "oracle", "vanilla": "fixed"}  # the simulator's word -> the law's
@@ -52,16 +52,8 @@ class Stage:
 def parts_at(world: RegularisedWorld, theta_D: np.ndarray) -> CovarianceParts:
     """The parts of the covariance of a minibatch's gradient, from the world's own moments."""
     m = world.moments(theta_D)
-    return covariance_parts(
-        m.value_P,
-        m.reward_variance_P,
-        m.fisher_PDD,
-        m.weighted_fisher_PDD,
-        m.second_moment_PDD,
-        m.gradient_PD,
-        added_gradient_PD=m.pull_PD,
-        weight_P=world.weight_P,
-    )
+    moments = MatrixMoments(m.value_P, m.reward_variance_P, m.fisher_PDD, m.weighted_fisher_PDD, m.second_moment_PDD, m.gradient_PD)
+    return covariance_parts(moments, added_gradient_PD=m.pull_PD, weight_P=world.weight_P)
 
 
 def stage(name: str) -> Stage:

@@ -38,7 +38,7 @@ from world import (
 )
 
 from groupwise.estimators.advantages import leave_one_out, oracle, shrinkage, vanilla, variance_optimal, weighted_leave_one_out
-from groupwise.theory.mse import PromptMoments, within_prompt_variance
+from groupwise.theory.mse import PromptMoments, Reference, within_prompt_variance
 from groupwise.trainer.policy import Policy
 from groupwise.trainer.rewards import Problem
 
@@ -109,7 +109,7 @@ def predicted_within(name: str, moments: PromptMoments, size: int) -> np.ndarray
     error = (between + within / size) / (prompts - 1)
     own, others = within / (size - 1), between + error
     mean, share = float(moments.value_P.mean()), own / (own + others)
-    return within_prompt_variance("shrunk", moments, size, reference=mean, reference_variance=error, shrinkage=share)
+    return within_prompt_variance("shrunk", moments, size, reference=Reference(mean, error, share))
 
 
 def within_rows(policy: Policy, some: Sequence[Problem], moments: PromptMoments, seed: int) -> Rows:

@@ -7,15 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InvalidArgumentError
 from groupwise.theory.bounds import (
     GapBound,
     Landscape,
-    best_constant_step,
     constant_step_bound,
     decaying_step_bound,
     lemma_constants,
-    measured_landscape,
     one_step,
 )
 
@@ -77,15 +75,6 @@ def test_the_best_scale_has_the_least_leading_constant() -> None:
     assert QUADRATIC.leading_constant(1 / (2 * QUADRATIC.pl)) == math.inf
 
 
-@pytest.mark.parametrize("steps", [1, 30, 1000])
-def test_the_best_constant_step_is_the_lowest_of_a_grid(steps: int) -> None:
-    best = best_constant_step(QUADRATIC, steps)
-    lowest = constant_step_bound(QUADRATIC, best, steps).bound_T[-1]
-    grid = np.geomspace(1e-5, 0.4999 / QUADRATIC.smoothness, 300)
-    assert not constant_step_bound(QUADRATIC, best, steps).void  # a step whose own bound is void is no recommendation
-    assert lowest <= min(constant_step_bound(QUADRATIC, float(step), steps).bound_T[-1] for step in grid) * (1 + 1e-6)
-
-
 def test_one_step_beyond_two_over_l_still_bounds() -> None:
     """A gap grows by (1 - L eta)^2 at most; a quadratic's does along its steepest direction."""
     landscape = Landscape(2.0, 0.5, 0.0, 1.0)
@@ -123,16 +112,6 @@ def fine_sentence(bound: GapBound) -> str:
     return bound.conditions[-1].sentence
 
 
-def test_constants_are_found_on_the_way() -> None:
-    rng = np.random.default_rng(0)
-    place = rng.standard_normal((200, 3))
-    gap, gradient = place**2 @ CURVATURE / 2, -place * CURVATURE
-    found = measured_landscape(gap, gradient, place, np.linspace(0, 1, 200))
-    assert 0.5 <= found.pl < 0.8
-    assert 1.9 < found.smoothness <= 2.0 + 1e-12
-    assert (found.mse, found.first_gap) == (1.0, gap[0])
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -145,16 +124,9 @@ def test_constants_are_found_on_the_way() -> None:
         (lambda: decaying_step_bound(QUADRATIC, 2.0, 1, offset=-1), "offset"),
         (lambda: lemma_constants(QUADRATIC, 1.0), "above 1/"),
         (lambda: lemma_constants(QUADRATIC, 2.0, slack=0.0), "slack"),
-        (lambda: measured_landscape([-1.0, 0.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0]), "at least 0"),
-        (lambda: measured_landscape([1.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0]), "1 points"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidArgumentError, match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
-
-
-def test_too_few_points_get_a_sentence() -> None:
-    with pytest.raises(InsufficientDataError, match="2 points"):
-        measured_landscape([1.0, 0.0], np.ones((2, 1)), np.ones((2, 1)), [0, 0])

@@ -41,8 +41,6 @@ def test_quantiles_invert_both_tails(law: ChiSquareMixture) -> None:
     assert law.sf(law.isf(probability)) == pytest.approx(probability, rel=1e-11)
     assert (law.ppf([0, 1]) == np.array(law.support())).all()
     assert (law.isf([1, 0]) == np.array(law.support())).all()
-    assert law.interval(0.9) == pytest.approx(law.ppf([0.05, 0.95]))
-    assert law.median() == law.ppf(0.5)
 
 
 @each_law
@@ -55,13 +53,13 @@ def test_the_density_is_the_derivative_and_its_bound_is_small(law: ChiSquareMixt
     found = law.pdf_with_error(point)
     assert found.value == pytest.approx(slope, rel=1e-7)
     assert (found.error < 1e-9 * found.value).all()
-    assert law.logpdf(point) == pytest.approx(np.log(found.value))
+    assert law.pdf(point).tolist() == found.value.tolist()
 
 
 @each_law
 def test_moments_are_those_of_the_density(law: ChiSquareMixture) -> None:
     """E Q and Var Q as integrals of quantiles, by Gauss-Legendre in the normal deviate."""
-    node, weight = np.polynomial.legendre.leggauss(400)
+    node, weight = np.polynomial.legendre.leggauss(200)
     deviate = 8.5 * node
     quantile = np.where(deviate < 0, law.ppf(stats.norm.cdf(deviate)), law.isf(stats.norm.sf(deviate)))
     mass = 8.5 * weight * stats.norm.pdf(deviate)
@@ -71,11 +69,12 @@ def test_moments_are_those_of_the_density(law: ChiSquareMixture) -> None:
     assert law.std() ** 2 == pytest.approx(law.var())
 
 
-@each_law
-def test_samples_follow_the_law(law: ChiSquareMixture) -> None:
-    """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right sampler fails with probability 1e-4 for one seed."""
-    sample = law.rvs(2_000, np.random.default_rng(3))
-    assert stats.kstest(sample, law.cdf).pvalue > 1e-4
+@pytest.mark.parametrize("name", ["not central", "both signs", "geometric"])
+def test_samples_follow_the_law(name: str) -> None:
+    """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with probability 1e-4 for one seed."""
+    law, rng = LAWS[name], np.random.default_rng(3)
+    drawn = rng.noncentral_chisquare(law.degrees_K, law.noncentrality_K, (2000, len(law.weight_K))) @ law.weight_K
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
 
 
 def test_equal_weights_are_one_chi_square() -> None:
@@ -84,7 +83,8 @@ def test_equal_weights_are_one_chi_square() -> None:
     point = np.array([0.0, 1e-200, 0.1, 3, 15, 200])
     assert law.cdf(point) == pytest.approx(stats.chi2(5, scale=3).cdf(point), rel=1e-13)
     assert law.sf(point) == pytest.approx(stats.chi2(5, scale=3).sf(point), rel=1e-13)
-    assert law.stats("mvsk") == pytest.approx([float(m) for m in stats.chi2(5, scale=3).stats("mvsk")])
+    mean, variance, skew, excess = (float(moment) for moment in stats.chi2(5, scale=3).stats("mvsk"))
+    assert [law.cumulant(order) for order in (1, 2, 3, 4)] == pytest.approx([mean, variance, skew * variance**1.5, excess * variance**2])
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 7, 100])
@@ -106,7 +106,7 @@ def test_far_tails_keep_their_precision_below_what_a_float_holds() -> None:
 
 
 @given(weights, st.floats(0.05, 0.95), st.floats(1e-3, 1e3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_scaling_mirroring_and_monotony(weight: list[float], share: float, scale: float) -> None:
     law = ChiSquareMixture(weight)
     point = float(law.ppf(share))
@@ -119,7 +119,7 @@ def test_scaling_mirroring_and_monotony(weight: list[float], share: float, scale
 
 
 @given(weights.filter(lambda values: len(values) > 1), st.floats(-2, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_one_more_chi_square_is_a_convolution(weight: list[float], deviation: float) -> None:
     """P(Q + 2 w E > x) with a standard exponential E is an integral over the law without it."""
     law, extra = ChiSquareMixture(weight), ChiSquareMixture(weight).std()
@@ -158,8 +158,7 @@ def test_shapes_and_the_ends_of_the_line() -> None:
     assert law.cdf([-1.0, 0.0, math.inf, -math.inf]).tolist() == [0, 0, 1, 0]
     assert math.isnan(law.cdf(math.nan))
     assert law.pdf([-1.0, math.inf]).tolist() == [0, 0]
-    assert law.moment(0) == 1
-    assert law.moment(2) == pytest.approx(law.var() + law.mean() ** 2)
+    assert law.cumulant(3) == pytest.approx(8 * (1 + 0.5**3))
     assert LAWS["negative"].support() == (-math.inf, 0)
     assert LAWS["both signs"].support() == (-math.inf, math.inf)
 
@@ -182,7 +181,7 @@ def test_a_hundred_thousand_weights() -> None:
     """Against the normal law with Edgeworth's two terms, which is right to about 1e-6 here."""
     weight = np.random.default_rng(1).random(100_000)
     law = ChiSquareMixture(weight)
-    _, _, skew, excess = law.stats("mvsk")
+    skew, excess = law.cumulant(3) / law.std() ** 3, law.cumulant(4) / law.std() ** 4
     z = np.array([-2.0, 0.0, 1.0, 3.0])
     hermite = {2: z**2 - 1, 3: z**3 - 3 * z, 5: z**5 - 10 * z**3 + 15 * z}
     edgeworth = stats.norm.cdf(z) - stats.norm.pdf(z) * (skew / 6 * hermite[2] + excess / 24 * hermite[3] + skew**2 / 72 * hermite[5])
@@ -225,10 +224,9 @@ def test_bad_questions_get_a_sentence() -> None:
             law.ppf(wrong)
     with pytest.raises(InvalidArgumentError, match="cumulants"):
         law.cumulant(0)
-    with pytest.raises(InvalidArgumentError, match="moments"):
-        law.moment(-1)
-    with pytest.raises(InvalidArgumentError, match="mvsk"):
-        law.stats("x")
+    for call in (lambda: law.cdf("a"), lambda: law.ppf("a"), lambda: ChiSquareMixture("abc"), lambda: ChiSquareMixture([1.0], "a")):
+        with pytest.raises(InvalidArgumentError, match="expected numbers in"):
+            call()
 
 
 @pytest.mark.parametrize("weight", [3.0, -3.0])
@@ -273,30 +271,12 @@ def test_compression_keeps_lower_tails_where_weights_span_thirty_orders(kind: st
 def test_weights_of_extreme_size_have_finite_moments_or_a_sentence() -> None:
     small, large = ChiSquareMixture([1e-150, 0.4e-150]), ChiSquareMixture([1e150, 0.4e150])
     for law in (small, large):
-        assert law.stats("sk") == pytest.approx(ChiSquareMixture([1.0, 0.4]).stats("sk"))
+        assert law.std() / law.mean() == pytest.approx(ChiSquareMixture([1.0, 0.4]).std() / 1.4)
         assert float(law.cdf(law.mean())) == pytest.approx(float(ChiSquareMixture([1.0, 0.4]).cdf(1.4)))
     assert large.cumulant(3) == math.inf
     for weight in ([1e-300, 1e300], [5e-324], [1e308], [1.0, 1e-151]):
         with pytest.raises(InvalidArgumentError, match="largest"):
             ChiSquareMixture(weight)
-    with pytest.raises(InvalidArgumentError, match="a float can hold"):
-        large.moment(3)
     far = ChiSquareMixture([1.0, -1e-140, 1e-140])
     assert far.cdf([-1e-140, 0.0, 1.0])[2] == pytest.approx(stats.chi2(1).cdf(1.0), rel=1e-12)
     assert ChiSquareMixture([1.0, 0.5]).cdf([1e308, -1e308]).tolist() == [1, 0]
-
-
-def test_samples_have_the_shape_asked_for_and_bad_sizes_get_a_sentence() -> None:
-    law = ChiSquareMixture([1.0, -0.5])
-    assert law.rvs((2, 3), np.random.default_rng(0)).shape == (2, 3)
-    for size in (-1, 1.5, (2, -1), "3"):
-        with pytest.raises(InvalidArgumentError, match="whole numbers"):
-            law.rvs(size, np.random.default_rng(0))  # type: ignore[arg-type]
-    for call in (lambda: law.cdf("a"), lambda: law.ppf("a"), lambda: ChiSquareMixture("abc"), lambda: ChiSquareMixture([1.0], "a")):
-        with pytest.raises(InvalidArgumentError, match="expected numbers in"):
-            call()
-    for wrong in (200, math.nan, 2.5):
-        with pytest.raises(InvalidArgumentError, match="expected an order"):
-            law.moment(wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="one level"):
-        law.interval([0.5, 0.9])  # type: ignore[arg-type]

@@ -19,12 +19,11 @@ from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world, 
 from groupwise.theory.mse import (
     BASELINES,
     PromptMoments,
+    Reference,
     baseline_by_name,
     between_prompts,
-    leave_one_out_wins_above,
     minibatch_mse,
     mse,
-    optimal_shrinkage,
     oracle_excess,
     squared_bias,
     within_prompt_variance,
@@ -81,8 +80,7 @@ def mean_and_variance(probability_M: np.ndarray, gradient_MD: np.ndarray) -> tup
     return mean_D, float(probability_M @ ((gradient_MD - mean_D) ** 2).sum(axis=1))
 
 
-def settings(name: str) -> dict[str, float]:
-    return {"reference": REFERENCE, "shrinkage": SHRINKAGE} if name in {"constant", "shrunk"} else {}
+GIVEN = Reference(REFERENCE, 0.0, SHRINKAGE)
 
 
 def test_the_rows_are_those_of_the_table() -> None:
@@ -100,7 +98,7 @@ def test_every_row_of_the_table(world: BanditWorld, baseline: object, size: int)
     """Mean, variance and squared bias of each baseline's gradient over all groups of every prompt."""
     name = getattr(baseline, "name")  # noqa: B009 - any entry of the registry has one
     exact, moments = world.moments(), moments_of(world)
-    variance_P = within_prompt_variance(name, moments, size, **settings(name))
+    variance_P = within_prompt_variance(name, moments, size, reference=GIVEN)
     bias_P = squared_bias(name, moments, size)
     for x in range(3):
         mean_D, variance = mean_and_variance(*gradients(name, world, x, size))
@@ -112,7 +110,7 @@ def test_every_row_of_the_table(world: BanditWorld, baseline: object, size: int)
 
 @pytest.mark.parametrize("name", ["vanilla", "constant", "oracle", "variance_optimal"])
 def test_baselines_that_need_no_group_work_with_one_rollout(world: BanditWorld, name: str) -> None:
-    variance_P = within_prompt_variance(name, moments_of(world), 1, **settings(name))
+    variance_P = within_prompt_variance(name, moments_of(world), 1, reference=GIVEN)
     for x in range(3):
         assert variance_P[x] == pytest.approx(mean_and_variance(*gradients(name, world, x, 1))[1], abs=EXACT)
 
@@ -135,14 +133,14 @@ def test_the_printed_formulas_are_the_computed_ones(world: BanditWorld, size: in
             "lam": SHRINKAGE,
         }
         expected = eval(text.replace("[", "(").replace("]", ")"), {"__builtins__": {}}, names)
-        np.testing.assert_allclose(within_prompt_variance(baseline.name, m, size, **settings(baseline.name)), expected, rtol=1e-12)
+        np.testing.assert_allclose(within_prompt_variance(baseline.name, m, size, reference=GIVEN), expected, rtol=1e-12)
 
 
 def test_a_reference_that_is_an_estimate_costs_its_variance(world: BanditWorld) -> None:
     """mu is .2 or .6 by the toss of a coin before the group is drawn."""
     moments = moments_of(world)
     for name, share in (("constant", 1.0), ("shrunk", SHRINKAGE)):
-        variance_P = within_prompt_variance(name, moments, 3, reference=0.4, reference_variance=0.04, shrinkage=SHRINKAGE)
+        variance_P = within_prompt_variance(name, moments, 3, reference=Reference(0.4, 0.04, SHRINKAGE))
         for x in range(3):
             groups = world.enumerate_groups(3, prompt=x)
             gradient_MD = []
@@ -155,10 +153,11 @@ def test_a_reference_that_is_an_estimate_costs_its_variance(world: BanditWorld) 
 
 def test_the_optimal_shrinkage_is_the_minimum(world: BanditWorld) -> None:
     moments = moments_of(world)
-    best_P = optimal_shrinkage(moments, 4, reference=REFERENCE, reference_variance=0.01)
+    error, pairs = moments.value_P - REFERENCE, moments.degenerate / 3
+    best_P = (pairs - error * moments.kappa_P) / ((error**2 + 0.01) * moments.score_norm2_P + pairs)
 
     def variance(x: int, share: float) -> float:
-        return float(within_prompt_variance("shrunk", moments, 4, reference=REFERENCE, reference_variance=0.01, shrinkage=share)[x])
+        return float(within_prompt_variance("shrunk", moments, 4, reference=Reference(REFERENCE, 0.01, share))[x])
 
     for x in range(3):
         least = variance(x, best_P[x])
@@ -196,7 +195,7 @@ def error_by_enumeration(name: str, world: BanditWorld, size: int, *, replace: b
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("name", [baseline.name for baseline in BASELINES])
 def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) -> None:
-    law = minibatch_mse(name, moments_of(world), size, 2, vp=world.vp, weight_P=world.weight_P, **settings(name))
+    law = minibatch_mse(name, moments_of(world), size, 2, vp=world.vp, weight_P=world.weight_P, reference=GIVEN)
     assert law == pytest.approx(error_by_enumeration(name, world, size, replace=True), abs=EXACT)
 
 
@@ -204,7 +203,7 @@ def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_minibatches_from_a_finite_set_of_prompts(kind: Literal["binary", "continuous", "noisy"], name: str) -> None:
     world = random_world(np.random.default_rng(8), prompts=4, arms=3, dimensions=4, rewards=kind, equal_weights=True)
-    law = minibatch_mse(name, moments_of(world), 2, 2, vp=world.vp, prompt_set=4, **settings(name))
+    law = minibatch_mse(name, moments_of(world), 2, 2, vp=world.vp, prompt_set=4, reference=GIVEN)
     assert law == pytest.approx(error_by_enumeration(name, world, 2, replace=False), abs=EXACT)
 
 
@@ -243,8 +242,8 @@ def test_a_mean_of_the_other_groups_correlates_the_groups() -> None:
             estimate_MMD += np.einsum(letters, group.score_MGD, own_MMG - share * mean_MM[..., None]) / 4
         total += weight * float(np.einsum("ij,ijd->", probability_MM, (estimate_MMD - exact.gradient_D) ** 2))
         # Given both prompts the reference of the first is the other group's mean: V(y) on average, with variance sigma2(y)/2.
-        given = {"reference": exact.value_P[y], "reference_variance": exact.reward_variance_P[y] / 2, "shrinkage": share}
-        rows += weight * float(within_prompt_variance("shrunk", moments_of(world), 2, **given)[x])
+        given = Reference(exact.value_P[y], exact.reward_variance_P[y] / 2, share)
+        rows += weight * float(within_prompt_variance("shrunk", moments_of(world), 2, reference=given)[x])
     expected = (world.vp + rows) / 2 + share**2 * float(exact.gradient_D @ exact.gradient_D) / (2 * 1 * 4)
     assert total == pytest.approx(expected, abs=EXACT)
 
@@ -265,6 +264,12 @@ def test_the_excess_over_the_oracle_goes_with_pairs_and_not_with_squares(world: 
         squares.append(excess * size**2)
     np.testing.assert_allclose(pairs, world.r, atol=EXACT)
     assert squares[0] / squares[2] == pytest.approx(1.5, abs=1e-9)  # 2 against 4/3
+
+
+def leave_one_out_wins_above(moments: PromptMoments) -> np.ndarray:
+    """G > 1 + R/(V^2 S2 + 2 V kappa) where the denominator is positive; nowhere else."""
+    gain = moments.value_P**2 * moments.score_norm2_P + 2 * moments.value_P * moments.kappa_P
+    return 1 + np.divide(moments.degenerate, gain, out=np.full_like(gain, np.inf), where=gain > 0)
 
 
 def test_where_leave_one_out_starts_to_win(world: BanditWorld) -> None:
@@ -370,8 +375,6 @@ def test_other_refusals() -> None:
         within_prompt_variance("rloo", moments, 2)
     with pytest.raises(InvalidArgumentError, match="at least 2 rollouts a group for leave-one-out, got 1"):
         mse(1.0, 1.0, 1.0, [1, 2], 3)
-    with pytest.raises(InvalidArgumentError, match="at least 2 rollouts a group for leave-one-out, got 1"):
-        optimal_shrinkage(moments, 1)
     with pytest.raises(InvalidArgumentError, match="at least 2 rollouts a group for leave-one-out, got 1"):
         oracle_excess(1.0, 1, 3)
     with pytest.raises(InvalidArgumentError, match="at least 1 prompts for a minibatch, got 0"):

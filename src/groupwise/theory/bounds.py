@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Float, finite_array
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.arrays import Float
+from groupwise.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,18 @@ def one_step(landscape: Landscape, gap: ArrayLike, step: ArrayLike) -> Float:
     gap, step = np.asarray(gap, dtype=float), np.asarray(step, dtype=float)
     if not ((gap >= 0).all() and (step >= 0).all()):
         raise InvalidArgumentError("expected gaps and steps of at least 0: the gap is J* - J, and the step goes uphill")
-    curve, pl = landscape.smoothness, landscape.pl
-    gain = step - curve * step**2 / 2
-    factor = 1 - 2 * np.where(gain >= 0, pl, curve) * gain
-    return np.asarray(np.minimum(factor * gap + curve * step**2 * landscape.mse / 2, landscape.largest_gap))
+    return np.asarray(np.minimum(_factor(landscape, step) * gap + _noise(landscape, step), landscape.largest_gap))
+
+
+def _factor(landscape: Landscape, step: Float) -> Float:
+    """What one step multiplies the gap by, at most."""
+    gain = step - landscape.smoothness * step**2 / 2
+    return 1 - 2 * np.where(gain >= 0, landscape.pl, landscape.smoothness) * gain
+
+
+def _noise(landscape: Landscape, step: Float) -> Float:
+    """What the gradient's error adds to the gap in one step."""
+    return landscape.smoothness * step**2 * landscape.mse / 2
 
 
 def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBound:
@@ -225,13 +233,9 @@ def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offse
         raise InvalidArgumentError(f"expected an offset of at least 0, got {offset:g}: it is added to the number of the step")
     threshold = 1 / (2 * landscape.pl)
     condition = Condition(f"b = {scale:g} > 1/(2 mu) = {threshold:g}", scale > threshold)
-    curve, pl = landscape.smoothness, landscape.pl
-    step_T = scale / (np.arange(1, steps + 1) + offset)
-    gain_T = step_T - curve * step_T**2 / 2
-    factor_T = (1 - 2 * np.where(gain_T >= 0, pl, curve) * gain_T).tolist()
-    noise_T = (curve * landscape.mse / 2 * step_T**2).tolist()
+    step_T: Float = np.asarray(scale / (np.arange(1, steps + 1) + offset), dtype=np.float64)
     gap, bounds = min(landscape.first_gap, landscape.largest_gap), [landscape.first_gap]
-    for factor, noise in zip(factor_T, noise_T, strict=True):
+    for factor, noise in zip(_factor(landscape, step_T).tolist(), _noise(landscape, step_T).tolist(), strict=True):
         gap = min(factor * gap + noise, landscape.largest_gap)
         bounds.append(gap)
     return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, landscape.leading_constant(scale), (condition, *_assumed(landscape)))
@@ -261,7 +265,10 @@ def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -
 
     Source: derived here (docs/theory/final-gap.md); the paper's Lemma 6 leaves c and epsilon open.
     """
-    _check_threshold(landscape, scale)
+    if not scale > 1 / (2 * landscape.pl):
+        raise InvalidArgumentError(
+            f"expected b above 1/(2 mu) = {1 / (2 * landscape.pl):g}, got {scale:g}: at or below it the gap falls more slowly than 1/n"
+        )
     if not slack > 0:
         raise InvalidArgumentError(f"expected a slack above 0, got {slack:g}: the closed form needs room for the higher orders")
     curve, pl = landscape.smoothness, landscape.pl
@@ -282,108 +289,9 @@ def _assumed(landscape: Landscape) -> tuple[Condition, ...]:
     )
 
 
-def best_constant_step(landscape: Landscape, steps: int) -> float:
-    """Return the constant step whose bound after `steps` updates is least, among those the lemma holds for, below 1/(2L).
-
-    Args:
-        landscape: the constants.
-        steps: n, at least 1.
-
-    Returns:
-        The step size.
-
-    Raises:
-        InvalidArgumentError: no steps.
-
-    Example:
-        >>> landscape = Landscape(1.0, 0.5, 0.1, 1.0)
-        >>> round(best_constant_step(landscape, 1), 3), round(best_constant_step(landscape, 1000), 4)
-        (0.5, 0.0099)
-
-    Source: derived here: the minimum of Lemma 6's bound, found on a grid and then by golden section.
-    """
-    from scipy.optimize import minimize_scalar
-
-    _check_schedule(1.0, steps)
-
-    def bound(log_step: float) -> float:
-        return math.log(max(float(_constant_bound(landscape, math.exp(log_step), steps)), 1e-300))
-
-    top = math.log(0.5 / landscape.smoothness * (1 - 1e-12))
-    grid = np.linspace(top - math.log(1e6 + 100 * steps), top, 400)
-    place = int(np.argmin([bound(value) for value in grid]))
-    low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
-    return float(math.exp(minimize_scalar(bound, bounds=(low, high), method="bounded", options={"xatol": 1e-10}).x))
-
-
-def _constant_bound(landscape: Landscape, step: float, steps: int) -> float:
-    """The bound after n constant steps, without the way there."""
-    gain = landscape.pl * step * (2 - landscape.smoothness * step)
-    limit = landscape.smoothness * step**2 * landscape.mse / (2 * gain)
-    return limit + math.exp(steps * math.log1p(-min(gain, 1 - 1e-300)) if gain < 1 else -math.inf) * (landscape.first_gap - limit)
-
-
-def measured_landscape(
-    gap_S: ArrayLike, gradient_SD: ArrayLike, parameter_SD: ArrayLike, mse_S: ArrayLike, *, largest_gap: float = math.inf
-) -> Landscape:
-    r"""Return the constants as they show at the points that a run visited.
-
-    $\mu = \min |g|^2/(2\Delta)$, $L = \max|g(\theta) - g(\theta')|/|\theta - \theta'|$ over pairs and never below $\max|g|^2/(2\Delta)$.
-    The true L is at least, the true mu at most what is seen: a bound from them holds for the region visited, not everywhere.
-
-    Args:
-        gap_S: exact or well estimated $J^* - J$ at S points, the first one first, reward units.
-        gradient_SD: the exact gradient there.
-        parameter_SD: the parameters there.
-        mse_S: mean squared error of the gradient estimate there.
-        largest_gap: as in `Landscape`.
-
-    Returns:
-        The constants.
-
-    Raises:
-        InsufficientDataError: fewer than two points off the optimum.
-        InvalidArgumentError: arrays that do not fit, or a negative gap.
-
-    Example:
-        >>> place = np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-        >>> found = measured_landscape(place**2 @ [0.5, 1.0], -place * [1.0, 2.0], place, [0.1, 0.2, 0.1])
-        >>> found.pl, found.smoothness, found.mse
-        (1.0, 2.0, 0.2)
-
-    Source: the definitions.
-    """
-    gap = finite_array("gap_S", gap_S, dimensions=1)
-    gradient = finite_array("gradient_SD", gradient_SD, dimensions=2)
-    parameter = finite_array("parameter_SD", parameter_SD, dimensions=2)
-    mse = finite_array("mse_S", mse_S, dimensions=1)
-    if not (gradient.shape == parameter.shape and len(gap) == len(gradient) == len(mse)):
-        raise InvalidArgumentError(f"expected {len(gap)} points in every array, got {gradient.shape}, {parameter.shape} and {mse.shape}")
-    if not (gap >= 0).all():
-        raise InvalidArgumentError(f"expected gaps J* - J of at least 0, got {gap.min():g}: J* is the best that the policy can reach")
-    norm2 = (gradient**2).sum(axis=1)
-    used = gap > 0
-    if used.sum() < 2:
-        raise InsufficientDataError(f"expected at least 2 points off the optimum, got {int(used.sum())}: visit more")
-    ratio = norm2[used] / (2 * gap[used])
-    left, right = np.triu_indices(len(gap), 1)
-    apart = np.linalg.norm(parameter[left] - parameter[right], axis=1)
-    turn = np.linalg.norm(gradient[left] - gradient[right], axis=1)
-    slope = (turn[apart > 0] / apart[apart > 0]).max(initial=0.0)
-    return Landscape(float(max(slope, ratio.max())), float(ratio.min()), float(mse.max()), float(gap[0]), largest_gap)
-
-
 def _check_schedule(size: float, steps: int) -> None:
     """Refuse steps that lead nowhere."""
     if not (size > 0 and math.isfinite(size)):
         raise InvalidArgumentError(f"expected a positive step, got {size:g}: without one nothing moves")
     if not steps >= 1:
         raise InvalidArgumentError(f"expected at least 1 step, got {steps}: the bound is about what steps do")
-
-
-def _check_threshold(landscape: Landscape, scale: float) -> None:
-    """Refuse a step constant with which the gap does not fall as 1/n."""
-    if not scale > 1 / (2 * landscape.pl):
-        raise InvalidArgumentError(
-            f"expected b above 1/(2 mu) = {1 / (2 * landscape.pl):g}, got {scale:g}: at or below it the gap falls more slowly than 1/n"
-        )

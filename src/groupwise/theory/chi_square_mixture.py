@@ -1,4 +1,4 @@
-r"""The law of a weighted sum of chi-squares, in the shape of a frozen `scipy.stats` distribution, with a bound of every error.
+r"""The law of a weighted sum of chi-squares, in the manner of a frozen `scipy.stats` distribution, with a bound of every error.
 
 $Q = \sum_k w_k\chi^2_{d_k}(\lambda_k)$, independent: weights of any sign, from one to 100,000 of them, any degrees of freedom, central or
 not. Equal weights are one chi-square, taken from SciPy up to 1e4 degrees; otherwise the characteristic function is inverted along a
@@ -31,7 +31,6 @@ LARGEST_WEIGHT = 1e150  # so that squares and ratios fit a float; its inverse is
 LARGEST_ORDER = 150
 PRECISION = float(np.finfo(float).eps)
 SMALLEST_FLOAT = 5e-324
-SAMPLE_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +141,6 @@ class ChiSquareMixture:
         """Return the density at every point; infinite at 0 where it has a pole there."""
         return self._at(x, lambda sides: np.exp(sides.log_density))
 
-    def logpdf(self, x: ArrayLike) -> Float:
-        """Return the natural logarithm of the density."""
-        return self._at(x, lambda sides: sides.log_density)
-
     def cdf_with_error(self, x: ArrayLike) -> BoundedValue:
         """Return P(Q <= x) with the bound of its numerical error.
 
@@ -174,50 +169,21 @@ class ChiSquareMixture:
         """Return the points above which the probabilities q lie, with full precision in the upper tail."""
         return self._quantile(_probabilities(q), upper=True)
 
-    def median(self) -> float:
-        """Return the point that halves the law."""
-        return float(self.ppf(0.5))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """Return the ends of the central interval that holds the share `level`."""
-        share = _probabilities(level)
-        if share.ndim:
-            raise InvalidArgumentError(f"expected one level, got an array of shape {share.shape}: call it for each")
-        tail = (1 - float(share)) / 2
-        return float(self.ppf(tail)), float(self.isf(tail))
-
     def support(self) -> tuple[float, float]:
         """Return the lowest and the highest value that Q can have."""
         return (-math.inf if self.weight_K[0] < 0 else 0.0), (math.inf if self.weight_K[-1] > 0 else 0.0)
 
     def cumulant(self, order: int) -> float:
         r"""Return a cumulant: $2^{r-1}(r-1)!\sum_k w_k^r(d_k + r\lambda_k)$; infinite where a float cannot hold it."""
-        _check_order(order, least=1, what="cumulants begin with the mean")
+        if not 1 <= order <= LARGEST_ORDER:
+            raise InvalidArgumentError(f"expected an order of 1 to {LARGEST_ORDER}, got {order}: cumulants begin with the mean")
         with np.errstate(over="ignore", under="ignore"):
-            return float(self._cumulant(int(order)) * np.float64(self._scale) ** int(order))
+            return float(self._scaled_cumulant(order) * np.float64(self._scale) ** order)
 
-    def _cumulant(self, order: int) -> float:
+    def _scaled_cumulant(self, order: int) -> float:
         """A cumulant in units of the largest weight, whose powers neither overflow nor vanish."""
-        with np.errstate(over="ignore", under="ignore"):
-            total = (self.weight_K / self._scale) ** order @ (self.degrees_K + order * self.noncentrality_K)
-            return float(2.0 ** (order - 1) * math.factorial(order - 1) * total)
-
-    def moment(self, order: int) -> float:
-        """Return E[Q^order], from the cumulants; InvalidArgumentError where a float cannot hold it.
-
-        Example:
-            >>> ChiSquareMixture([1.0]).moment(3)
-            15.0
-        """
-        _check_order(order, least=0, what="moments about zero")
-        moments = [np.float64(1.0)]
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            for n in range(1, int(order) + 1):
-                moments.append(sum((math.comb(n - 1, k - 1) * self._cumulant(k) * moments[n - k] for k in range(1, n + 1)), np.float64(0)))
-            found = float(moments[int(order)] * np.float64(self._scale) ** int(order))
-        if not math.isfinite(found):
-            raise InvalidArgumentError(f"expected an order whose moment a float can hold, got {order}: ask for a lower one")
-        return found
+        total = (self.weight_K / self._scale) ** order @ (self.degrees_K + order * self.noncentrality_K)
+        return float(2.0 ** (order - 1) * math.factorial(order - 1) * total)
 
     def mean(self) -> float:
         """Return E[Q]."""
@@ -229,38 +195,7 @@ class ChiSquareMixture:
 
     def std(self) -> float:
         """Return the standard deviation of Q."""
-        return self._scale * math.sqrt(self._cumulant(2))
-
-    def stats(self, moments: str = "mv") -> tuple[float, ...]:
-        """Return mean (m), variance (v), skewness (s) and excess kurtosis (k), those asked for, in the order asked for."""
-        if not set(moments) <= set("mvsk"):
-            raise InvalidArgumentError(f"expected letters of 'mvsk', got {moments!r}: mean, variance, skewness, kurtosis")
-        unit = self._cumulant(2)
-        known = {"m": self.mean(), "v": self.var(), "s": self._cumulant(3) / unit**1.5, "k": self._cumulant(4) / unit**2}
-        return tuple(known[letter] for letter in moments)
-
-    def rvs(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Float:
-        """Draw independent values of Q: `size` of them, or an array of the shape `size`.
-
-        Example:
-            >>> ChiSquareMixture([1.0, -0.5]).rvs((2, 3), np.random.default_rng(0)).shape
-            (2, 3)
-        """
-        shape = _shape(size)
-        count = math.prod(shape)
-        total = np.zeros(count)
-        rows = max(1, SAMPLE_ENTRIES // max(1, count))
-        for first in range(0, len(self.weight_K), rows):
-            part = slice(first, first + rows)
-            block = (count, len(self.weight_K[part]))
-            central = not self.noncentrality_K[part].any()
-            drawn = (
-                rng.chisquare(self.degrees_K[part], block)
-                if central
-                else rng.noncentral_chisquare(self.degrees_K[part], self.noncentrality_K[part], block)
-            )
-            total += drawn @ self.weight_K[part]
-        return total.reshape(shape)
+        return self._scale * math.sqrt(self._scaled_cumulant(2))
 
     @property
     def _scale(self) -> float:
@@ -335,20 +270,6 @@ def _points(name: str, values: ArrayLike) -> Float:
     except (TypeError, ValueError):
         pass
     raise InvalidArgumentError(f"expected numbers in {name}, got {str(values)[:40]!r}: convert them first")
-
-
-def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a sample, or a sentence."""
-    shape = tuple(size) if isinstance(size, tuple | list) else (size,)
-    if not all(isinstance(side, int | np.integer) and side >= 0 for side in shape):
-        raise InvalidArgumentError(f"expected a size of whole numbers of at least 0, got {size!r}: say how many values to draw")
-    return tuple(int(side) for side in shape)
-
-
-def _check_order(order: float, *, least: int, what: str) -> None:
-    """Refuse an order of moments or cumulants that is none, or beyond every float."""
-    if not isinstance(order, int | float | np.number) or not least <= order <= LARGEST_ORDER or order != int(order):
-        raise InvalidArgumentError(f"expected an order of {least}, {least + 1}, ... {LARGEST_ORDER}, got {order}: {what}")
 
 
 def _probabilities(values: ArrayLike) -> Float:

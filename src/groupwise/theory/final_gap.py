@@ -9,7 +9,7 @@ Hessian and no covariance, and it knows no finite n: that is `bounds`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -69,18 +69,9 @@ class LimitingGap:
         r"""$E[n\Delta_n] \to \sum_k w_k = \sum_k b^2\lambda_k\Omega_{kk}/(4b\lambda_k - 2)$."""
         return float(self.weight_K.sum())
 
-    @property
-    def variance(self) -> float:
-        r"""$2\sum_k w_k^2$."""
-        return float(2 * (self.weight_K**2).sum())
-
     def quantile(self, probability: ArrayLike) -> Float:
         """Return quantiles of the law; 0 throughout where there is no noise."""
         return self.law.ppf(probability) if len(self.weight_K) else np.zeros_like(np.asarray(probability, dtype=float))
-
-    def gap_after(self, steps: float) -> float:
-        """Return the expected gap after that many steps, to leading order."""
-        return self.mean / steps
 
     @property
     def status(self) -> str:
@@ -154,33 +145,6 @@ def limiting_gap(
         threshold=threshold,
         factor=factor,
     )
-
-
-def averaged_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, tolerance: float = RANK_TOLERANCE) -> Float:
-    r"""Return the weights of the law for the average of the iterates, which no step constant enters and no fixed one improves on.
-
-    $\Sigma = \Lambda^{-1}\Omega\Lambda^{-1}$, so the weights are the eigenvalues of $\frac12\Lambda^{-1/2}\Omega\Lambda^{-1/2}$.
-
-    Args:
-        hessian_DD: as in `limiting_gap`.
-        covariance_DD: as there.
-        tolerance: as there.
-
-    Returns:
-        The weights, falling.
-
-    Raises:
-        InvalidArgumentError: as there.
-
-    Example:
-        >>> averaged_gap([[-2.0]], [[0.5]]).round(12).tolist()
-        [0.125]
-
-    Source: Polyak and Juditsky (1992), SIAM Journal on Control and Optimization 30, 838-855.
-    """
-    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
-    root_K = np.sqrt(curvature_K)
-    return np.asarray(np.linalg.eigvalsh(noise_KK / np.multiply.outer(root_K, root_K) / 2)[::-1])
 
 
 def cost_of_noise(hessian_DD: ArrayLike, step_constant: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
@@ -267,46 +231,6 @@ def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: floa
     curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
     _check_constant_step(step, curvature_K)
     return np.asarray((basis_DK * (step / (2 * (2 - step * curvature_K)))) @ basis_DK.T)
-
-
-def best_step_constant(hessian_DD: ArrayLike, covariance_DD: ArrayLike, *, tolerance: float = RANK_TOLERANCE) -> float:
-    r"""Return the b with which the expected limit is least.
-
-    The minimum of $\sum_k b^2\lambda_k\Omega_{kk}/(4b\lambda_k-2)$, a convex function.
-
-    Args:
-        hessian_DD: as in `limiting_gap`.
-        covariance_DD: as there.
-        tolerance: as there.
-
-    Returns:
-        b; 1/lambda where all curvatures are equal.
-
-    Raises:
-        InvalidArgumentError: as in `limiting_gap`, or no noise in any direction with curvature.
-
-    Example:
-        >>> round(best_step_constant([[-2.0]], [[0.5]]), 8)
-        0.5
-
-    Source: derived here.
-    """
-    from scipy.optimize import brentq
-
-    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
-    noise_K = np.diag(noise_KK)
-    if not (noise_K > 0).any():
-        raise InvalidArgumentError("expected noise in some direction with curvature, got none: any b will do")
-
-    def slope(log_b: float) -> float:
-        reach_K = math.exp(log_b) * curvature_K
-        return float((noise_K * reach_K * (reach_K - 1) / (2 * reach_K - 1) ** 2).sum())
-
-    low, high = 1 / float(curvature_K[0]), 1 / float(curvature_K[-1])
-    low = max(low, 0.5 * high * (1 + 1e-9))
-    if slope(math.log(low)) >= 0 or low >= high:
-        return low
-    return math.exp(float(brentq(slope, math.log(low), math.log(high) + 1e-9, xtol=1e-14)))
 
 
 def _curvature(hessian_DD: ArrayLike, tolerance: float) -> tuple[Float, Float, int]:
@@ -438,19 +362,9 @@ class CovarianceParts:
         return np.asarray((self.between_DD + within) / prompts)
 
 
-def covariance_parts(
-    value_P: ArrayLike,
-    reward_variance_P: ArrayLike,
-    fisher_PDD: ArrayLike,
-    weighted_fisher_PDD: ArrayLike,
-    second_moment_PDD: ArrayLike,
-    gradient_PD: ArrayLike,
-    *,
-    added_gradient_PD: ArrayLike | None = None,
-    constant: float = 0.0,
-    weight_P: ArrayLike | None = None,
-) -> CovarianceParts:
-    r"""Return the parts from the moments of every prompt.
+@dataclass(frozen=True, slots=True)
+class MatrixMoments:
+    r"""The moments of every prompt that the covariance is made of.
 
     Args:
         value_P: V(x), reward units.
@@ -459,6 +373,41 @@ def covariance_parts(
         weighted_fisher_PDD: $K = E[ss^Te|x]$.
         second_moment_PDD: $E[ss^Te^2|x]$.
         gradient_PD: $g(x) = E[sZ|x]$, of the sampled reward.
+
+    Raises:
+        InvalidArgumentError: arrays that are not finite or do not fit.
+    """
+
+    value_P: Float
+    reward_variance_P: Float
+    fisher_PDD: Float
+    weighted_fisher_PDD: Float
+    second_moment_PDD: Float
+    gradient_PD: Float
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit."""
+        for field in fields(self):
+            dimensions = len(field.name.rsplit("_", 1)[1])
+            object.__setattr__(self, field.name, finite_array(field.name, getattr(self, field.name), dimensions=dimensions))
+        count, size = self.gradient_PD.shape
+        found = {len(self.value_P), len(self.reward_variance_P)}
+        matrices = {self.fisher_PDD.shape, self.weighted_fisher_PDD.shape, self.second_moment_PDD.shape}
+        if found != {count} or matrices != {(count, size, size)}:
+            raise InvalidArgumentError(f"expected moments of {count} prompts and {size} parameters, got {found} and {matrices}")
+
+
+def covariance_parts(
+    moments: MatrixMoments,
+    *,
+    added_gradient_PD: ArrayLike | None = None,
+    constant: float = 0.0,
+    weight_P: ArrayLike | None = None,
+) -> CovarianceParts:
+    r"""Return the parts of $\Omega$ from the moments of every prompt.
+
+    Args:
+        moments: of the prompts.
         added_gradient_PD: a gradient without noise that is added to that of the sample, such as an exact KL term's.
         constant: c of the fixed baseline.
         weight_P: probability of each prompt, equal where left out.
@@ -467,40 +416,26 @@ def covariance_parts(
         The parts.
 
     Raises:
-        InvalidArgumentError: arrays that are not finite or do not fit.
+        InvalidArgumentError: arrays that are not finite.
 
     Example:
-        >>> parts = covariance_parts([0.5], [0.25], [[[0.25]]], [[[0.0]]], [[[0.0625]]], [[0.25]])
+        >>> parts = covariance_parts(MatrixMoments([0.5], [0.25], [[[0.25]]], [[[0.0]]], [[[0.0625]]], [[0.25]]))
         >>> parts.first_DD.tolist(), parts.second_DD.tolist(), parts.offset_DD.tolist()
         ([[0.0]], [[0.125]], [[0.0625]])
 
-    Source: derived here (docs/theory/gradient.md, as matrices).
+    Source: derived here (docs/theory/gradient.md, as matrices); the $\Omega$ of the paper's Theorem 8 (2603.01162).
     """
-    value = finite_array("value_P", value_P, dimensions=1)
-    variance = finite_array("reward_variance_P", reward_variance_P, dimensions=1)
-    fisher, weighted, second = (
-        finite_array(name, matrix, dimensions=3)
-        for name, matrix in (
-            ("fisher_PDD", fisher_PDD),
-            ("weighted_fisher_PDD", weighted_fisher_PDD),
-            ("second_moment_PDD", second_moment_PDD),
-        )
-    )
-    gradient = finite_array("gradient_PD", gradient_PD, dimensions=2)
-    count, dimensions = gradient.shape
-    expected = (count, dimensions, dimensions)
-    if not (len(value) == len(variance) == count and fisher.shape == weighted.shape == second.shape == expected):
-        raise InvalidArgumentError(f"expected moments of {count} prompts and {dimensions} parameters, got {fisher.shape} and {value.shape}")
+    gradient, count = moments.gradient_PD, len(moments.value_P)
     weight = np.full(count, 1 / count) if weight_P is None else finite_array("weight_P", weight_P, dimensions=1)
     outer = gradient[:, :, None] * gradient[:, None, :]
     whole = gradient if added_gradient_PD is None else gradient + finite_array("added_gradient_PD", added_gradient_PD, dimensions=2)
     centred = whole - weight @ whole
-    off = (value - constant)[:, None, None]
+    off = (moments.value_P - constant)[:, None, None]
     return CovarianceParts(
         between_DD=(weight[:, None] * centred).T @ centred,
-        first_DD=np.tensordot(weight, second - outer, axes=1),
-        second_DD=np.tensordot(weight, fisher * variance[:, None, None] + outer, axes=1),
-        offset_DD=np.tensordot(weight, off**2 * fisher + 2 * off * weighted, axes=1),
+        first_DD=np.tensordot(weight, moments.second_moment_PDD - outer, axes=1),
+        second_DD=np.tensordot(weight, moments.fisher_PDD * moments.reward_variance_P[:, None, None] + outer, axes=1),
+        offset_DD=np.tensordot(weight, off**2 * moments.fisher_PDD + 2 * off * moments.weighted_fisher_PDD, axes=1),
     )
 
 
@@ -578,35 +513,11 @@ def compare_final_gaps(
     return GapComparison(group_size, prompts, laws["leave_one_out"], laws["oracle"], laws["fixed"])
 
 
-def projected_components(parts: CovarianceParts, hessian_DD: ArrayLike, step_constant: float) -> tuple[float, float, float]:
-    r"""Return Vp, T and R as the final gap counts them: $\mathrm{tr}(CC_p)$, $\mathrm{tr}(CC_1)$, $\mathrm{tr}(CC_2)$.
-
-    With them the expected gap after n steps is $[V_p' + T'/G + R'/(G(G-1))]/(Bn)$, so everything that is known of the gradient's error,
-    the best group size $1 + \sqrt{R'/V_p'}$ included, holds of the final gap.
-
-    Args:
-        parts: of the covariance.
-        hessian_DD: at the optimum.
-        step_constant: b.
-
-    Returns:
-        Vp', T' and R', reward units.
-
-    Raises:
-        InvalidArgumentError: as `cost_of_noise`.
-
-    Example:
-        >>> one = np.ones((1, 1))
-        >>> projected_components(CovarianceParts(one, 2 * one, 6 * one, 0 * one), -one, 1.0)
-        (0.5, 1.0, 3.0)
-
-    Source: derived here (docs/theory/final-gap.md).
-    """
-    return components_at_cost(parts, cost_of_noise(hessian_DD, step_constant))
-
-
 def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[float, float, float]:
     r"""Return $\mathrm{tr}(CC_p)$, $\mathrm{tr}(CC_1)$ and $\mathrm{tr}(CC_2)$ for any cost C of a unit of noise in each direction.
+
+    With C of `cost_of_noise` the expected gap after n steps b/i is $[V_p' + T'/G + R'/(G(G-1))]/(Bn)$, so everything that is known of the
+    gradient's error, the best group size $1 + \sqrt{R'/V_p'}$ included, holds of the final gap.
 
     Args:
         parts: of the covariance.

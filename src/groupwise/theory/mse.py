@@ -145,14 +145,30 @@ def baseline_by_name(name: str) -> Baseline:
     raise InvalidArgumentError(f"unknown baseline {name!r}; the baselines are {', '.join(baseline.name for baseline in BASELINES)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    r"""The number that a "constant" or "shrunk" baseline takes from elsewhere.
+
+    Args:
+        mean: of the constant c, or of the number mu shrunk towards; one, or one a prompt, reward units.
+        variance: where it is an estimate, from data other than the group.
+        weight: lam, what it counts in a shrunk baseline.
+    """
+
+    mean: ArrayLike = 0.0
+    variance: ArrayLike = 0.0
+    weight: float = 0.5
+
+
+NO_REFERENCE = Reference()
+
+
 def within_prompt_variance(
     baseline: str,
     moments: PromptMoments,
     group_size: float,
     *,
-    reference: ArrayLike = 0.0,
-    reference_variance: ArrayLike = 0.0,
-    shrinkage: float = 0.5,
+    reference: Reference = NO_REFERENCE,
 ) -> Float:
     r"""Return the exact variance (trace) of a group's gradient given its prompt.
 
@@ -162,10 +178,7 @@ def within_prompt_variance(
         baseline: a name in `BASELINES`.
         moments: of the prompts.
         group_size: G.
-        reference: mean of the constant c or of the number mu shrunk towards, one or one a prompt, reward units; only for
-            "constant" and "shrunk".
-        reference_variance: its variance where it is an estimate, from data other than this group.
-        shrinkage: lam, the weight of the reference; only for "shrunk".
+        reference: of the baselines "constant" and "shrunk".
 
     Returns:
         The variance at each prompt, shape (P,).
@@ -182,9 +195,9 @@ def within_prompt_variance(
     """
     row = baseline_by_name(baseline)
     _at_least(group_size, row.smallest_group, f"the baseline {baseline}")
-    share = shrinkage if row.fixed_share is None else row.fixed_share
-    fixed = row.fixed_part(moments, np.broadcast_to(np.asarray(reference, dtype=float), moments.value_P.shape))
-    spread = np.asarray(reference_variance, dtype=float) if row.fixed_part is _reference else np.zeros(1)
+    share = reference.weight if row.fixed_share is None else row.fixed_share
+    fixed = row.fixed_part(moments, np.broadcast_to(np.asarray(reference.mean, dtype=float), moments.value_P.shape))
+    spread = np.asarray(reference.variance, dtype=float) if row.fixed_part is _reference else np.zeros(1)
     error = moments.value_P - fixed
     variance = moments.oracle_variance_P + share**2 * (error**2 + spread) * moments.score_norm2_P + 2 * share * error * moments.kappa_P
     if share != 1:
@@ -218,39 +231,6 @@ def squared_bias(baseline: str, moments: PromptMoments, group_size: float) -> Fl
     return np.asarray((1 - row.scale(group_size)) ** 2 * moments.gradient_norm2_P)
 
 
-def optimal_shrinkage(
-    moments: PromptMoments, group_size: float, *, reference: ArrayLike = 0.0, reference_variance: ArrayLike = 0.0
-) -> Float:
-    r"""Return the weight lam of the reference for which the shrunk baseline has the least variance.
-
-    $\lambda^* = [R/(G-1) - (V-\mu)\kappa] / [E(V-\mu)^2 S_2 + R/(G-1)]$
-
-    Args:
-        moments: of the prompts.
-        group_size: G, at least 2.
-        reference: mean of mu, reward units.
-        reference_variance: its variance.
-
-    Returns:
-        lam of each prompt, shape (P,); not clipped, and outside 0 to 1 where kappa is large. Where any lam does, 1.
-
-    Raises:
-        InvalidArgumentError: a group of one.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> optimal_shrinkage(bandit, 2, reference=0.5).tolist()
-        [1.0]
-
-    Source: derived here; the minimum of a quadratic.
-    """
-    _at_least(group_size, 2, "leave-one-out")
-    pairs = moments.degenerate / (group_size - 1)
-    error = moments.value_P - np.asarray(reference, dtype=float)
-    fixed = (error**2 + np.asarray(reference_variance, dtype=float)) * moments.score_norm2_P
-    return np.asarray(np.divide(pairs - error * moments.kappa_P, pairs + fixed, out=np.ones_like(pairs), where=pairs + fixed > 0))
-
-
 def minibatch_mse(
     baseline: str,
     moments: PromptMoments,
@@ -260,9 +240,7 @@ def minibatch_mse(
     vp: float,
     weight_P: ArrayLike | None = None,
     prompt_set: float | None = None,
-    reference: ArrayLike = 0.0,
-    reference_variance: ArrayLike = 0.0,
-    shrinkage: float = 0.5,
+    reference: Reference = NO_REFERENCE,
 ) -> float:
     r"""Return the exact mean squared error of the gradient of a minibatch of B prompts and G rollouts a prompt.
 
@@ -276,10 +254,8 @@ def minibatch_mse(
         vp: $V_p = E|g(X) - g|^2$ of the prompts in `moments`; $|g|^2$ follows from it.
         weight_P: probability of each prompt, equal where left out.
         prompt_set: P, where the B prompts are drawn without replacement from a set of P.
-        reference: as in `within_prompt_variance`.
-        reference_variance: as there. A reference computed from the other groups of the minibatch also makes the groups
+        reference: as in `within_prompt_variance`. One that is computed from the other groups of the minibatch also makes the groups
             correlated: that adds $\lambda^2|g|^2/(B(B-1)G^2)$ for the mean of the other groups, which is not in here.
-        shrinkage: as there.
 
     Returns:
         The mean squared error (trace).
@@ -294,9 +270,7 @@ def minibatch_mse(
 
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has its form with constants left open.
     """
-    rows_P = within_prompt_variance(
-        baseline, moments, group_size, reference=reference, reference_variance=reference_variance, shrinkage=shrinkage
-    )
+    rows_P = within_prompt_variance(baseline, moments, group_size, reference=reference)
     weight = np.full(rows_P.shape, 1 / rows_P.size) if weight_P is None else np.asarray(weight_P, dtype=float)
     scale = baseline_by_name(baseline).scale(group_size)
     norm2 = float(weight @ moments.gradient_norm2_P) - vp
@@ -391,29 +365,6 @@ def oracle_excess(r: ArrayLike, group_size: ArrayLike, prompts: ArrayLike) -> Fl
     return np.asarray(np.asarray(r, dtype=float) / (np.asarray(prompts, dtype=float) * size * (size - 1)))
 
 
-def leave_one_out_wins_above(moments: PromptMoments) -> Float:
-    r"""Return the group size above which leave-one-out has less variance than no baseline at all.
-
-    $G > 1 + R/(V^2 S_2 + 2V\kappa)$ where the denominator is positive; nowhere else.
-
-    Args:
-        moments: of the prompts.
-
-    Returns:
-        The group size of each prompt, shape (P,); infinity where no baseline is never beaten.
-
-    Example:
-        >>> p = np.array([0.1, 0.7])  # two arms, rewards 1 and 0, one parameter
-        >>> q, v = 1 - p, p * (1 - p)
-        >>> leave_one_out_wins_above(PromptMoments(p, v, v, v * (q - p), v * (q - p) ** 2, v**2)).round(2).tolist()
-        [2.06, inf]
-
-    Source: derived here (docs/theory/gradient.md).
-    """
-    gain = moments.value_P**2 * moments.score_norm2_P + 2 * moments.value_P * moments.kappa_P
-    return 1 + np.divide(moments.degenerate, gain, out=np.full_like(gain, np.inf), where=gain > 0)
-
-
 def _at_least(number: ArrayLike, smallest: int, whose: str, *, what: str = "rollouts a group") -> None:
     """Refuse a count below the smallest with which something exists."""
     low = float(np.min(number))
@@ -470,39 +421,6 @@ def optimal_group_size(
     return np.asarray(best if rollouts is None or prompt_set is None else np.maximum(best, rollouts / prompt_set))
 
 
-def excess_over_optimum(vp: ArrayLike, t: ArrayLike, r: ArrayLike, group_size: ArrayLike, *, cost_ratio: float = 0.0) -> Float:
-    r"""Return by what share the error of a group size lies above the least that any real one has, at the same budget.
-
-    $[V_p + T/G + R/(G(G-1))](c+G)$ over its minimum, less 1; without a cost of prompts
-    $\sqrt{R V_p}(f + 1/f - 2)/(V_p + T + 2\sqrt{R V_p})$ with $f = (G-1)/(G^*-1)$.
-
-    Args:
-        vp: variance of the gradient between prompts, positive.
-        t: mean variance of one rollout of the oracle estimator.
-        r: $E[S_2\sigma^2 + |g(X)|^2]$, positive.
-        group_size: G, above 1.
-        cost_ratio: c, cost of a prompt in rollouts.
-
-    Returns:
-        The excess, 0 at the optimum; .1 is 10 % more error, or as much as 10 % fewer rollouts.
-
-    Raises:
-        InvalidArgumentError: a component that is negative, vp or r of zero, or a group of one.
-
-    Example:
-        >>> excess_over_optimum(1.0, 961.0, 961.0, [16, 32, 64]).round(4).tolist()
-        [0.0167, 0.0, 0.0159]
-
-    Source: derived here (docs/theory/gradient.md).
-    """
-    vp, t, r, size = (np.asarray(value, dtype=float) for value in (vp, t, r, group_size))
-    _check(vp, t, r, cost_ratio)
-    if not ((vp > 0).all() and (r > 0).all() and (size > 1).all()):
-        raise InvalidArgumentError("expected positive vp and r and groups above 1: without them there is no optimum to compare with")
-    best = optimal_group_size(vp, r, t=t, cost_ratio=cost_ratio)
-    return np.asarray(_cost(vp, t, r, size, cost_ratio) / _cost(vp, t, r, best, cost_ratio) - 1)
-
-
 def _optimum(vp: Float, t: Float, r: Float, cost_ratio: float) -> Float:
     """Root by bisection of G - 1 between its two bounds, which are equal without a cost of prompts."""
     ends = np.sqrt(np.stack([r * (1 + cost_ratio), r + cost_ratio * t]) / vp)
@@ -513,11 +431,6 @@ def _optimum(vp: Float, t: Float, r: Float, cost_ratio: float) -> Float:
         past = vp * (middle * (middle + 1)) ** 2 > gain
         low, high = np.where(past, low, middle), np.where(past, middle, high)
     return np.asarray(1 + high)
-
-
-def _cost(vp: Float, t: Float, r: Float, size: Float, cost_ratio: float) -> Float:
-    """Error times cost of a group."""
-    return np.asarray((vp + t / size + r / (size * (size - 1))) * (cost_ratio + size))
 
 
 def _check(vp: Float, t: Float, r: Float, cost_ratio: float) -> None:

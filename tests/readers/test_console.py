@@ -132,7 +132,7 @@ def test_a_step_that_is_printed_over_the_last_one_is_read(tmp_path: Path) -> Non
 def test_two_runs_of_verl_in_one_output_are_told_apart(tmp_path: Path) -> None:
     rows = [f"(TaskRunner pid={pid}) step:{step} - critic/score/mean:{pid + step}" for step in range(1, 9) for pid in (11, 22)]
     (tmp_path / "verl.log").write_text("\n".join(rows))
-    with pytest.raises(UnreadableRunError, match="add #11"):
+    with pytest.raises(UnreadableRunError, match="2 runs: add one of #11, #22"):
         open_run(tmp_path / "verl.log")
     assert values(open_run(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [22.0 + step for step in range(1, 9)]
 

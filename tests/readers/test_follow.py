@@ -341,7 +341,9 @@ def test_quotes_over_lines_and_text_that_only_looks_like_lines(tmp_path: Path) -
 
 
 def test_what_follows_is_what_the_registry_says() -> None:
-    assert {reader.name for reader in READERS if reader.feed is not None} == {"groupwise", "jsonl", "csv", "trl_console", "printed_dicts"}
+    assert {reader.name for reader in READERS if reader.feed is not None} == {
+        "groupwise", "jsonl", "csv", "trl_console", "printed_dicts", "verl_console", "printed",
+    }  # fmt: skip
 
 
 def test_only_a_new_row_makes_the_newest_row_newer(tmp_path: Path) -> None:

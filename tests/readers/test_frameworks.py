@@ -12,9 +12,10 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.readers import READERS, open_run, rollouts
+from groupwise.readers.console import VerlSettings as Settings
+from groupwise.readers.console import number_of
 from groupwise.readers.keys import QUANTITIES, RULES, framework_of, known_quantities, meanings_of, version_of
 from groupwise.readers.rollouts import plan_of
-from groupwise.readers.verl import Settings, number_of
 from groupwise.record.run import RunConfig
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"

@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 
 def csv(path: Path, rows: Rows) -> None:
-    path.write_text("\n".join([",".join(rows[0]), *(",".join(str(cell) for cell in row.values()) for row in rows)]))
+    path.write_text("".join(",".join(map(str, cells)) + "\n" for cells in (rows[0], *(row.values() for row in rows))))
 
 
 WRITERS: dict[str, Callable[[Path, Rows], object]] = {

@@ -129,7 +129,7 @@ def test_a_damaged_record_costs_its_row_and_is_said(tmp_path: Path) -> None:
 
 def test_bounds_of_an_exported_chart_are_not_metrics() -> None:
     names = ["Step", "run - 1 - train/reward", "run - 1 - train/reward__MIN", "run - 1 - train/reward__MAX"]
-    assert exported_runs(names) == {"run - 1": {0: "Step", 1: "train/reward"}}
+    assert exported_runs(names) == {"run - 1": {"Step": "Step", "run - 1 - train/reward": "train/reward"}}
     assert exported_runs(["step", "a - b"]) == {}
 
 

@@ -14,22 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Feed, Request
+from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import read_settings, with_found
-from groupwise.readers.console import ConsoleFeed, read_console, sniff_console
+from groupwise.readers.console import FORMS
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, read_jsonl, sniff_event_stream, sniff_json, sniff_jsonl
+from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, sniff_event_stream, sniff_json, sniff_jsonl
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.notebook import read_notebook, sniff_notebook
-from groupwise.readers.printed import read_printed, sniff_printed
-from groupwise.readers.printed_dicts import DictFeed, read_printed_dicts, sniff_printed_dicts
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.source import note_on_nuls, nuls_in, peek, shown
-from groupwise.readers.tables import CsvFeed, read_csv, read_parquet_table, sniff_csv, sniff_parquet
+from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
-from groupwise.readers.verl import read_verl, sniff_verl
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record.run import RunConfig, RunRecord, is_record
 
@@ -51,7 +48,8 @@ class Reader:
     name: str  # of the format
     description: str  # one sentence for the docs
     sniff: Callable[[Path], float]  # path -> confidence in [0, 1], from content
-    read: Callable[[Path, Request], RunRecord]  # path, request -> record
+    # path, request -> record, or None where it is read through its feed
+    read: Callable[[Path, Request], RunRecord] | None
     folder: bool = False  # whether it reads a folder rather than a file
     binary: bool = False  # whether it reads files that are no text
     # makes what reads a log that grows line by line, or None where the format is only read whole
@@ -83,7 +81,7 @@ READERS: tuple[Reader, ...] = (
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
     Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
-    Reader("verl_console", "the rows that verl prints, amid Ray's prefixes and colours", sniff_verl, read_verl),
+    *(Reader(form.console.form, form.description, form.sniff, None, feed=form.console) for form in FORMS),
     Reader("tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True),
     Reader("tensorboard_folder", "a folder with the event files of one run", sniff_events_folder, read_events_folder, folder=True),
     Reader("wandb", "the .wandb file of a W&B run, offline ones included", sniff_wandb, read_wandb, binary=True),
@@ -97,13 +95,8 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table, binary=True),
     Reader("events", "JSON lines of events with their numbers inside, of an asynchronous trainer", sniff_event_stream, read_event_stream),
-    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, read_jsonl, feed=JsonlFeed),
-    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, read_csv, feed=CsvFeed),
-    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_console, read_console, feed=ConsoleFeed),
-    Reader(
-        "printed_dicts", "the dictionaries that SkyRL and slime print of each step", sniff_printed_dicts, read_printed_dicts, feed=DictFeed
-    ),
-    Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, read_printed),
+    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, None, feed=JsonlFeed),
+    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, None, feed=CsvFeed),
     Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
 )
 
@@ -178,7 +171,11 @@ class Located:
 
     def read(self) -> RunRecord:
         """Read the log whole."""
-        record = self.reader.read(self.path, self.request)
+        if self.reader.read is not None:
+            record = self.reader.read(self.path, self.request)
+        else:
+            assert self.reader.feed is not None
+            record = read_fed(self.reader.feed(), self.path, self.request)
         nuls = 0 if self.reader.folder or self.reader.binary else nuls_in(self.path)
         return dataclasses.replace(record, notes=(*note_on_nuls(nuls), *record.notes))
 

@@ -18,7 +18,7 @@ from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYe
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, plain
-from groupwise.readers.source import Peek, counted, open_text, shown
+from groupwise.readers.source import counted, open_text, peek, shown
 from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
@@ -300,12 +300,6 @@ class Origin:
     path: Path  # of the file
     size: int  # bytes of it that were read
     encoding: str = "utf-8"  # of its text
-    binary: str = ""  # what it is if it is no text, else ""
-
-    @classmethod
-    def of(cls, path: Path, seen: Peek) -> Origin:
-        """Return the origin of a file at which somebody looked."""
-        return cls(path, seen.size, seen.encoding, seen.binary)
 
 
 class Feed(Protocol):
@@ -321,12 +315,13 @@ class Feed(Protocol):
         """Return the record of what was taken so far."""
 
 
-def read_fed(feed: Feed, path: Path, seen: Peek, request: Request) -> RunRecord:
+def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     """Read a whole file through a feed."""
+    seen = peek(path)
     with open_text(path, seen.encoding) as file:
         feed.take(file)
     feed.finish()
-    return feed.record(Origin.of(path, seen), request)
+    return feed.record(Origin(path, seen.size, seen.encoding), request)
 
 
 def encoding_notes(encoding: str) -> Iterator[str]:

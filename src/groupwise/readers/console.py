@@ -1,6 +1,7 @@
-"""What a trainer printed: TRL's rows as Python dicts amid progress bars, with the step taken from the bars.
+"""Consoles: what trainers print, read line by line. `FORMS` lists the forms of a row: TRL's, verl's, SkyRL's and slime's, any other loop's.
 
-Only literals are read (`ast.literal_eval`); nothing is executed.
+Each form says how a line of it becomes a row; all share one engine. Only literals are read, nothing is executed. Where a row has no
+step of its own, the progress bars printed around it tell it (`progress_bars.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -17,53 +20,84 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, read_fed
-from groupwise.readers.console_rows import is_cut_row, is_trainers, stands_alone, strangers
-from groupwise.readers.console_steps import Bars, Printed, by_turns, steps_of
-from groupwise.readers.json_logs import keep_row
-from groupwise.readers.rows import RowStore
-from groupwise.readers.source import ESCAPE, counted, peek, shown
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.configs import Stated, number_in
+from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
+from groupwise.readers.rows import RowStore, is_summary
+from groupwise.readers.source import ESCAPE, counted, peek, shown, start_of
 from groupwise.record.run import RunRecord
 
-_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
-_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+Row = dict[Any, Any]
+
+_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
-_TOTAL = re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})")
-_EPOCHS = re.compile(r"Num Epochs = ([\d,]{1,15})")
-_BATCH = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})")
-_VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
-_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)")
-_NUMBERED = re.compile(r"lobal[ _]step (\d{1,12})(?:|, eval_metrics): ?$")
-_LONGEST_LINE = 1 << 22
-_MOST_TITLES = 1000
-_MOST_RUNS = 16
-_MARKS = frozenset({"loss", "reward", "policy_loss"})
-_MOST_BARS = 16
-_TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
-_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
+_RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
+_STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
+_SCAN = 1 << 25
 
 
-def sniff_console(path: Path) -> float:
-    """Return the confidence that the file is a trainer's printed output."""
-    seen = peek(path)
-    if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
-        return 0.0
-    if _ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
-        return 0.7
-    return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+class Console:
+    """Takes printed lines and keeps the rows among them; each form of a row has a class of its own."""
+
+    form = ""
+    expected = ""  # what a log of the form holds, for the message where there is none
+    longest = 1 << 22  # characters of a line; the remainder of a longer one counts as the next
+
+    def __init__(self) -> None:
+        self.store = RowStore()
+        self.damaged = 0
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self.store.count
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines."""
+        for raw in lines:
+            line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
+            if len(line) <= self.longest:
+                self.line(line.rstrip())
+            else:
+                for start in range(0, len(line), self.longest):
+                    self.line(line[start : start + self.longest].rstrip())
+
+    def line(self, line: str) -> None:
+        """Read one line without colours."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Take what was held back: no line follows."""
+
+    def nothing(self) -> tuple[str, str]:
+        """Return what was found in place of rows, and what to do or why."""
+        return "none", "give the log of the training itself"
+
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the rows so far with what the form knows of them."""
+        return Log(self.store, origin.path, self.form, origin.size, tuple(notes))
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        if not self.store.count:
+            found, hint = self.nothing()
+            raise NothingYetError(f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}")
+        notes = list(encoding_notes(origin.encoding))
+        if self.damaged:
+            notes.append(f"{counted(self.damaged, 'printed row is damaged and was', 'printed rows are damaged and were')} left out")
+        return assemble(self.log(origin, notes), request)
 
 
-def parse_row(text: str) -> dict[Any, Any] | None:
+def parse_row(text: str) -> Row | None:
     """Return the row that a Python literal holds, or None."""
-    plain = ESCAPE.sub("", text) if "\x1b" in text else text
-    if "(" in plain:
-        plain = _SCALAR.sub(lambda match: match[1] or match[2] or "None", plain)
+    plain = _SCALAR.sub(_inside, text) if "(" in text else text
     if '"' not in plain and "\\" not in plain:
         try:
-            # Ten times as fast as literal_eval; what is a Python literal only, such as None, is left to that.
-            return _plain_json(plain.replace("'", '"'))
+            row = json.loads(plain.replace("'", '"'))  # ten times as fast as literal_eval, which takes what is no JSON, such as None
         except ValueError:
             pass
+        else:
+            return row if isinstance(row, dict) else None
     try:
         row = ast.literal_eval(_NAN.sub("None", plain))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -71,112 +105,139 @@ def parse_row(text: str) -> dict[Any, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _plain_json(text: str) -> dict[Any, Any] | None:
-    """Return the row that a JSON text holds, or None where it holds something else."""
-    row = json.loads(text)
-    return row if isinstance(row, dict) else None
+def number_of(text: str) -> float | None:
+    """Return the number that a printed value holds, also as NumPy or PyTorch print theirs; None for a text."""
+    for plain in (text, _SCALAR.sub(_inside, text.strip())):
+        try:
+            return float(plain)
+        except ValueError:
+            continue
+    return None
 
 
-def _numbered(row: dict[Any, Any] | None, before: str) -> dict[Any, Any] | None:
-    """Return the row with the step that is printed before it, as OpenRLHF does."""
-    match = _NUMBERED.search(before) if row is not None and "lobal" in before else None
-    return row | {"step": float(match[1])} if row is not None and match and "step" not in row else row
+def _inside(match: re.Match[str]) -> str:
+    """Return the number within what NumPy or PyTorch print around it."""
+    return next((group for group in match.groups() if group), "None")
 
 
-def read_console(path: Path, request: Request) -> RunRecord:
-    """Read the rows that TRL printed; the step of a row is the position of the progress bar before it."""
-    seen = peek(path)
-    if seen.binary:
-        raise UnreadableRunError(f"expected a text log, got {shown(path)}, {seen.binary}")
-    return read_fed(ConsoleFeed(), path, seen, request)
+def _sender(line: str) -> tuple[str, str]:
+    """Return the process that Ray names before a line, "" for none, and the rest of the line."""
+    prefix = _RAY.match(line)
+    return (prefix[1], line[prefix.end() :]) if prefix else ("", line)
 
 
-class ConsoleFeed:
-    """A trainer's printed output, line by line."""
+# TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
+
+_TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
+_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+_TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
+_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
+_NUMBERED = re.compile(r"lobal[ _]step (\d{1,12})(?:|, eval_metrics): ?$")
+_STATEMENTS = {
+    "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
+    "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
+    "rollout_batch_size": re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"),
+}
+_VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
+_MARKS = frozenset({"loss", "reward", "policy_loss"})
+_MOST_TITLES = 1000
+_MOST_RUNS = 16
+_MOST_BARS = 16
+# What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
+_AROUND = re.compile(
+    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"  # a progress bar and its title
+    r"|\|?\s*\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
+    r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
+    r"|\[(?:rank|default|node|host|gpu|repeated )?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
+    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
+    r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
+    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?[Ss]tep[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
+    r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
+)
+_TRAINERS_KEY = re.compile(
+    r"(?:train/|eval[_/])?(?:loss|policy_loss|grad_norm|learning_rate|epoch|reward|reward_std|kl|entropy|num_tokens|step_time|return"
+    r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
+)
+_PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
+_HEAD, _TAIL = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"), re.compile(r"\d'?\}\s*$")
+_ZEROS = str.maketrans("123456789", "000000000")
+_LONGEST_PREFIX = 1000
+_LEAST_CORE = 4
+
+
+class TrlConsole(Console):
+    """Rows as Python dictionaries without a step of their own; a dictionary within another text is none of them."""
+
+    form = "trl_console"
+    expected = "rows such as {'loss': ...} in a trainer's output"
 
     def __init__(self) -> None:
-        """Start before the first line."""
-        self._store = RowStore()
-        self._bars: list[Bars] = []
+        super().__init__()
+        self._bars: list[Bars] = []  # of each row
         self._seen: Bars = {}
         self._reached: Bars = {}
         self._titled: set[int] = set()
         self._shapes: list[frozenset[str]] = []
-        self._known: dict[tuple[Any, ...], frozenset[str]] = {}
-        self._damaged = self._summaries = self._embedded = self._ended = 0
+        self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
 
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._store.count
-
-    def take(self, lines: Iterable[str]) -> None:
-        """Read whole lines; the remainder of one that is too long counts as the next."""
-        for whole in lines:
-            for start in range(0, len(whole), _LONGEST_LINE):
-                self._line(whole[start : start + _LONGEST_LINE])
-
-    def _line(self, line: str) -> None:
+    def line(self, line: str) -> None:
         """Read the rows and the bars of a line, or what the trainer says of itself."""
-        position = 0
-        matches = list(_ROW.finditer(line))
-        for number, match in enumerate(matches):
-            before = line[position : match.start()]
-            self._look_at_bars(before)
-            position = match.end()
-            after = line[position : matches[number + 1].start() if number + 1 < len(matches) else len(line)]
-            self._row(_numbered(parse_row(match[0]), line[: match.start()]), alone=stands_alone(before, after))
-        self._look_at_bars(line[position:])
-        if not position:
-            self._damaged += "': " in line and is_cut_row(line)
-            _read_statement(line, self._stated)
+        matches = list(_TRL_ROW.finditer(line)) if "{'" in line else []
+        if not matches:
+            self._look_at_bars(line)
+            self.damaged += "': " in line and _is_cut_row(line)
+            self._read_statement(line)
+            return
+        starts, ends = [match.start() for match in matches], [match.end() for match in matches]
+        for match, before, after in zip(matches, [0, *ends], [*starts[1:], len(line)], strict=False):
+            around = line[before : match.start()], line[match.end() : after]
+            self._look_at_bars(around[0])
+            row, numbered = parse_row(match[0]), _NUMBERED.search(line, 0, match.start())
+            if row is not None and numbered and "step" not in row:  # as OpenRLHF prints it
+                row["step"] = float(numbered[1])
+            self._row(row, alone=_stands_alone(*around))
+        self._look_at_bars(line[ends[-1] :])
 
     def _look_at_bars(self, text: str) -> None:
         """Note how far each bar of a text has come: beside that of the training an evaluation or a data set has its own."""
-        found = _BAR.findall(text)
+        found = [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
         if not found:
             return
-        if len(self._titled) < _MOST_TITLES and any(int(total) not in self._reached for _, total in found):
+        if len(self._titled) < _MOST_TITLES and any(total not in self._reached for _, total in found):
             self._titled |= {int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)}
         seen = dict(self._seen)  # rows keep the one that stood before them
         for done, total in found:
-            seen.pop(int(total), None)
-            seen[int(total)] = int(done)
-            self._reached[int(total)] = max(int(done), self._reached.get(int(total), 0))
+            seen.pop(total, None)
+            seen[total] = done
+            self._reached[total] = max(done, self._reached.get(total, 0))
         self._seen = dict(list(seen.items())[-_MOST_BARS:])
 
-    def _row(self, row: dict[Any, Any] | None, *, alone: bool) -> None:
+    def _row(self, row: Row | None, *, alone: bool) -> None:
         """Keep a row of the training with the bar before it; what stands within a text counts only with a trainer's keys."""
-        if not alone and (row is None or not is_trainers(row)):
+        if not alone and (row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3):
             self._embedded += row is not None and bool(_MARKS & set(row))
         elif row is None:
-            self._damaged += 1
-        elif not keep_row(row):
+            self.damaged += 1
+        elif is_summary(row):
             self._summaries += 1
-            self._ended = self._store.count
+            self._ended = self.store.count
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
-            self._store.add(row)
+            self.store.add(row)
             self._bars.append(self._seen)
-            keys = tuple(row)
-            shape = self._known.get(keys)
-            if shape is None:
-                shape = self._known[keys] = frozenset(map(str, keys))
-            self._shapes.append(shape)
+            self._shapes.append(_shape(tuple(row)))
 
-    def finish(self) -> None:
-        """Nothing is held back."""
+    def _read_statement(self, line: str) -> None:
+        """Note what the trainer says of itself at its start."""
+        for name, pattern in _STATEMENTS.items() if " = " in line else ():
+            if match := pattern.search(line):
+                self._stated[name] = int(match[1].replace(",", "") or 0)
+        if "framework_version" not in self._stated and (match := _VERSION.search(line)):
+            self._stated["framework_version"] = match[1]
 
-    def record(self, origin: Origin, request: Request) -> RunRecord:
-        """Return the record of what was taken so far."""
-        store, path, stated = self._store, origin.path, self._stated
-        if not store.count:
-            raise NothingYetError(
-                f"expected rows such as {{'loss': ...}} in a trainer's output, got none in {shown(path)}: "
-                "give the log of the training itself"
-            )
-        damaged = counted(self._damaged, "printed row is damaged and was", "printed rows are damaged and were")
-        notes = [f"{damaged} left out"] if self._damaged else []
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the trainer's own rows of one run with their steps."""
         if self._summaries:
             notes.append("the summary row at the end is left out" if self._summaries == 1 else f"{self._summaries} summary rows left out")
         store, printed = self._trainers(notes)
@@ -184,21 +245,20 @@ class ConsoleFeed:
         if runs > 1:
             several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(path)}, into which {several} print by turns: epochs come again with other values, or rise "
-                "and fall. Give the output of one"
+                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: epochs come again with other values, "
+                "or rise and fall. Give the output of one"
             )
         if again.any():
             notes.append(f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same values and left out")
             store, printed = store.kept(~again), replace(printed, bars=list(compress(printed.bars, ~again)))
         step, found = steps_of(store, printed)
-        about = {"rollout_batch_size": stated.get("batch"), "framework_version": stated.get("framework_version")}
-        log = Log(store, path, "trl_console", origin.size, (*notes, *found), stated=((about, "the printed output"),), step=step)
-        return assemble(log, request)
+        about = {name: value for name, value in self._stated.items() if name in ("rollout_batch_size", "framework_version")}
+        stated = ((about, "the printed output"),)
+        return Log(store, origin.path, self.form, origin.size, (*notes, *found), stated=stated, step=step)
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
-        store, bars = self._store, self._bars
-        odd = strangers(self._shapes)
+        store, bars, odd = self.store, self._bars, _strangers(self._shapes)
         left_out = self._embedded + len(odd)
         if left_out:
             are = counted(
@@ -208,17 +268,458 @@ class ConsoleFeed:
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
             store, bars = store.kept(stay), list(compress(bars, stay))
-        ended = self._summaries > 0 and self._ended >= self._store.count
+        ended = self._summaries > 0 and self._ended >= self.store.count
         stated = self._stated
         return store, Printed(bars, dict(self._reached), frozenset(self._titled), stated.get("total"), stated.get("epochs"), ended)
 
 
-def _read_statement(line: str, stated: dict[str, Any]) -> None:
-    """Note what the trainer says of itself at its start."""
-    for name, pattern in (("total", _TOTAL), ("batch", _BATCH), ("epochs", _EPOCHS)) if " = " in line else ():
-        match = pattern.search(line)
-        if match:
-            stated[name] = int(match[1].replace(",", "") or 0)
-    match = _VERSION.search(line) if "framework_version" not in stated and not line.isspace() else None
-    if match:
-        stated["framework_version"] = match[1]
+@lru_cache(maxsize=1024)
+def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
+    """Return the keys of a row; one object for the rows that have the same."""
+    return frozenset(map(str, keys))
+
+
+def _stands_alone(before: str, after: str) -> bool:
+    """Return whether nothing but what loggers and terminals add stands around a row on its line."""
+    if "%|" in before:  # what is in front of a bar on its line was printed over by it
+        before = before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
+    if "%|" in after:
+        after = after[: after.find("%|")].rstrip("0123456789 ")
+    return not (_holds_words(before) or _holds_words(after))
+
+
+def _holds_words(text: str) -> bool:
+    """Return whether a text holds letters or digits besides what loggers and terminals add."""
+    return len(text) > _LONGEST_PREFIX or (bool(text) and _is_worded(text.translate(_ZEROS)))
+
+
+@lru_cache(maxsize=4096)  # the same for thousands of rows, but for the digits
+def _is_worded(text: str) -> bool:
+    """Return whether a short text, whose digits are zeros, holds words of its own."""
+    return any(character.isalnum() for character in _AROUND.sub(" ", text))
+
+
+def _is_cut_row(line: str) -> bool:
+    """Return whether a line without a whole row is what a row leaves that was cut off at either end."""
+    head = _HEAD.search(line)
+    if head is not None:
+        return not _holds_words(line[: head.start()]) and ("'loss'" in line or "'reward'" in line)
+    return _TAIL.search(line) is not None and sum(_TRAINERS_KEY.fullmatch(key) is not None for key in _PAIR_IN_ROW.findall(line)) > 1
+
+
+def _strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
+    """Return which rows have less than half as many keys as most rows of the training share."""
+    trains = Counter(shape for shape in shapes if not any(key.startswith("eval") for key in shape))
+    keys: Counter[str] = Counter()
+    for shape, rows in trains.items():
+        keys.update(dict.fromkeys(shape, rows))
+    core = sum(2 * rows > trains.total() for rows in keys.values())
+    odd = {shape for shape in trains if 2 * len(shape) < core} if core >= _LEAST_CORE else set()
+    return {row for row, shape in enumerate(shapes) if shape in odd} if odd else set()
+
+
+def _sniff_trl(path: Path) -> float:
+    """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
+    seen = peek(path)
+    if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
+        return 0.0
+    if _TRL_ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
+        return 0.7
+    return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+
+
+# verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
+
+_VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")
+_VERL_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
+_PID = re.compile(r"(.*)pid=(\d+).*")
+_CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
+_VERLS_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
+_SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
+_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")
+
+
+class VerlConsole(Console):
+    """Rows of numbers behind their step; what comes before the first of them holds the settings."""
+
+    form = "verl_console"
+    expected = "verl's printed rows (step:1 - ...)"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings = VerlSettings()
+        self._scaled: set[str] = set()
+        self._senders: list[str] = []
+        self._broken = self._headless = 0
+
+    def nothing(self) -> tuple[str, str]:
+        """Return what was found in place of rows, and what to do or why."""
+        if self._headless:
+            return f"{counted(self._headless, 'line')} without their step", "copy it again"
+        return "none", "the run stopped before its first step"
+
+    def line(self, line: str) -> None:
+        """Read one row, or what is said before the first."""
+        if "[repeated " in line:
+            line = _REPEATED.sub("", line).rstrip()
+        match = _VERL_ROW.search(line) if "step:" in line else None
+        if match is not None:
+            self._senders.append(_sender(line)[0])
+            self.store.add(self._row(match))
+            return
+        self._headless += _is_headless(line)
+        if not self.store.count:
+            self._settings.add(line)
+
+    def _row(self, match: re.Match[str]) -> dict[str, float]:
+        """Return the numbers of a printed row."""
+        row = {"step": float(match[1])}
+        for part in match[2].split(" - ")[1:]:
+            key, mark, text = part.partition(":")
+            value = number_of(text)
+            if value is None:
+                self._broken += bool(mark)
+                continue
+            if key[-1:] == ")" and (unit := _SCALED.fullmatch(key)):
+                self._scaled.add(key)
+                key, value = unit[1], value * float(unit[2])
+            row[key] = value
+        return row
+
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the rows with the settings printed before them."""
+        if self._scaled:
+            notes.append(f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the name")
+        if self._headless:
+            many = "lines look like rows without their step and were"
+            notes.append(f"{counted(self._headless, 'line looks like a row without its step and was', many)} left out")
+        if self._broken:
+            are = counted(self._broken, "value is no number and was", "values are not numbers and were")
+            notes.append(f"{are} left out: another process may have printed into the line")
+        self._tell_runs_apart()
+        stated = ((self._settings.found(), "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
+        return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated, framework="verl")
+
+    def _tell_runs_apart(self) -> None:
+        """Label the rows of processes of one kind that print by turns: a run has one, and another after a restart."""
+        found = [_PID.fullmatch(sender) for sender in self._senders]
+        kinds, names = {match[1] if match else None for match in found}, [match[2] if match else "" for match in found]
+        blocks = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
+        if len(kinds) == 1 and None not in kinds and len(blocks) > len(set(blocks)):
+            self.store.labels["run"] = dict(enumerate(names))
+
+
+def _is_headless(line: str) -> bool:
+    """Return whether a line that is no row holds the cells of one."""
+    return " - " in line and len(_CELLS.findall(line)) > 2
+
+
+def _sniff_verl(path: Path) -> float:
+    """Return the confidence that the file is verl's printed output: a row of it, or its settings, within the first 32 MB."""
+    seen = peek(path)
+    if seen.binary or seen.text[:1] == "{":
+        return 0.0
+    structured = path.suffix.lower() in _STRUCTURED
+    if _VERL_BYTES.search(b"\n" + start_of(path, seen, len(seen.head) if structured else _SCAN)):
+        return 0.8
+    if structured:
+        return 0.0
+    if any(_is_headless(line) and _VERLS_OWN.search(line) for line in seen.text.splitlines()):
+        return 0.6
+    return 0.45 if "actor_rollout_ref" in seen.text else 0.0
+
+
+_OVERRIDE = re.compile(
+    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
+)
+_DUMP = re.compile(r"\{'(?:actor_rollout_ref|algorithm|actor|data|async_training)': ")
+_INSERTED = re.compile(r"\([\w.:<>\- ]{1,80}pid=\d+")
+_CONTINUED = re.compile(r"\s+(?:['\"\[({}\])]|-?\d|None|True|False)")
+_ENTRY = re.compile(r"(?:^|(?<=[{ ]))'([\w.\-]{1,100})': ?(\{?)")
+_ENTRY_AFTER = re.compile(r",\s*'[\w.\-]{1,100}':")
+_BETAS = re.compile(r"[\[(]\s*([\d.]+),\s*([\d.]+)\s*[\])]")
+_LONGEST_DUMP = 6000
+_ACTOR = "actor_rollout_ref/actor"
+_PATHS: dict[str, tuple[str, ...]] = {
+    "group_size": ("actor_rollout_ref/rollout/n",),
+    "learning_rate": (f"{_ACTOR}/optim/lr",),
+    "learning_rate_schedule": (f"{_ACTOR}/optim/lr_scheduler_type", f"{_ACTOR}/optim/warmup_style"),
+    "optimizer": (f"{_ACTOR}/optim/optimizer",),
+    "beta1": ("betas/1",),
+    "beta2": ("betas/2",),
+    "loss": ("algorithm/adv_estimator",),
+    "temperature": ("actor_rollout_ref/rollout/temperature",),
+    "max_completion_length": ("data/max_response_length", "actor_rollout_ref/rollout/response_length"),
+    "model": ("actor_rollout_ref/model/path",),
+    "seed": (f"{_ACTOR}/data_loader_seed", "data/seed"),
+    "data/train_batch_size": ("data/train_batch_size",),
+    "actor/ppo_mini_batch_size": (f"{_ACTOR}/ppo_mini_batch_size",),
+    "actor/ppo_epochs": (f"{_ACTOR}/ppo_epochs",),
+    "trainer_mode": ("trainer/v1/trainer_mode",),
+    "async_training/staleness_threshold": ("async_training/staleness_threshold",),
+}
+
+
+class VerlSettings:
+    """The settings in what verl prints before its first step: the dump of its configuration, else the overrides of the command."""
+
+    def __init__(self) -> None:
+        self._overrides: dict[str, Any] = {}
+        self._dumped: dict[str, Any] = {}
+        self._sender, self._lines = "", 0
+        self._stack: list[tuple[int, str]] = []
+
+    def add(self, line: str) -> None:
+        """Take one line into account: each line of the dump tells by its indentation where it belongs, so others may come between."""
+        for path, value in _OVERRIDE.findall(line) if "=" in line and "." in line else ():
+            self._overrides[path.replace(".", "/")] = _value(value)
+        sender, body = _sender(line)
+        if not self._lines:
+            start = _DUMP.search(body)
+            if start is None:
+                return
+            self._sender, body = sender, " " * start.start() + body[start.start() :]
+        elif sender != self._sender or self._lines > _LONGEST_DUMP or not _CONTINUED.match(body):
+            return
+        self._lines += 1
+        self._entries(_INSERTED.split(body, maxsplit=1)[0])
+
+    def _entries(self, body: str) -> None:
+        """Take the entries of one line of the dump."""
+        for match in _ENTRY.finditer(body):
+            column = match.start(1)
+            while self._stack and self._stack[-1][0] >= column:
+                self._stack.pop()
+            if match[2] == "{":
+                self._stack.append((column, match[1]))
+                continue
+            path = "/".join([*(name for _, name in self._stack), match[1]])
+            rest = _ENTRY_AFTER.split(body[match.end() :], maxsplit=1)[0].rstrip("},").strip()
+            if path == f"{_ACTOR}/optim/betas" and (pair := _BETAS.fullmatch(rest)):
+                self._dumped |= {"betas/1": float(pair[1]), "betas/2": float(pair[2])}
+            else:
+                self._dumped[path] = _value(rest.strip("'\""))
+
+    def found(self) -> dict[str, Any]:
+        """Return the settings under our names; the dump wins, for it holds what the overrides made of the defaults."""
+        flat = self._overrides | {path: value for path, value in self._dumped.items() if value is not None}
+        known = {name: next((flat[path] for path in paths if flat.get(path) is not None), None) for name, paths in _PATHS.items()}
+        known = {name: value for name, value in known.items() if value is not None}
+        return known | _penalty(flat) | _scaling(flat)
+
+
+def _value(text: str) -> Any:
+    """Return the value of a setting that verl printed; a whole number may be written as 1e3."""
+    value = number_in(text)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def _penalty(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it in the reward."""
+    if flat.get(f"{_ACTOR}/use_kl_loss"):
+        return {"kl_weight": flat.get(f"{_ACTOR}/kl_loss_coef"), "kl_in": "loss"}
+    coefficient = flat.get("algorithm/kl_ctrl/kl_coef")
+    if flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat) and coefficient is not None:
+        return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
+    return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
+
+
+def _scaling(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return what the advantages are divided by; only GRPO's estimators divide by the group's spread."""
+    if str(flat.get("algorithm/adv_estimator")) not in ("grpo", "grpo_vectorized"):
+        return {}
+    return {"scale_rewards": "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"}
+
+
+# slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
+
+_SLIME_ROW = re.compile(r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): (\{'(?:rollout|perf|eval|train|passrate)/.*\})\s*$")
+_SLIME_COUNTER = {"rollout": "rollout/step", "perf": "rollout/step", "eval": "eval/step", "step": "train/step"}
+_SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
+_SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
+_SKYRL_KEY = r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)[\w-]*/"
+_SKYRL_HEAD = re.compile(_SKYRL_KEY)
+_DICT_BYTES = re.compile(
+    rb"(?:^|[\s\]-])(?:rollout|perf|eval|step) \d{1,12}: \{'(?:rollout|perf|eval|train|passrate)/"
+    rb"|[\s|-]Step \d{1,12}: ?(?:\x1b\[0m)?\r?\n(?:[^\n{]{0,400}\n){0,5}[^\n{]{0,400}" + _SKYRL_KEY.encode()
+)
+_ANY_DICT = re.compile(
+    rb"\{'(?:rollout|perf|eval|train|passrate|reward|policy|generate|trainer|timing|loss|critic|async|environment)[\w-]*/"
+)
+_MOST_ENTRIES = 2000
+_MOST_SENDERS = 64
+
+
+class DictConsole(Console):
+    """Dictionaries that carry their step: slime's on one line, SkyRL's over many, several processes printing at once."""
+
+    form = "printed_dicts"
+    expected = "dictionaries of steps"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[str, tuple[float, list[str]]] = {}  # by the process that prints
+        self._rounded = False
+
+    def line(self, line: str) -> None:
+        """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
+        sender, body = _sender(line)
+        slime = _SLIME_ROW.search(body) if ": {'" in body else None
+        head = _SKYRL_STEP.search(body) if slime is None and body.endswith(":") else None
+        if slime:
+            self._add({_SLIME_COUNTER[slime[1]]: float(slime[2])}, slime[3])
+        elif head:
+            self.damaged += bool(self._open.get(sender, (0.0, []))[1])
+            if len(self._open) < _MOST_SENDERS:
+                self._open[sender] = (float(head[1]), [])
+        elif sender in self._open:
+            self._entry(sender, body)
+
+    def _entry(self, sender: str, body: str) -> None:
+        """Take an entry of a dictionary that is printed over several lines; another line between them is passed over."""
+        step, entries = self._open[sender]
+        if not _SKYRL_ENTRY.match(body) or (body[:1] == "{") == bool(entries):
+            return
+        if not entries and not _SKYRL_HEAD.match(body):
+            del self._open[sender]
+            return
+        entries.append(body)
+        if body.endswith("}") or len(entries) > _MOST_ENTRIES:
+            del self._open[sender]
+            self._rounded = True
+            self._add({"step": step}, "".join(entries))
+
+    def _add(self, step: dict[str, float], text: str) -> None:
+        """Keep the row that a printed dictionary holds."""
+        row = parse_row(text)
+        if row is None:
+            self.damaged += 1
+        else:
+            self.store.add(row | step)
+
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the rows so far."""
+        return super().log(origin, [*notes, *(["the rows are what the trainer printed, rounded to four places"] if self._rounded else [])])
+
+
+def _sniff_dicts(path: Path) -> float:
+    """Return the confidence that the file is printed output of SkyRL or slime: a row of either within the first 32 MB."""
+    seen = peek(path)
+    if seen.binary or seen.text[:1] == "{" or path.suffix.lower() in (*_STRUCTURED, ".md"):
+        return 0.0
+    start = b"\n" + start_of(path, seen, _SCAN)
+    return 0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0  # the first looks for fixed letters only, and is fast
+
+
+# Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a step's heading
+
+_STEP = re.compile(
+    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
+    r"(?:\s*/\s*(\d{1,12}))?"
+    r"|(?:^|\]|\s)(\d{1,12})/(\d{1,12})(?=\s*[|:,]))"
+)
+_TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
+_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s]))")
+_CELL = re.compile(r"\s*[|│┃║]\s*")
+_ANY_BAR = re.compile(r"\d+%\|")
+_KNOWN = re.compile(r"(?i)\b(mean |avg |average |total )?(reward|score|acc|accuracy|loss)\b|reward")
+_SETTING = re.compile(r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})")
+_RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
+_COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
+_SCAN_LINES = 4000
+
+
+class PrintedConsole(Console):
+    """Numbers by name on lines that name a step, or that follow one which does."""
+
+    form = "printed"
+    expected = "printed rows such as Step 1/30 | reward=0.5"
+    longest = 1 << 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._block: dict[str, float] = {}
+        self._stated: dict[str, Any] = {}
+        self._shares: list[str] = []
+
+    def line(self, line: str) -> None:
+        """Read a row on one line, the heading of a step, or what is listed below it."""
+        if not line or _ANY_BAR.search(line):
+            return
+        step = _TRAIN_STEP.search(line) or _STEP.search(line)  # that of the whole training where a line names several
+        if step is None and not self._block:
+            for name, value in _SETTING.findall(line):
+                self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
+            return
+        pairs = _cells(line) or self._pairs(line)
+        if step is None:
+            self._block |= {} if set(pairs) & set(self._block) else pairs
+            return
+        self.finish()
+        self._block = {"step": float(next(group for group in step.groups() if group))} | pairs
+        if pairs:
+            self.finish()
+
+    def finish(self) -> None:
+        """Keep the row whose lines are all read."""
+        if len(self._block) > 1:
+            self.store.add(self._block)
+        self._block = {}
+
+    def _pairs(self, line: str) -> dict[str, float]:
+        """Return the names and numbers of a line; a percentage becomes a share."""
+        found: dict[str, float] = {}
+        for key, text, percent in _PAIR.findall(line):
+            name = key.strip()
+            if name.lower() in _COUNTS or name in found:
+                continue
+            found[name] = float(text) / 100.0 if percent else float(text)
+            self._shares += [name] if percent else []
+        return found
+
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the rows so far with the settings that the program printed."""
+        notes.append("the rows are what the program printed, rounded as it printed them")
+        if self._shares:
+            are = counted(len(self._shares), "value in % is", "values in % are")
+            notes.append(f"{are} read as shares ({', '.join(dict.fromkeys(self._shares))})")
+        stated: Stated = ((self._stated, "the printed output"),)
+        return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated)
+
+
+def _cells(line: str) -> dict[str, float]:
+    """Return the names and numbers of a line of a table, "key | value" side by side; empty for another line."""
+    cells = [cell for cell in _CELL.split(line) if cell]
+    values = [number_of(cell) for cell in cells]
+    tabled = len(cells) > 1 and len(cells) % 2 == 0 and None not in values[1::2] and not any(value is not None for value in values[::2])
+    return {key[:200]: value for key, value in zip(cells[::2], values[1::2], strict=True) if value is not None} if tabled else {}
+
+
+def _sniff_printed(path: Path) -> float:
+    """Return the confidence that the file holds printed rows with a step and a reward, a score or a loss."""
+    seen = peek(path)
+    if seen.binary or seen.text.startswith("{") or path.suffix.lower() in (*_STRUCTURED, ".md"):
+        return 0.0
+    console = PrintedConsole()
+    console.take(seen.text.splitlines()[:_SCAN_LINES])
+    console.finish()
+    rows = {row for name in console.store.names() if _KNOWN.search(name) for row in console.store.sparse(name)[0].tolist()}
+    return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of printed rows."""
+
+    console: type[Console]  # turns lines into rows
+    sniff: Callable[[Path], float]  # path -> confidence in [0, 1], from content
+    description: str  # one sentence for the docs
+
+
+FORMS = (
+    Form(VerlConsole, _sniff_verl, "the rows that verl prints, amid Ray's prefixes and colours"),
+    Form(TrlConsole, _sniff_trl, "the rows that TRL prints, amid progress bars"),
+    Form(DictConsole, _sniff_dicts, "the dictionaries that SkyRL and slime print of each step"),
+    Form(PrintedConsole, _sniff_printed, "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5"),
+)

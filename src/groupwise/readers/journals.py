@@ -28,7 +28,6 @@ class JournalFeed:
     """Takes the lines of a journal; a line that is damaged was never confirmed, and nothing after it is taken."""
 
     def __init__(self) -> None:
-        """Start before the first entry."""
         self._rows, self._rollouts = RowStore(), RowStore()
         self._row_of = array("q")
         self._texts: list[Mapping[str, Any]] = []

@@ -16,9 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, clean_key
+from groupwise.readers.rows import RowStore, clean_key, is_summary
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, open_text, peek, read_whole, shown
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
@@ -49,16 +49,10 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def read_jsonl(path: Path, request: Request) -> RunRecord:
-    """Read one JSON object a line; events of several types that share a step become one row."""
-    return read_fed(JsonlFeed(), path, peek(path), request)
-
-
 class JsonlFeed:
     """One JSON object a line."""
 
     def __init__(self) -> None:
-        """Start with no rows."""
         self._store, self._reader = RowStore(), JsonReader()
         self._damaged = self._skipped = 0
         self._plain = True  # until a block of lines holds anything but numbers
@@ -102,7 +96,7 @@ class JsonlFeed:
             row = None
         if not isinstance(row, dict):
             self._damaged += 1
-        elif not keep_row(row):
+        elif is_summary(row):
             self._skipped += 1
         else:
             self._store.add(_unwrapped(row))
@@ -151,11 +145,6 @@ def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
-def keep_row(row: Mapping[str, Any]) -> bool:
-    """Return whether a row is one of steps, and no summary of a whole training."""
-    return not ("train_runtime" in row and "reward" not in row and "loss" not in row)
-
-
 def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
     """Return notes on what the JSON held besides rows of the run."""
     notes = []
@@ -197,7 +186,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
                 strange += 1
             elif _inner_logs(row):
                 runs.append(row)
-            elif keep_row(row):
+            elif not is_summary(row):
                 store.add(row)
             else:
                 skipped += 1
@@ -231,7 +220,7 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, A
 def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
     """Return the record of rows and the settings beside them."""
     store = RowStore()
-    kept = [row for row in rows if keep_row(row)]
+    kept = [row for row in rows if not is_summary(row)]
     for row in kept:
         store.add(row)
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}

@@ -24,7 +24,6 @@ class _Table(HTMLParser):
     """Collects the cells of the tables of an HTML text, row by row."""
 
     def __init__(self) -> None:
-        """Start outside any cell."""
         super().__init__(convert_charrefs=True)
         self.tables: list[list[list[str]]] = []
         self._cell: list[str] | None = None

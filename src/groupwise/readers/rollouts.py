@@ -125,7 +125,6 @@ class RolloutRows:
     """
 
     def __init__(self, *, texts: bool = True) -> None:
-        """Start with no rows."""
         self.store = RowStore()
         self.prompt: list[str | None] = []
         self.completion: list[str | None] = []

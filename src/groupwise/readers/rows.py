@@ -56,13 +56,17 @@ def spelled(key: str) -> str:
     return key.strip().lower().replace(" ", "_")
 
 
+def is_summary(row: Mapping[Any, Any]) -> bool:
+    """Return whether a row sums up a whole training and is none of its steps."""
+    return "train_runtime" in row and "reward" not in row and "loss" not in row
+
+
 class _Column:
     """Values of one key; row numbers are kept only once a row lacks it."""
 
     __slots__ = ("rows", "values")
 
     def __init__(self) -> None:
-        """Start empty."""
         self.values = array("d")
         self.rows: array[int] | None = None
 
@@ -95,7 +99,6 @@ class RowStore:
     """
 
     def __init__(self) -> None:
-        """Start with no rows."""
         self.count = 0
         self.texts: dict[str, int] = {}
         self.labels: dict[str, dict[int, str]] = {}
@@ -216,6 +219,15 @@ class RowStore:
                 column.add(row, value)
         for key, cells in self.labels.items():
             store.labels[key] = {int(place[row]): text for row, text in cells.items() if stays[row]}
+        return store
+
+    def renamed(self, names: Mapping[str, str]) -> RowStore:
+        """Return some of the columns under other names."""
+        store = RowStore()
+        store.count = self.count
+        store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
+        store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
+        store._columns = {new: self._columns[old] for old, new in names.items() if old in self._columns}
         return store
 
     def names(self) -> list[str]:

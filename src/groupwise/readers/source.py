@@ -126,7 +126,6 @@ class _WithoutNuls(io.RawIOBase):
     """The bytes of a file but for NULs."""
 
     def __init__(self, file: io.RawIOBase) -> None:
-        """Stand at the start of the file."""
         self._file = file
 
     def readable(self) -> bool:
@@ -184,7 +183,6 @@ class JsonReader:
     """
 
     def __init__(self) -> None:
-        """Start with no duplicates seen."""
         self.duplicates = 0
         self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_int=float)
         self.raw_decode: Callable[[str, int], tuple[Any, int]] = self._decoder.raw_decode
@@ -218,7 +216,6 @@ class ArrayStream:
     """
 
     def __init__(self, file: TextIO, buffer: str, reader: JsonReader) -> None:
-        """Stand before the first element."""
         self._file, self._buffer, self._reader = file, buffer, reader
         self.complete, self.rest = False, ""
 

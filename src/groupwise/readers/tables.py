@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes, read_fed
+from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import counted, peek, shown
 from groupwise.readers.steps import one_run
@@ -51,11 +51,6 @@ def _delimiter(line: str) -> str:
     return best if counts[best] else ""
 
 
-def read_csv(path: Path, request: Request) -> RunRecord:
-    """Read a table of cells whose first line names the columns; a cell that is empty or "No log" is missing."""
-    return read_fed(CsvFeed(request.chosen), path, peek(path), request)
-
-
 class _WantedError(Exception):
     """A record of the table goes on in a line that has not come yet."""
 
@@ -64,7 +59,6 @@ class _Waiting:
     """Lines for `csv.reader`, which may pause between two records and, unlike a file, in the middle of one."""
 
     def __init__(self) -> None:
-        """Start with no lines."""
         self.lines: deque[str] = deque()
         self.taken: list[str] = []
         self.ended = False
@@ -86,12 +80,8 @@ class _Waiting:
 class CsvFeed:
     """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
 
-    def __init__(self, chosen: str = "") -> None:
-        """Start before the header."""
+    def __init__(self) -> None:
         self.count = 0
-        self._chosen = chosen
-        self._runs: dict[str, dict[int, str]] = {}
-        self._columns: dict[int, str] | None = None
         self._waiting, self._delimiter = _Waiting(), ","
         self._rows: Iterator[list[str]] | None = None
         self._names: list[str] | None = None
@@ -136,7 +126,7 @@ class CsvFeed:
                 self._over = True
                 break
             if row and self._names is None:
-                self._header([name.lstrip("\ufeff") for name in row])
+                self._names = _unique([name.lstrip("\ufeff") for name in row], self._notes)
             elif any(row):
                 self._row(row, batch)
         if batch:
@@ -144,36 +134,26 @@ class CsvFeed:
             self._store.add_cells(self._names, batch)
             self.count = self._store.count
 
-    def _header(self, names: list[str]) -> None:
-        """Take the names of the columns; of a table that W&B exported, those of one run."""
-        self._runs = exported_runs(names)
-        if self._runs:
-            only = next(iter(self._runs)) if len(self._runs) == 1 else ""
-            self._columns = self._runs.get(self._chosen or only)
-        if self._columns is not None:
-            names = list(self._columns.values())
-            self._notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
-        self._names = _unique(names, self._notes)
-
     def _row(self, row: list[str], batch: list[list[str]]) -> None:
         """Keep one row unless it is the header again."""
         assert self._names is not None
-        if self._columns is not None:
-            row = [row[at] if at < len(row) else "" for at in self._columns]
         self._broken += len(row) != len(self._names)
         if not _repeats_header(row, self._names):
             batch.append(_decimal_points(row) if self._delimiter == ";" else row)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        if self._runs and self._columns is None:
-            one_run(origin.path, self._runs, self._chosen)
+        store, name = self._store, ""
         notes = [*encoding_notes(origin.encoding), *self._notes]
+        runs = exported_runs(self._names or [])
+        if runs:
+            name = one_run(origin.path, runs, request.chosen)
+            store = store.renamed(runs[name])
+            notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
         if self._broken:
             has = counted(self._broken, "row has", "rows have")
             notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
-        name = self._chosen if self._runs else ""
-        return assemble(Log(self._store, origin.path, "csv", origin.size, tuple(notes), name=name), request)
+        return assemble(Log(store, origin.path, "csv", origin.size, tuple(notes), name=name if request.chosen else ""), request)
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:

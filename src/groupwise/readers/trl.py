@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
-from groupwise.readers.rows import RowStore
+from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import ArrayStream, JsonReader, counted, open_text, peek, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
@@ -69,7 +69,7 @@ def load_state(path: Path, store: RowStore | None = None, below: float = float("
         stream = ArrayStream(file, head[match.end() :], reader)
         for row in stream:
             step = row.get("step") if isinstance(row, dict) else None
-            if not isinstance(row, dict) or _is_summary(row):
+            if not isinstance(row, dict) or is_summary(row):
                 skipped += 1
             elif below == float("inf") or (isinstance(step, float) and step < below):
                 rows.add(row)
@@ -80,11 +80,6 @@ def load_state(path: Path, store: RowStore | None = None, below: float = float("
         what = "no row: log with a smaller logging_steps" if stream.complete else "no whole row, it is cut off or damaged: copy it again"
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
     return State(path, seen.size, rows, first, about or {}, about is not None, skipped, reader.duplicates)
-
-
-def _is_summary(row: Mapping[str, Any]) -> bool:
-    """Return whether a row sums up the whole training."""
-    return "train_runtime" in row and "reward" not in row and "loss" not in row
 
 
 def _about(before: str, rest: str) -> dict[str, Any] | None:

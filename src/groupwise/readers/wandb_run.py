@@ -96,19 +96,18 @@ def _json(content: str) -> Any:
         return None
 
 
-def exported_runs(names: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Return the runs of a table that W&B exported from a chart: run -> {column number: key}; empty for any other table.
+def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the runs of a table that W&B exported from a chart: run -> {column: key}; empty for any other table.
 
     The columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
     averaged, nothing is kept.
     """
-    split = {number: name.rpartition(" - ") for number, name in enumerate(names) if " - " in name}
-    bounds = {number for number, name in enumerate(names) if _RANGE.fullmatch(name)}
-    if not bounds or len(split) < 2:
+    split = {name: name.rpartition(" - ") for name in names if " - " in name}
+    if len(split) < 2 or not any(_RANGE.fullmatch(name) for name in names):
         return {}
-    shared = {number: name for number, name in enumerate(names) if number not in split}
-    runs: dict[str, dict[int, str]] = {}
-    for number, (run, _, key) in split.items():
-        if number not in bounds:
-            runs.setdefault(run, dict(shared))[number] = key
+    shared = {name: name for name in names if name not in split}
+    runs: dict[str, dict[str, str]] = {}
+    for name, (run, _, key) in split.items():
+        if not _RANGE.fullmatch(name):
+            runs.setdefault(run, dict(shared))[name] = key
     return runs

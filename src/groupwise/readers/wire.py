@@ -137,7 +137,6 @@ class TfRecords:
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        """Stand before the first record."""
         self._file = file
         self.damaged, self.complete = 0, True
 
@@ -182,7 +181,6 @@ class BlockRecords:
     """
 
     def __init__(self, data: bytes) -> None:
-        """Stand behind the header."""
         self._data = data
         self.damaged = 0
 

@@ -63,7 +63,7 @@ def reward_chart(fitted: Fitted, *, key: str = "metric", wide: bool = True, poin
     marks: list[Mark] = []
     curve = 200 if wide else 90
     if fit is not None:
-        rivals = zip(fitted.rivals, _RIVAL_ROLES, strict=False)
+        rivals = zip(fitted.rivals() if wide else (), _RIVAL_ROLES, strict=False)
         if fit.status == "non_stationary":
             lines += _levels(fitted)
         else:

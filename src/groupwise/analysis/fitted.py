@@ -156,12 +156,30 @@ class Fitted:
     series: MetricSeries  # the arrays that were fitted
     clock: Clock  # of the run
     fit: FitResult | None = None  # the result, or None where there are too few rows
-    rivals: tuple[FitResult, ...] = ()  # other laws that the data do not rule out, best first
     outlook: Outlook | None = None  # the forecast, or None
     problem: str = ""  # why there is no fit; "" where there is one
     # steps after `until` that were not used
     held_out_step: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
     held_out_value: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))  # the metric there
+    level: float = 0.95  # of the intervals of a fit
+    _by_law: dict[str, FitResult] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # laws that were asked for alone
+
+    def by_law(self, law: str | None) -> FitResult:
+        """The fit of one law, made when it is first asked for, or the fit itself."""
+        if law is None:
+            if self.fit is None:
+                raise InsufficientDataError(self.problem)
+            return self.fit
+        if law not in self._by_law:
+            self._by_law[law] = _fit(self.series, level=self.level, law=law)
+        return self._by_law[law]
+
+    def rivals(self) -> list[FitResult]:
+        """Other laws that the data do not rule out, best first."""
+        if self.fit is None:
+            return []
+        names = [c.law for c in self.fit.candidates if c.law != self.fit.law and c.weight >= _RIVAL_WEIGHT]
+        return [self.by_law(name) for name in names[:_RIVALS]]
 
     @property
     def rewarding(self) -> bool:
@@ -203,7 +221,6 @@ def fit_metric(
     forecast_level: float = 0.9,
     law: str | None = None,
     with_forecast: bool = True,
-    with_rivals: bool = True,
 ) -> Fitted:
     """Fit one metric and forecast it."""
     from groupwise.series.metric import metric_series
@@ -213,16 +230,15 @@ def fit_metric(
     series = metric_series(used, column)
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    bare = Fitted(column, quantity, series, _clock(series))
+    bare = Fitted(column, quantity, series, _clock(series), level=level)
     try:
-        fit = _fit(bare, level=level, law=law, momentum=_momentum(record))
+        fit = _fit(series, level=level, law=law, momentum=_momentum(record))
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, column, until)
     return dataclasses.replace(
         bare,
         fit=fit,
-        rivals=_rivals(bare, fit, level=level) if with_rivals else (),
         outlook=_outlook(bare, at=at, level=forecast_level) if with_forecast else None,
         held_out_step=later_step,
         held_out_value=later_value,
@@ -243,11 +259,10 @@ def _momentum(record: RunRecord) -> float | None:
     return None
 
 
-def _fit(bare: Fitted, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
+def _fit(series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.curves.fit import fit
 
-    series = bare.series
     return fit(
         series.time_T,
         series.value_T,
@@ -259,18 +274,6 @@ def _fit(bare: Fitted, *, level: float, law: str | None, momentum: float | None 
         momentum=momentum,
         healthy=series.healthy,
     )
-
-
-def refit(fitted: Fitted, law: str) -> FitResult:
-    """Fit one law to a metric that was fitted already, at the level of its intervals."""
-    levels = [] if fitted.fit is None else [interval.level for interval in fitted.fit.parameters.values()]
-    return _fit(fitted, level=levels[0] if levels else 0.95, law=law)
-
-
-def _rivals(bare: Fitted, best: FitResult, *, level: float) -> tuple[FitResult, ...]:
-    """Fit the laws that the data do not rule out, for their curves."""
-    names = [c.law for c in best.candidates if c.law != best.law and c.weight >= _RIVAL_WEIGHT]
-    return tuple(_fit(bare, level=level, law=name) for name in names[:_RIVALS])
 
 
 def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[FloatArray, FloatArray]:

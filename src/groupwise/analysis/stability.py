@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from groupwise.analysis.fitted import Fitted, refit
+from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.stability_charts import map_chart
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.diagnostics.margin import NO_APPROACH, doubts_of, fits_with_a_force, judged, margin_of
@@ -106,7 +106,7 @@ def measured_stability(
     rate = record.config.value("learning_rate") if learning_rate is None else learning_rate
     rate = rate if rate is not None and rate > 0 else None
     law = law_name(fitted.fit.law)
-    fits = fits_with_a_force(fitted.fit, lambda other: refit(fitted, other), law=law)
+    fits = fits_with_a_force(fitted.fit, fitted.by_law, law=law)
     told, force, margin = margin_of(fits, momentum, lag, rate=None if adam else rate)
     doubts = doubts_of(fitted.fit, told, force, law=law, swings=_swings(swing) if swing.lasts else "")
     left = lag.left[0]

@@ -25,11 +25,10 @@ from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.headline import Verdict, verdict
 from groupwise.analysis.stability import stability_evidence
 from groupwise.analysis.stability_results import StabilityEvidence
-from groupwise.diagnostics import diagnose
+from groupwise.diagnostics import Evidence, diagnosis_of
 from groupwise.diagnostics.findings import Diagnosis
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import group_evidence
 from groupwise.wording import clean, readable, shown_path
 
 MOST_FUNCTIONS = 8
@@ -175,6 +174,7 @@ def summarise(
     fitted = fit_metric(record, metric or "reward", until=until, at=at, level=level, forecast_level=forecast_level)
     functions = _functions(record, fitted, until=until, level=level, forecast_level=forecast_level)
     used = cut(record, until)
+    evidence = Evidence(used, fitted.by_law if metric in (None, "reward") else None)
     small = points // 2  # half the width needs no more
     behaviour, missing = behaviour_charts(used, points=small)
     group_size = group_size_evidence(used, opened=opened, until=until)
@@ -186,7 +186,7 @@ def summarise(
             evaluation_chart(used, fitted, points=small),
         ),
         "residuals": tuple(residual_charts(fitted, points=small)),
-        "groups": tuple(group_charts(group_evidence(used), points=small)),
+        "groups": tuple(group_charts(evidence.groups, points=small)),
         "group_size": _group_size_charts(group_size, used),
         "stability": stability.charts,
         "behaviour": tuple(behaviour),
@@ -195,7 +195,7 @@ def summarise(
     return Summary(
         name=clean(record.name) or "unnamed run",
         verdict=verdict(fitted),
-        diagnosis=diagnose(used, measured=True),
+        diagnosis=diagnosis_of(evidence, measured=True),
         fitted=fitted,
         functions=functions,
         first_step=int(used.steps["step"][0]),
@@ -219,10 +219,7 @@ def _functions(record: RunRecord, fitted: Fitted, *, until: float | None, level:
     columns = [m.column for m in record.meanings if m.quantity.startswith("reward/") and m.column != fitted.metric and not m.unavailable]
     total = record.steps[fitted.metric]
     logged = [c for c in dict.fromkeys(columns) if record.steps[c].count() and not record.steps[c].equals(total, null_equal=True)]
-    return tuple(
-        fit_metric(record, column, until=until, level=level, forecast_level=forecast_level, with_rivals=False)
-        for column in logged[:MOST_FUNCTIONS]
-    )
+    return tuple(fit_metric(record, column, until=until, level=level, forecast_level=forecast_level) for column in logged[:MOST_FUNCTIONS])
 
 
 def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Chart, ...]:

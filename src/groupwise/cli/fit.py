@@ -44,7 +44,7 @@ def fit(
 
     if law is not None:
         law_by_name(law)
-    fitted = fit_metric(opening.open(run), metric, until=until, level=level, law=law, with_forecast=False, with_rivals=False)
+    fitted = fit_metric(opening.open(run), metric, until=until, level=level, law=law, with_forecast=False)
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:

@@ -41,7 +41,7 @@ def forecast(
     steps = steps_of(at)
     from groupwise.analysis.fitted import fit_metric
 
-    fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level, with_rivals=False)
+    fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level)
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:

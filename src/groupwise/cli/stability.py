@@ -247,9 +247,7 @@ def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting]
     record = _with_typed(record, typed)
     momentum, adam = momentum_of(record)
     lag = _lag_of_run(record, typed, told)
-    fitted = fit_metric(
-        record, reading.metric, until=reading.until, level=reading.level, law=reading.law, with_forecast=False, with_rivals=False
-    )
+    fitted = fit_metric(record, reading.metric, until=reading.until, level=reading.level, law=reading.law, with_forecast=False)
     if not fitted.rewarding:
         raise MissingMetricError(f"expected a reward, got {fitted.metric}: the force is read off the approach of a reward to its plateau")
     evidence = measured_stability(record, fitted, momentum, lag, adam=adam, rule=rival.rule(lag.longest), warn=True)

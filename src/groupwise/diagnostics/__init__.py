@@ -58,8 +58,12 @@ def diagnose(record: RunRecord, *, measured: bool = False) -> Diagnosis:
         >>> diagnose(RunRecord("demo", steps_table(range(60), {"reward": reward}))).findings[0].since_step
         40
     """
-    evidence = Evidence(record)
-    found = verdict.conclude(record.name, [check.run(evidence) for check in CHECKS], evidence.logged)
+    return diagnosis_of(Evidence(record), measured=measured)
+
+
+def diagnosis_of(evidence: Evidence, *, measured: bool) -> Diagnosis:
+    """Ask every check about evidence that is at hand, and conclude."""
+    found = verdict.conclude(evidence.record.name, [check.run(evidence) for check in CHECKS], evidence.logged)
     if not measured:
         return found
     return replace(found, measures=tuple(one for check in CHECKS for measure in check.measures for one in measure(evidence)))

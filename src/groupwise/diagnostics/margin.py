@@ -21,6 +21,7 @@ from groupwise.intervals import Interval
 
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
+    from groupwise.record.run import RunRecord
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.lags import Lag
     from groupwise.stability.threshold import Stability
@@ -62,25 +63,10 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 
 def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
-    """Fit the reward and read the margin off it."""
-    from groupwise.curves.fit import fit
-    from groupwise.series.metric import metric_series
+    """Read the margin off a fit of the reward."""
     from groupwise.stability.force import lasting_swing
 
-    series = metric_series(evidence.record, "reward")
-
-    def fitted(law: str | None) -> FitResult:
-        return fit(
-            series.time_T,
-            series.value_T,
-            variance_T=series.variance_T,
-            window=series.window,
-            smoothing=series.smoothing,
-            law=law,
-            momentum=momentum,
-            healthy=series.healthy,
-        )
-
+    fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
     best = fitted(None)
     swing = lasting_swing(best.value_T)
     swings = f"the reward keeps swinging at the end of the log, every {swing.period:.3g} rows" if swing.lasts else ""
@@ -100,6 +86,28 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
         f"margin of {_ranged(margin)}, {place}{heuristic}; a faster mode may be invisible in it"
     )
     return Measure(NAME, "stability_margin", margin, said)
+
+
+def _fitting(record: RunRecord, momentum: float) -> Callable[[str | None], FitResult]:
+    """Return what fits the reward of a run by one law or all."""
+    from groupwise.curves.fit import fit
+    from groupwise.series.metric import metric_series
+
+    series = metric_series(record, "reward")
+
+    def fitted(law: str | None) -> FitResult:
+        return fit(
+            series.time_T,
+            series.value_T,
+            variance_T=series.variance_T,
+            window=series.window,
+            smoothing=series.smoothing,
+            law=law,
+            momentum=momentum,
+            healthy=series.healthy,
+        )
+
+    return fitted
 
 
 def _ranged(margin: Interval) -> str:

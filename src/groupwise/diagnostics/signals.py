@@ -8,10 +8,10 @@ and slow noise alike; a trend drops out, and a jump touches few differences. Not
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,9 @@ from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
+
+if TYPE_CHECKING:
+    from groupwise.curves.results import FitResult
 
 FloatArray = NDArray[np.float64]
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
@@ -121,6 +124,8 @@ class Evidence:
     """A run with its signals, each made once."""
 
     record: RunRecord  # the run
+    # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
+    fit_reward: Callable[[str | None], FitResult] | None = None
 
     @cached_property
     def reward(self) -> Signal | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,24 +23,65 @@ from groupwise import examples
 from groupwise.cli import app as cli
 
 
-@pytest.fixture(scope="session")
-def embedded_run() -> Path:
-    """The run that travels with the package."""
-    return examples.trl_run()
+@dataclass(frozen=True)
+class Answers:
+    """What the commands say of a copy of the embedded run that lies in somebody's folder."""
+
+    folder: Path
+    page: bytes  # of a process of its own
+    again: bytes  # of this process
+    shown: str  # by the process
+    report: str  # as JSON
+    fit: dict[str, Any]
+    forecast: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return self.page.decode()
 
 
-def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, as a user does."""
-    command = [sys.executable, "-m", "groupwise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=os.environ | environment, timeout=120)
-
-
-def test_the_embedded_run_makes_a_page_of_its_whole_story(embedded_run: Path, tmp_path: Path) -> None:
-    done = run("report", str(embedded_run), folder=tmp_path)
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """One report in a process of its own, as a user runs it, and the same again here, with the other commands."""
+    folder = tmp_path_factory.mktemp("end")
+    mine = folder / "someone" / "trl_run"
+    shutil.copytree(examples.trl_run(), mine)
+    arguments = ["report", str(mine), "--config", str(mine / "README.md"), "--at", "400", "-o", "page.html"]
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "groupwise", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder / "a",
+        env=os.environ | {"SOURCE_DATE_EPOCH": "1"},
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith("The page: groupwise-report.html")
-    page = (tmp_path / "groupwise-report.html").read_text(encoding="utf-8")
-    assert len(page.encode()) <= 400_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "1")
+        patch.chdir(folder / "b")
+        patch.setattr(sys, "argv", ["groupwise", *arguments])
+        report = printed([*arguments, "--json"])
+        fit = printed(["fit", str(mine), "--json"])
+        forecast = printed(["forecast", str(mine), "--at", "400", "--json"])
+    pages = [(folder / name / "page.html").read_bytes() for name in ("a", "b")]
+    return Answers(folder, *pages, done.stdout, report, json.loads(fit), json.loads(forecast))
+
+
+def printed(arguments: list[str]) -> str:
+    """What a command prints in this process."""
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        assert cli.main(arguments) == 0
+    return stream.getvalue()
+
+
+def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> None:
+    assert answers.shown.rstrip().endswith("The page: page.html")
+    page = answers.text
+    assert len(answers.page) <= 400_000
     for section in (
         "What comes next",
         "The law",
@@ -49,41 +95,26 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(embedded_run: Path, tm
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')
     embedded = json.loads(page[start : page.index("</script>", start)])
-    printed = json.loads(run("report", str(embedded_run), "--json", folder=tmp_path).stdout)
-    assert embedded["runs"] == printed["runs"]
+    assert embedded["runs"] == json.loads(answers.report)["runs"]
 
 
-def test_a_page_and_its_data_name_no_folder_of_ours(embedded_run: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "someone" / "trl_run"
-    shutil.copytree(embedded_run, mine)
-    page = tmp_path / "page.html"
-    done = run("report", str(mine), "--config", str(mine / "README.md"), "-o", str(page), folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    content = page.read_text(encoding="utf-8")
-    assert str(tmp_path) not in content
-    assert "someone" not in content
-    assert "trl_run/checkpoint-300/trainer_state.json" in content
-    assert "groupwise report trl_run --config README.md -o page.html" in content
-    data = run("report", str(mine), "--json", folder=tmp_path).stdout
-    assert "someone" not in data
+def test_a_page_and_its_data_name_no_folder_of_ours(answers: Answers) -> None:
+    assert str(answers.folder) not in answers.text
+    assert "someone" not in answers.text
+    assert "trl_run/checkpoint-300/trainer_state.json" in answers.text
+    assert "groupwise report trl_run --config README.md --at 400 -o page.html" in answers.text
+    assert "someone" not in answers.report
 
 
-def test_two_commands_at_one_time_make_the_same_page(embedded_run: Path, tmp_path: Path) -> None:
-    pages = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        assert run("report", str(embedded_run), folder=tmp_path / name, SOURCE_DATE_EPOCH="1").returncode == 0
-        pages.append((tmp_path / name / "groupwise-report.html").read_bytes())
-    assert pages[0] == pages[1]
+def test_two_processes_make_the_same_page(answers: Answers) -> None:
+    assert answers.page == answers.again
 
 
-def test_fit_forecast_and_report_agree(embedded_run: Path, tmp_path: Path) -> None:
-    fit = json.loads(run("fit", str(embedded_run), "--json", folder=tmp_path).stdout)
-    ahead = json.loads(run("forecast", str(embedded_run), "--at", "400", "--json", folder=tmp_path).stdout)
-    page = json.loads(run("report", str(embedded_run), "--at", "400", "--json", folder=tmp_path).stdout)["runs"][0]
-    assert page["fit"] == fit
-    assert page["forecast"]["forecast"] == ahead["forecast"]
-    assert page["forecast"]["plateau"] == ahead["plateau"]
+def test_fit_forecast_and_report_agree(answers: Answers) -> None:
+    page = json.loads(answers.report)["runs"][0]
+    assert page["fit"] == answers.fit
+    assert page["forecast"]["forecast"] == answers.forecast["forecast"]
+    assert page["forecast"]["plateau"] == answers.forecast["plateau"]
 
 
 def rows(*lines: str) -> str:
@@ -184,7 +215,7 @@ VALID = valid_log()
 PIECES = ["NaN", "Infinity", "-1e999", "null", '"x"', "[]", "{}", "1e308", "\x00", "</script>", "\\ud800", "é", ",", "-", "9" * 400]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), st.integers(0, 30), st.sampled_from(PIECES)), min_size=1, max_size=6), st.booleans())
 @example([(60, 8, "NaN")], False)
 def test_a_mutated_log_never_breaks_the_program(
@@ -207,9 +238,12 @@ def test_a_mutated_log_never_breaks_the_program(
 
 
 def test_every_real_log_has_a_page_or_a_sentence(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One file of each kind in the collection; `make slow` and the readers' tests take them all."""
-    paths = sorted(path for path in (shared_data / "trl").iterdir() if path.is_file())
-    assert paths
+    """The smallest file of each kind in the collection; `make slow` and the readers' tests take them all."""
+    kinds: dict[str, list[Path]] = {}
+    for path in (shared_data / "trl").iterdir():
+        kind = re.search(r"(\.[a-z_]+)+$", path.name)
+        kinds.setdefault(kind[0] if kind else "", []).append(path)
+    paths = [min(files, key=lambda path: path.stat().st_size) for files in kinds.values()]
     pages = 0
     for path in paths:
         code = cli.main(["report", str(path), "-o", str(tmp_path / f"{path.name}.html")])
@@ -218,5 +252,5 @@ def test_every_real_log_has_a_page_or_a_sentence(shared_data: Path, tmp_path: Pa
         assert (tmp_path / f"{path.name}.html").exists() == (code == 0)
         assert err.count("\n") == (code == 2)
         pages += code == 0
-    assert pages > len(paths) / 2
+    assert pages >= 3
     assert max(page.stat().st_size for page in tmp_path.iterdir()) <= 400_000

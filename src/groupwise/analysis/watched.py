@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from groupwise.analysis.charts import Chart, abscissae, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
 from groupwise.analysis.headline import facts_of
-from groupwise.analysis.summary import summarise
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean, sentence
@@ -218,6 +217,8 @@ def usual_pace(times: Sequence[float]) -> float:
 
 def judge(record: RunRecord, metric: str, points: int, level: float, opened: Path | None) -> dict[str, Any]:
     """Return what the report of a run says, as plain data for the live page."""
+    from groupwise.analysis.summary import summarise  # by the process that fits, and not by the one that serves
+
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -25,12 +25,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.summary import summarise
 from groupwise.analysis.watched import Track, changes, judge, tracks_of, usual_pace
 from groupwise.errors import GroupwiseError
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord
-from groupwise.report.html import made_by, render
 from groupwise.wording import clean
 
 INTERVAL = 1.0  # seconds between two looks at a log
@@ -371,6 +369,9 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
 
 def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:
     """Return the report of a run as `groupwise report` would write it."""
+    from groupwise.analysis.summary import summarise  # by the process that draws, and not by the one that serves
+    from groupwise.report.html import made_by, render
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         summary = summarise(record, metric=metric, forecast_level=level, opened=opened)

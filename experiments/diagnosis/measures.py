@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics import Evidence, Measure, dead_groups, pairs, variety
+from groupwise.diagnostics import Evidence, Measure, diversity, hacking, zero_variance
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise.simulate.runs import autoregressive_noise, simulated_run
@@ -61,7 +61,7 @@ def ceiling(correlation: float) -> Measured:
         slope, top = rng.uniform(0.3, 0.8), rng.uniform(0.6, 0.95)
         reward = top - slope * (np.exp(entropy) - 1) + autoregressive_noise(rng, STEPS, deviation=0.03, correlation=correlation)
         record = record_of(reward=reward, entropy=entropy * np.exp(0.05 * rng.standard_normal(STEPS)))
-        return named(variety.ceiling(Evidence(record)), "entropy_ceiling"), top
+        return named(diversity.ceiling(Evidence(record)), "entropy_ceiling"), top
 
     return world
 
@@ -77,7 +77,7 @@ def groups(name: str) -> Measured:
         else:
             reward = (rng.random(shape) < chance).astype(float)
         evidence = Evidence(record_of(reward, reward=reward.mean(axis=(1, 2))))
-        found = variety.measures(evidence) if name == "best_minus_mean" else dead_groups.measures(evidence)
+        found = diversity.measures(evidence) if name == "best_minus_mean" else zero_variance.measures(evidence)
         truth = {"dead_beyond_chance": 0.0, "effective_group_size": float(size), "all_right": chance**size}
         return named(found, name), truth.get(name, 1 - (1 - chance) ** size - chance)
 
@@ -93,16 +93,16 @@ def progress(rng: np.random.Generator) -> tuple[Measure | None, float]:
         reward=0.2 + train * place + noise * rng.standard_normal(STEPS), held_out=0.2 + held * place + noise * rng.standard_normal(STEPS)
     )
     few = STEPS // 6
-    return named(pairs.measures(Evidence(record)), "progress_gap"), (train - held) * (STEPS - few) / STEPS
+    return named(hacking.measures(Evidence(record)), "progress_gap"), (train - held) * (STEPS - few) / STEPS
 
 
 def onset(rng: np.random.Generator) -> tuple[Measure | None, float]:
     """A simulated run that is hacked from a step on, and the range that is told for this step."""
     record, step = simulated_run("reward_hacking", rng)
-    pair = pairs.pair_of(Evidence(record))
+    pair = hacking.pair_of(Evidence(record))
     assert pair is not None
     assert step is not None
-    return Measure("reward_hacking", "onset", Interval(*(float(end) for end in pairs.parting_of(pair))), ""), float(step)
+    return Measure("reward_hacking", "onset", Interval(*(float(end) for end in hacking.parting_of(pair))), ""), float(step)
 
 
 WORLDS: tuple[tuple[str, str, Measured], ...] = (

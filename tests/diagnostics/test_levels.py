@@ -9,10 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics import Diagnosis, Evidence, diagnose
-from groupwise.diagnostics.falls import by_and_by, find_fall
-from groupwise.diagnostics.grades import lowest_grade, two_values
-from groupwise.diagnostics.levels import floor_of
-from groupwise.diagnostics.signals import signal_of
+from groupwise.diagnostics.collapse import by_and_by, find_fall
+from groupwise.diagnostics.signals import floor_of, lowest_grade, signal_of, two_values
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 Floats = NDArray[np.float64]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.cli.app import main
-from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, margin, variety, weights
-from groupwise.diagnostics.dead_groups import chance, effective_size, graded_groups
+from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, diversity, instability, margin
+from groupwise.diagnostics.zero_variance import chance, effective_size, graded_groups
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.simulate.runs import simulated_run
@@ -93,14 +93,14 @@ def test_the_best_less_the_mean_of_graded_rewards_and_its_change() -> None:
     ],
 )
 def test_the_gap_of_logged_keys(columns: dict[str, list[float]], expected: float) -> None:
-    gap = variety.gap_of(Evidence(log(**columns)))
+    gap = diversity.gap_of(Evidence(log(**columns)))
     assert gap is not None
     assert gap.gap.value_T.mean() == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_share_below_the_mean_is_no_pass_rate() -> None:
     # Partial rewards: 0.6 on average although only half of the groups have a success.
-    assert variety.gap_of(Evidence(log(reward=[0.6, 0.5] * 10, wrong=[0.5] * 20))) is None
+    assert diversity.gap_of(Evidence(log(reward=[0.6, 0.5] * 10, wrong=[0.5] * 20))) is None
     missing = measures(log(reward=[0.6, 0.5] * 10))["best_minus_mean"]
     assert missing.value is None
     assert missing.log_this
@@ -158,7 +158,7 @@ def test_the_interval_of_the_ceiling_covers() -> None:
     for seed in range(100):
         noise = np.random.default_rng(seed)
         reward = 1.3 - 0.5 * np.exp(entropy) + 0.03 * noise.standard_normal(200)
-        value = variety.ceiling(Evidence(log(reward=reward, entropy=entropy * np.exp(0.05 * noise.standard_normal(200)))))[0].value
+        value = diversity.ceiling(Evidence(log(reward=reward, entropy=entropy * np.exp(0.05 * noise.standard_normal(200)))))[0].value
         told += value is not None
         inside += value is not None and value.low <= 0.8 <= value.high
     assert told >= 85
@@ -311,7 +311,7 @@ def test_no_margin_says_what_is_missing_and_raises_nothing() -> None:
 
 
 def of_weights(**columns: Any) -> dict[str, Measure]:
-    return {measure.name: measure for measure in weights.measures(Evidence(log(reward=np.linspace(0.2, 0.4, 20), **columns)))}
+    return {measure.name: measure for measure in instability.measures(Evidence(log(reward=np.linspace(0.2, 0.4, 20), **columns)))}
 
 
 @pytest.mark.parametrize(

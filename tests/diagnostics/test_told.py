@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.diagnostics import CHECKS, Diagnosis, Evidence, Finding, Measure, diagnose, pairs
+from groupwise.diagnostics import CHECKS, Diagnosis, Evidence, Finding, Measure, diagnose, hacking
 from groupwise.diagnostics.verdict import LOG_FOR, chance_in_words, conclude
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.report.text import measured as measured_line
@@ -251,9 +251,9 @@ def test_the_range_of_an_onset_holds_it() -> None:
     inside = 0
     for seed in range(40):
         record, onset = simulated_run("reward_hacking", np.random.default_rng([78, seed]))
-        pair = pairs.pair_of(Evidence(record))
+        pair = hacking.pair_of(Evidence(record))
         assert pair is not None
         assert onset is not None
-        _, first, last = pairs.parting_of(pair)
+        _, first, last = hacking.parting_of(pair)
         inside += first <= onset <= last
     assert inside >= 30

@@ -10,18 +10,15 @@ from dataclasses import replace
 from groupwise.diagnostics import (
     collapse,
     concentration,
-    dead_groups,
-    degeneracy,
+    diversity,
     hacking,
     instability,
     length,
     margin,
     no_learning,
-    pairs,
-    variety,
     verdict,
     verifier,
-    weights,
+    zero_variance,
 )
 from groupwise.diagnostics.findings import Cause, Check, Diagnosis, Finding, Healthy, Measure, Outcome, Unavailable
 from groupwise.diagnostics.signals import Evidence
@@ -32,10 +29,10 @@ __all__ = ["CHECKS", "Cause", "Check", "Diagnosis", "Evidence", "Finding", "Heal
 # The verifier first: its failure looks like all the others.
 CHECKS = (
     Check("verifier_failure", "The verifier", verifier.check),
-    Check("reward_hacking", "Training against held-out reward", hacking.check, (pairs.measures,)),
-    Check("advantage_degeneracy", "Groups that teach", degeneracy.check, (dead_groups.measures,)),
-    Check("policy_concentration", "Variety of the policy", concentration.check, (variety.measures,)),
-    Check("dynamical_instability", "Swings and breakdown", instability.check, (margin.measures, weights.measures)),
+    Check("reward_hacking", "Training against held-out reward", hacking.check, (hacking.measures,)),
+    Check("advantage_degeneracy", "Groups that teach", zero_variance.check, (zero_variance.measures,)),
+    Check("policy_concentration", "Diversity of the policy", concentration.check, (diversity.measures,)),
+    Check("dynamical_instability", "Swings and breakdown", instability.check, (margin.measures, instability.measures)),
     Check("collapse", "Height of the reward", collapse.check),
     Check("no_learning", "Movement", no_learning.check),
     Check("length_runaway", "Length of the completions", length.check),

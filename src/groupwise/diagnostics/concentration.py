@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, signal_of
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, Evidence, Signal, alarm, rare_event_factors, signal_of
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 NAME = "policy_concentration"
 LEFT = "share of the gain that the entropy law leaves (the median row, and the range of 95 % of the rows)"
 LOG = (
@@ -75,7 +73,7 @@ def _percent(share: float) -> str:
     return "less than 0.1 %" if share < 1e-3 else f"{100 * share:.2g} %"
 
 
-def share_left(entropy: Signal) -> FloatArray:
+def share_left(entropy: Signal) -> Float:
     r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come."""
     start = np.expm1(min(_start(entropy), 50.0))
     return np.asarray(np.expm1(np.clip(entropy.value_T, 0.0, 50.0)) / max(start, 1e-12))

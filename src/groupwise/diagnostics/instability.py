@@ -7,24 +7,31 @@ Which setting is to blame is the business of `groupwise stability`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.diagnostics.data_order import DataOrder, level_of
-from groupwise.diagnostics.dead_signal import not_finite
-from groupwise.diagnostics.falls import find_fall
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.levels import reward_floor
-from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
-from groupwise.diagnostics.signals import LOG_REWARD, Evidence, Signal, counted
-from groupwise.diagnostics.swings import FEWEST, course_of, swing_of
-from groupwise.diagnostics.weights import ESS, moments_of
-from groupwise.intervals import Interval
+from groupwise.arrays import Float
+from groupwise.diagnostics.collapse import find_fall
+from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    LOG_REWARD,
+    WARNING,
+    Evidence,
+    Signal,
+    alarm,
+    counted,
+    ends_of,
+    rare_event_factors,
+    reward_floor,
+    signal_of,
+)
+from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
+from groupwise.intervals import Interval, wilson
 
-FloatArray = NDArray[np.float64]
 NAME = "dynamical_instability"
 NOTE = (
     "Nothing to do as long as the reward holds: look again if it falls. `groupwise stability RUN` says how far the setting "
@@ -34,6 +41,9 @@ ADVICE = (
     "Lower the learning rate by a factor of 3, or shorten the refresh interval (fewer updates a generation), and go back to a checkpoint "
     "before this step; `groupwise stability RUN` says how far the setting is from the edge."
 )
+# Rows without a number at the end of a log that make a divergence: three, and 3 % of the log.
+_FEWEST_LOST, _SHARE_LOST = 3, 0.03
+_GOING = ("learning_rate", "completion_length", "truncated_share", "entropy", "kl")
 # What the number of a sign is.
 WHAT = {
     "swing": "spectral radius of the swing",
@@ -64,7 +74,7 @@ class Sign:
 
 def check(evidence: Evidence) -> Outcome:
     """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
-    lost = not_finite(evidence, NAME)
+    lost = _not_finite(evidence)
     if lost is not None:
         return lost
     reward = evidence.reward
@@ -307,7 +317,7 @@ def _unequal(evidence: Evidence) -> Sign | None:
     return Sign("weights", said, int(signal.step_T[found.onset]), value, _DOUBLED)
 
 
-def _ranged(value_T: FloatArray) -> Interval:
+def _ranged(value_T: Float) -> Interval:
     """The mean of some rows with their range."""
     return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
 
@@ -315,3 +325,147 @@ def _ranged(value_T: FloatArray) -> Interval:
 def _rows(value: Interval) -> str:
     """The range of rows in words."""
     return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"
+
+
+def _not_finite(evidence: Evidence) -> Finding | None:
+    """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on."""
+    table, record = evidence.record.steps, evidence.record
+    n = len(table)
+    columns = {name: [m.column for m in record.meanings if m.quantity == name] for name in ("reward", "loss", "gradient_norm")}
+    columns["reward"] = columns["reward"] or [column for column in ("reward",) if column in table.columns]
+    goes_on = [m.column for m in record.meanings if m.quantity in _GOING]
+    lost: dict[str, int] = {}
+    for name, keys in columns.items():
+        if not keys:
+            continue
+        finite = np.any([np.isfinite(table[key].to_numpy().astype(float)) for key in keys], axis=0)
+        rows = np.flatnonzero(finite)
+        first = int(rows[-1]) + 1 if rows.size else n
+        tail = n - first
+        if tail < max(_FEWEST_LOST, _SHARE_LOST * n) or finite[:first].mean() < 0.9:
+            continue
+        # A table cannot tell NaN from missing: other metrics of training must still be there.
+        infinite = any(bool(np.isinf(table[key].to_numpy().astype(float)[first:]).any()) for key in keys)
+        if infinite or any(
+            float(np.isfinite(table[key].to_numpy().astype(float)[first:]).mean()) > 0.5
+            for key in [*goes_on, *(other for others in columns.values() for other in others if others is not keys)]
+        ):
+            lost[name] = first
+    if not lost:
+        return None
+    first = min(lost.values())
+    step = int(table["step"][first])
+    named = " and ".join(name.replace("_", " ") for name in lost)
+    message = f"Since step {step:,} the log has no finite {named}, in all {n - first} rows to its end: the numbers diverged."
+    advice = (
+        "Go back to a checkpoint before this step. Lower the learning rate, clip the gradient norm, and look for a division by nothing in "
+        "the loss: an empty mask, or a group without a spread."
+    )
+    severity: Severity = "critical" if "reward" in lost or len(lost) > 1 else "warning"
+    return Finding(
+        NAME,
+        severity,
+        step,
+        wilson(n - first, n - first),
+        0.0,
+        message,
+        advice,
+        {"numbers": "not finite"},
+        what="share of the rows since that are not finite",
+    )
+
+
+ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"
+LOG_WEIGHTS = (
+    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, open-instruct val/ratio_var, TRL with vLLM "
+    "sampling/importance_sampling_ratio/{mean,max}"
+)
+# Names of importance weights; a second moment of something else, such as the optimiser's, is none of theirs.
+_WEIGHT = r"(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio|importance_weights?|is_weights?|weights?)"
+_MEAN = r".*(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio)[/_]mean"
+_MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
+
+
+def measures(evidence: Evidence) -> tuple[Measure, ...]:
+    """Return the effective share of samples and the second moment of the importance weights."""
+    share, moment = _effective_share(evidence), _second_moment(evidence)
+    if share is None and moment is None:
+        return (Measure(NAME, "effective_samples", None, "nothing in the log tells how unlike the importance weights are", LOG_WEIGHTS),)
+    return tuple(found for found in (share, moment) if found is not None)
+
+
+def _effective_share(evidence: Evidence) -> Measure | None:
+    """The effective share as logged, else from the second moment, else at least so much."""
+    for signal in evidence.matching(ESS):
+        if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
+            return _measured(
+                "effective_samples", signal, f"{signal.column}: the effective share of the samples under their weights is", (0.0, 1.0)
+            )
+    moments = moments_of(evidence)
+    if moments is not None:
+        mean, second, name = moments
+        share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
+        return _measured("effective_samples", share, f"from {name.column}: the effective share of the samples is", (0.0, 1.0))
+    bound = _largest(evidence)
+    if bound is None:
+        return None
+    mean, largest, name = bound
+    share = signal_of(name.column, name.step_T, np.minimum(mean / np.maximum(largest, 1e-300), 1.0))
+    low = float(share.value_T[ends_of(share)[1]].mean())
+    said = f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are effective"
+    return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
+
+
+def _second_moment(evidence: Evidence) -> Measure | None:
+    """The second moment as logged, else at most so much."""
+    moments = moments_of(evidence)
+    if moments is not None:
+        _, second, name = moments
+        signal = signal_of(name.column, name.step_T, second)
+        return _measured("weight_second_moment", signal, f"from {name.column}: the second moment of the importance weights is")
+    bound = _largest(evidence)
+    if bound is None:
+        return None
+    mean, largest, name = bound
+    most = signal_of(name.column, name.step_T, mean * largest)
+    high = float(most.value_T[ends_of(most)[1]].mean())
+    low = float((mean**2)[ends_of(most)[1]].mean())
+    said = f"{name.column} and the largest weight: the second moment of the importance weights is at most {high:.3g}"
+    return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
+
+
+def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
+    r"""Return mean and second moment of the importance weights by row, and the column they come from.
+
+    Of a $\chi^2$, a variance or a second moment alone the mean is 1; of a standard deviation it is the one logged beside it.
+    """
+    for signal in evidence.matching(r"(.*[/_])?(chi2_token|chi2_seq|ratio_var(iance)?)([/_]mean)?"):
+        return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal
+    for signal in evidence.matching(_MOMENT):
+        return np.ones(len(signal)), signal.value_T, signal
+    for mean in evidence.matching(_MEAN):
+        spread = evidence.matching(re.escape(mean.column.removesuffix("mean")) + "std")
+        if spread:
+            _, one, other = np.intersect1d(mean.step_T, spread[0].step_T, return_indices=True)
+            if one.size >= 2:
+                middle = mean.value_T[one]
+                return middle, middle**2 + spread[0].value_T[other] ** 2, signal_of(mean.column, mean.step_T[one], middle)
+    return None
+
+
+def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
+    """Mean and largest weight by row."""
+    for mean in evidence.matching(_MEAN):
+        top = evidence.matching(re.escape(mean.column.removesuffix("mean")) + "max")
+        if top:
+            _, one, other = np.intersect1d(mean.step_T, top[0].step_T, return_indices=True)
+            if one.size >= 2 and float(mean.value_T[one].min()) > 0:
+                return mean.value_T[one], top[0].value_T[other], signal_of(mean.column, mean.step_T[one], mean.value_T[one])
+    return None
+
+
+def _measured(name: str, signal: Signal, words: str, bounds: tuple[float, float] = (0.0, np.inf)) -> Measure:
+    """A measure of the last rows."""
+    value = signal.mean(ends_of(signal)[1])
+    value = Interval(value.value, max(value.low, bounds[0]), min(value.high, bounds[1]))
+    return Measure(NAME, name, value, f"{words} {value.value:.3g} ({value.low:.3g} to {value.high:.3g})")

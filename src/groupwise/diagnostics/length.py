@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.diagnostics.falls import HALF, find_fall
+from groupwise.diagnostics.collapse import HALF, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.levels import reward_floor
-from groupwise.diagnostics.sequential import CRITICAL, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, signal_of
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, Evidence, Signal, alarm, rare_event_factors, reward_floor, signal_of
 
 NAME = "length_runaway"
 LOG = (

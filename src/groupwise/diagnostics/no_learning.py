@@ -12,15 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.diagnostics.data_order import level_of
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
 from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted
+from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval
 from groupwise.series.metric import metric_series
 
-FloatArray = NDArray[np.float64]
 NAME = "no_learning"
 _FEWEST = 20
 # A run that cannot have gained a tenth of what was left to gain has not learnt.

@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.grades import two_values
+from groupwise.arrays import Float
+from groupwise.curves.e_process import change_evidence
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
@@ -27,7 +28,6 @@ from groupwise.series.metric import MetricSeries, metric_series
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
 
-FloatArray = NDArray[np.float64]
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
 _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
@@ -47,7 +47,7 @@ class Signal:
 
     column: str  # the log's own key
     step_T: NDArray[np.int64]  # steps at which it has a value
-    value_T: FloatArray  # the values
+    value_T: Float  # the values
     deviation: float  # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
     scatter: float  # standard deviation from one row to the next alone, without slow noise
     bounds: tuple[float, float] | None = None  # range it cannot leave, or None
@@ -89,7 +89,7 @@ class Signal:
 def signal_of(
     column: str,
     step_T: NDArray[np.int64],
-    value_T: FloatArray,
+    value_T: Float,
     *,
     sampling: float = 0.0,
     bounds: tuple[float, float] | None = None,
@@ -101,7 +101,7 @@ def signal_of(
     return Signal(column, step_T, value_T, whole, rows, bounds)
 
 
-def long_run_deviation(value_T: FloatArray) -> float:
+def long_run_deviation(value_T: Float) -> float:
     """Return the standard deviation of one row's noise that explains the scatter of block means at every scale."""
     best, size = 0.0, 1
     while value_T.size // size >= (10 if size > 1 else 5):
@@ -110,7 +110,7 @@ def long_run_deviation(value_T: FloatArray) -> float:
     return best
 
 
-def _at_scale(value_T: FloatArray, size: int) -> float:
+def _at_scale(value_T: Float, size: int) -> float:
     """Standard deviation of one row's noise from the means of blocks of a size."""
     if value_T.size // size < 3:
         return 0.0
@@ -160,7 +160,7 @@ class Evidence:
         return two_values(self.record, mean[usable], None)
 
     @cached_property
-    def batch_spreads(self) -> list[FloatArray]:
+    def batch_spreads(self) -> list[Float]:
         """Standard deviations over the whole batch, of the total reward or of its only function; one value a row of the log."""
         steps, alone = self.record.steps, len(self.functions) == 1
         own = [one for one in self.record.meanings if re.fullmatch("reward_std_batch(/.*)?" if alone else "reward_std_batch", one.quantity)]
@@ -327,9 +327,154 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
 
 
-def blocks(signal: Signal, size: int) -> tuple[FloatArray, NDArray[np.int64]]:
+def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:
     """Return means of neighbouring rows that do not overlap, and the first row of each."""
     count = max(len(signal) // size, 1)
     edges = np.linspace(0, len(signal), count + 1).astype(int)
     means = np.add.reduceat(signal.value_T, edges[:-1]) / np.diff(edges)
     return np.asarray(means), edges[:-1]
+
+
+# Rollouts that tell the grades, and by how much the spread of a batch may miss that of two grades.
+_MANY, _OFF = 50, 0.06
+
+
+def lowest_grade(record: RunRecord) -> float | None:
+    """Return the lowest reward of a rollout where many share it, so that it is a grade and no outlier."""
+    value = _rewards(record)
+    if value.size < _MANY:
+        return None
+    lowest = float(value.min())
+    return lowest if float(np.isclose(value, lowest).mean()) > 0.01 else None
+
+
+def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> tuple[float, float] | None:
+    r"""Return the two grades of a reward of right and wrong, where the log shows them.
+
+    Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$ is a straight line in m.
+    """
+    reward = _rewards(record)
+    if reward.size >= _MANY:
+        seen = np.unique(reward)
+        if seen.size != 2 or not ((value_T >= seen[0]) & (value_T <= seen[1])).all():
+            return None
+        return float(seen[0]), float(seen[1])
+    if spread_T is None or not value_T.size:
+        return None
+    for grades in ((-1.0, 1.0), _grades_of(value_T, spread_T)):
+        if grades is not None and _explains(grades, value_T, spread_T):
+            return grades
+    return None
+
+
+def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
+    """The grades that a straight line through variance plus squared mean tells."""
+    known = np.isfinite(spread_T) & (spread_T > 0)
+    if known.sum() < 5 or float(np.ptp(value_T[known])) == 0:
+        return None
+    slope, level = np.polyfit(value_T[known], spread_T[known] ** 2 + value_T[known] ** 2, 1)
+    inside = float(slope**2 + 4 * level)
+    if not inside > 0:
+        return None
+    span = float(np.sqrt(inside))
+    digits = 1 - int(np.floor(np.log10(span)))
+    low, high = (round(float(slope + sign * span) / 2, digits) + 0.0 for sign in (-1, 1))
+    return (low, high) if low < high else None
+
+
+def _explains(grades: tuple[float, float], value_T: Float, spread_T: Float) -> bool:
+    """Whether two grades give the spread of nearly all rows, and no row is outside of them."""
+    low, high = grades
+    if value_T.min() < low or value_T.max() > high:
+        return False
+    expected = np.sqrt((value_T - low) * (high - value_T))
+    telling = np.isfinite(spread_T) & (expected > 0.1 * (high - low))
+    if telling.sum() < 5:
+        return False
+    return float((np.abs(spread_T[telling] / expected[telling] - 1) < _OFF).mean()) > 0.9
+
+
+def _rewards(record: RunRecord) -> Float:
+    """The finite rewards of the rollouts."""
+    if record.rollouts is None or "reward" not in record.rollouts.columns:
+        return np.zeros(0)
+    value = record.rollouts["reward"].drop_nulls().to_numpy().astype(float)
+    return np.asarray(value[np.isfinite(value)])
+
+
+# Standard deviations of the rewards below the top at which a height of unknown origin begins; right and wrong at even odds are one apart.
+_SPREADS = 2.0
+# The spread where none is logged, in scatters of a row: a mean of some 400 rollouts scatters by a twentieth of their spread.
+_ROOT_OF_BATCH = 20.0
+# A gain of less than half a standard deviation of the rewards makes no height of its own.
+_CLEAR_GAIN = 0.5
+# Of a two-sided 95 % interval.
+_LUCK = 1.96
+
+
+def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None) -> float:
+    """Return the level of a reward that counts as nothing."""
+    value = signal.value_T
+    if float(value.min()) >= 0:
+        return 0.0
+    if lowest is None and signal.bounds is not None:
+        lowest = signal.bounds[0]
+    if lowest is not None:
+        return lowest
+    few = max(3, len(signal) // 15)
+    smooth = np.convolve(value, np.ones(few) / few, "valid") if len(signal) >= few else value
+    top = float(smooth.max()) - _LUCK * signal.scatter / float(np.sqrt(few))
+    spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
+    gain = top - float(smooth[0])
+    return float(smooth[0]) if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter) else top - _SPREADS * spread
+
+
+def reward_floor(evidence: Evidence, signal: Signal) -> float:
+    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards."""
+    track = evidence.groups.spread
+    known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
+    early = known[: max(len(known) // 4, 1)]
+    return floor_of(signal, spread=float(np.median(early)) if early.size else 0.0, lowest=lowest_grade(evidence.record))
+
+
+# Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.
+CRITICAL = 0.005
+WARNING = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An e-process that crossed its threshold."""
+
+    onset: int  # the row from which the evidence counted, by maximum likelihood
+    lasts: bool  # whether it still stood above at the last row
+
+
+def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
+    r"""Look for a change at an unknown row, after every row, with false alarms at no more than a rate over the whole run.
+
+    By Ville's inequality $P(\exists t: E_t \ge 1/\alpha) \le \alpha$, with rows that depend on each other as long as the bound on the
+    conditional mean of a factor holds. A null rate or a horizon that is taken from the same log is outside it.
+    """
+    if not len(log_factor_T):
+        return None
+    above = np.flatnonzero(change_evidence(log_factor_T) >= -np.log(rate))
+    if not above.size:
+        return None
+    last = int(above[-1])
+    return Alarm(start_of(log_factor_T[: last + 1]), last == len(log_factor_T) - 1)
+
+
+def start_of(log_factor_T: Float) -> int:
+    """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset."""
+    backwards = np.cumsum(log_factor_T[::-1])
+    # Of several the last: rows on which nothing was bet are no part of it.
+    return len(log_factor_T) - 1 - int(np.argmax(backwards))
+
+
+def rare_event_factors(event_T: NDArray[np.bool_], usual: float, changed: float = 0.9) -> Float:
+    r"""Log factors against "the event has at most this chance at each row, whatever came before".
+
+    $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance up to $q$.
+    """
+    return np.asarray(np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))), dtype=np.float64)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
+from groupwise.diagnostics.signals import Signal, signal_of
 from groupwise.intervals import Interval
 
-FloatArray = NDArray[np.float64]
 FEWEST = 16
 # The first autocorrelations of a row tell a swing only if it comes round three times.
 TURNS = 3
@@ -37,7 +37,7 @@ class Swing:
     row: int  # of the series, where the line begins
 
 
-def swing_of(value_T: FloatArray) -> Swing | None:
+def swing_of(value_T: Float) -> Swing | None:
     r"""Test the last three fifths of a series for a line that first-order noise does not explain, and fit a second-order autoregression.
 
     The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
@@ -72,7 +72,7 @@ def swing_of(value_T: FloatArray) -> Swing | None:
     return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
 
 
-def _amplitude(value_T: FloatArray, period: float) -> float:
+def _amplitude(value_T: Float, period: float) -> float:
     """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
     n = len(value_T)
     if n < max(period, 4):
@@ -90,7 +90,7 @@ class Course:
     widening: Interval  # amplitude of the second half of the rows since then over that of the first, with its interval
 
 
-def course_of(value_T: FloatArray, period: float) -> Course:
+def course_of(value_T: Float, period: float) -> Course:
     r"""Place the onset of a swing by the profile likelihood of a change point, and measure how it goes on.
 
     For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t + q_2(t-o)\sin\omega t$, q quadratics; the
@@ -117,7 +117,7 @@ def course_of(value_T: FloatArray, period: float) -> Course:
     return Course(row, _widening(value_T, trend, best, row))
 
 
-def _profile(value_T: FloatArray, trend: FloatArray, period: float, rows: range) -> FloatArray:
+def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
     """Least squares of a line from each row on, beside the trend."""
     n = len(value_T)
     place = np.arange(n, dtype=float)
@@ -133,7 +133,7 @@ def _profile(value_T: FloatArray, trend: FloatArray, period: float, rows: range)
     return squares
 
 
-def _widening(value_T: FloatArray, trend: FloatArray, period: float, row: int) -> Interval:
+def _widening(value_T: Float, trend: Float, period: float, row: int) -> Interval:
     """Amplitude of the second half of the rows from one on over that of the first, turns counted whole where there are enough."""
     n = len(value_T)
     middle = (row + n) // 2
@@ -152,14 +152,14 @@ def _widening(value_T: FloatArray, trend: FloatArray, period: float, row: int) -
     return Interval(second / max(first, 1e-300), max(low, 0.0) / (first + 1.96 * error + 1e-300), high / max(first - 1.96 * error, 1e-300))
 
 
-def _alternations(left: FloatArray, level: float) -> int:
+def _alternations(left: Float, level: float) -> int:
     """How often a series goes from above a level to below its negative and back."""
     side = np.where(left > level, 1, np.where(left < -level, -1, 0))
     side = side[side != 0]
     return int((np.diff(side) != 0).sum())
 
 
-def _line(spectrum: FloatArray) -> tuple[int, float]:
+def _line(spectrum: Float) -> tuple[int, float]:
     """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
     from scipy.stats import f as variance_ratio
 
@@ -176,7 +176,7 @@ def _line(spectrum: FloatArray) -> tuple[int, float]:
     return best
 
 
-def _memory(late_T: FloatArray) -> int:
+def _memory(late_T: Float) -> int:
     """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow rows are averaged over so many.
 
     A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
@@ -189,7 +189,7 @@ def _memory(late_T: FloatArray) -> int:
     return max(len(late_T) // 6, 1)
 
 
-def _second_order(left: FloatArray) -> tuple[Interval, float]:
+def _second_order(left: Float) -> tuple[Interval, float]:
     """Spectral radius with its interval, and damping ratio, of a second-order autoregression."""
     design = np.column_stack([left[1:-1], left[:-2]])
     solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
@@ -204,3 +204,70 @@ def _second_order(left: FloatArray) -> tuple[Interval, float]:
     logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
     damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
     return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping
+
+
+_FEWEST_ROWS, _LONGEST = 24, 300
+# Chance of as large a profile in white rows, over all periods that are tried.
+_CHANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class DataOrder:
+    """A profile that comes round."""
+
+    period: int  # in rows
+    profile_P: Float  # deviation of each row of a period from the level
+    share: float  # of the scatter about the trend that it explains
+
+
+def order_of(value_T: Float) -> DataOrder | None:
+    r"""Find a period of whole rows whose profile is the same in all quarters.
+
+    $F = \frac{B/(P-1)}{W/(n-P-4)}$ with the scatter B between and W within the phases, after a cubic trend; then the coefficient of each
+    quarter of the log on the profile must lie between a half and two.
+    """
+    n = len(value_T)
+    if n < _FEWEST_ROWS:
+        return None
+    place = np.linspace(-1, 1, n)
+    left = value_T - np.polyval(np.polyfit(place, value_T, 3), place)
+    total = float(left @ left)
+    if total <= 1e-18 * n:
+        return None
+    best: tuple[float, int] = (0.0, 0)
+    periods = range(2, min(n // 5, _LONGEST) + 1)
+    for period in periods:
+        between = total - _within(left, period)
+        ratio = (between / (period - 1)) / max((total - between) / (n - period - 4), 1e-12 * total)
+        best = max(best, (float(ratio), period))
+    from scipy.stats import f as variance_ratio
+
+    ratio, period = best
+    if float(variance_ratio.sf(ratio, period - 1, n - period - 4)) * len(periods) > _CHANCE:
+        return None
+    phase = np.arange(n) % period
+    profile = np.bincount(phase, weights=left) / np.bincount(phase)
+    fitted = profile[phase]
+    quarters = np.array_split(np.arange(n), 4)
+    parts = [float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters]
+    if min(parts) < 0.5 or max(parts) > 2.0:
+        return None
+    return DataOrder(period, profile, 1 - _within(left, period) / total)
+
+
+def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
+    """Return a metric without the order of its data, and the order."""
+    order = order_of(signal.value_T)
+    if order is None:
+        return signal, None
+    value = signal.value_T - order.profile_P[np.arange(len(signal)) % order.period]
+    if signal.bounds is not None:
+        value = np.clip(value, *signal.bounds)
+    return signal_of(signal.column, signal.step_T, value, bounds=signal.bounds), order
+
+
+def _within(left: Float, period: int) -> float:
+    """Sum of squares about the means of the phases."""
+    phase = np.arange(len(left)) % period
+    mean = np.bincount(phase, weights=left) / np.bincount(phase)
+    return float(left @ left - np.bincount(phase) @ mean**2)

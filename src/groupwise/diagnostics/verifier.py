@@ -10,18 +10,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.diagnostics.data_order import level_of
-from groupwise.diagnostics.dead_signal import constant_reward
-from groupwise.diagnostics.falls import by_and_by, find_fall
+from groupwise.diagnostics.collapse import behaviour_change, by_and_by, find_fall, held_out_at
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.levels import floor_of, reward_floor
-from groupwise.diagnostics.sequential import CRITICAL, WARNING, alarm, rare_event_factors
-from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted, long_run_deviation
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    FEWEST_ROWS,
+    LOG_RELATIVE,
+    LOG_REWARD,
+    WARNING,
+    Evidence,
+    Signal,
+    alarm,
+    counted,
+    rare_event_factors,
+    reward_floor,
+)
+from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval, wilson
 
-FloatArray = NDArray[np.float64]
 NAME = "verifier_failure"
 # Of a two-sided 95 % interval.
 _QUANTILE = 1.96
@@ -38,10 +45,11 @@ PASSES = (
     "Give the reward function an answer that is wrong: a verifier that passes everything looks like this. If it grades it right, the "
     "prompts have all been solved, and there is nothing left to learn from them."
 )
+CONSTANT = "constant throughout"
+# A constant this near to the top may be rounding of a run that is done.
+_TOP = 0.95
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
-# Rows of the held-out reward on each side of a drop.
-_NEAR = 4
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
 
 
@@ -64,9 +72,9 @@ def check(evidence: Evidence) -> Outcome:
         return Unavailable(NAME, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", LOG)
     if evidence.relative:
         return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
-    dead = constant_reward(evidence, NAME)
-    if dead is not None:
-        return dead
+    constant = _constant(evidence)
+    if constant is not None:
+        return constant
     for name, signal in [("reward", reward), *evidence.functions.items()]:
         found = _stuck(name, signal, evidence)
         if found is not None:
@@ -76,10 +84,31 @@ def check(evidence: Evidence) -> Outcome:
         if found is not None:
             return found
     if float(np.ptp(reward.value_T)) == 0:
-        return Healthy(
-            NAME, f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.", {"drop": "constant throughout"}
-        )
+        return Healthy(NAME, f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.", {"drop": CONSTANT})
     return Healthy(NAME, "The reward varies as rewards do, and did not jump.", {"drop": "none"})
+
+
+def _constant(evidence: Evidence) -> Finding | None:
+    """Report a reward that never told anything apart, unless it stands at its known top."""
+    reward = evidence.reward
+    assert reward is not None
+    value = reward.value_T
+    level = float(value[0])
+    if float(np.ptp(value)) > 1e-9 * max(1.0, abs(level)):
+        return None
+    if reward.bounds is not None and level >= reward.bounds[0] + _TOP * (reward.bounds[1] - reward.bounds[0]):
+        return None
+    severity: Severity = "critical" if level <= 0 or reward.bounds is not None else "warning"
+    told = "" if reward.bounds is not None or level <= 0 else "; its range is not known, so that it may be the top"
+    spread = evidence.groups.spread
+    none = bool(spread.known and np.nanmax(np.abs(spread.value_T)) == 0.0)
+    within = ", and no group has a spread" if none else ""
+    advice = (
+        "Grade some completions by hand. If right ones get this reward the verifier is at fault; if all are wrong the task is too hard: "
+        "take easier prompts or a larger group."
+    )
+    message = f"The reward is {level:.3g} in all {len(reward)} rows{within}: nothing can be learnt from it{told}."
+    return Finding(NAME, severity, None, Interval(level, level, level), level, message, advice, {"drop": CONSTANT}, what="reward")
 
 
 def constant_tail(signal: Signal) -> Constant | None:
@@ -105,37 +134,6 @@ def constant_tail(signal: Signal) -> Constant | None:
     farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
     abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
     return Constant(row, float(value[-1]), level, abrupt)
-
-
-def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
-    """Say whether entropy and length went on as before over a step.
-
-    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
-    """
-    ratios = []
-    for name in ("entropy", "completion_length", "truncated_share"):
-        signal = evidence.quantity(name)
-        if signal is None or len(signal) < FEWEST_ROWS:
-            continue
-        few, row = max(3, len(signal) // 12), signal.at(step)
-        if row < few or len(signal) - row < 2:
-            continue
-        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
-        change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
-        error = _QUANTILE * long_run_deviation(value) * np.sqrt(2 / few)
-        usual = max([0.2, float(error), *(abs(move) for move in _moves(value[:row], few))])
-        ratios.append(change / usual)
-    if not ratios:
-        return "", 0.0
-    return ("changed" if max(ratios) > 1.3 else "unchanged"), max(ratios)
-
-
-def _moves(value_T: FloatArray, few: int) -> FloatArray:
-    """Differences between the means of neighbouring stretches, at every row that has both."""
-    if len(value_T) < 2 * few:
-        return np.empty(0)
-    means = np.convolve(value_T, np.ones(few) / few, "valid")
-    return np.asarray(means[few:] - means[:-few])
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
@@ -242,22 +240,6 @@ def _drop(evidence: Evidence) -> Finding | None:
     value, known = Interval(change.value, change.low, change.high), {"drop": "part at once", "behaviour": behaviour}
     advice = ADVICE if surely else f"{HARDER} {ADVICE}"
     return Finding(NAME, severity, step, value, 0.0, f"{message}{stayed}.", advice, known, what="change at once")
-
-
-def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
-    """Say whether the held-out reward dropped at a step, half as much as the training reward or more."""
-    held = evidence.held_out
-    if held is None:
-        return ""
-    row = held.at(step)
-    before, after = slice(max(0, row - _NEAR), row), slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
-    if row < 2 or len(held) - row < 2:
-        return ""
-    found = held.change(before, after)
-    if found.low > change / 2:
-        # What is down already can drop no further.
-        return "stayed" if float(held.value_T[before].mean()) - floor_of(held) > -change / 2 else ""
-    return "dropped" if found.high < 0 else ""
 
 
 def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:

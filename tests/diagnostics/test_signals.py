@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from groupwise.curves.e_process import change_evidence
-from groupwise.diagnostics.sequential import alarm, rare_event_factors, shift_factors, start_of
+from groupwise.diagnostics.signals import alarm, rare_event_factors, start_of
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:
     factors = np.exp(rare_event_factors(np.array([True, False]), 0.2))
     assert 0.2 * factors[0] + 0.8 * factors[1] == pytest.approx(1.0)
-    normal = np.random.default_rng(0).standard_normal(200_000)
-    # A mean of 200,000 log-normal factors of variance e - 1: four standard errors are 0.012.
-    assert np.exp(shift_factors(normal, drift=1.0)).mean() == pytest.approx(1.0, abs=0.012)
 
 
 def test_the_process_starts_at_one_and_is_the_mixture_over_starts() -> None:
@@ -35,7 +32,6 @@ def test_an_onset_is_the_first_row_that_counts() -> None:
     found = alarm(rare_event_factors(event, 0.2), rate=0.005)
     assert found is not None
     assert (found.onset, found.lasts) == (30, True)
-    assert found.row < 40
     assert start_of(np.array([0.0, 0.0, 1.0])) == 2
 
 

@@ -1,4 +1,4 @@
-r"""Variety of the policy in numbers: what more attempts would buy, answers that are alike, and the ceiling of the entropy law.
+r"""Diversity of the policy in numbers: what more attempts would buy, answers that are alike, and the ceiling of the entropy law.
 
 The best of a group less its mean is pass@G less mean@G of right and wrong answers. The ceiling is $b - a$ of $R = -a e^H + b$, by least
 squares on rows with contiguous blocks for its interval. These are numbers beside `concentration`; they raise no alarm.
@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.diagnostics.concentration import NAME, completions_of, same_answers
 from groupwise.diagnostics.findings import Measure
 from groupwise.diagnostics.signals import Evidence, Signal, ends_of, signal_of
 from groupwise.intervals import Interval, wilson
 
-FloatArray = NDArray[np.float64]
 LOG_GAP = "the completions with their rewards, the share of groups without a success, or validation at k attempts beside one"
 LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
 LOG_ENTROPY = "entropy and reward of every step (TRL: entropy, reward; verl: actor/entropy, critic/rewards/mean)"
@@ -199,12 +199,12 @@ def ceiling(evidence: Evidence) -> tuple[Measure, ...]:
     return (Measure(NAME, "entropy_ceiling", top, line), Measure(NAME, "entropy_left", left, rest))
 
 
-def _pooled(value_T: FloatArray) -> FloatArray:
+def _pooled(value_T: Float) -> Float:
     """Means of neighbouring rows, twenty of them: noise in the entropy flattens a line through single rows."""
     return np.array([float(part.mean()) for part in np.array_split(value_T, min(len(value_T), _POINTS))])
 
 
-def _jackknifed(design_TP: FloatArray, value_T: FloatArray) -> list[Interval] | None:
+def _jackknifed(design_TP: Float, value_T: Float) -> list[Interval] | None:
     """Least squares with intervals from leaving out each of five contiguous blocks; None where a column is told by the others."""
     from scipy.stats import t as student
 
@@ -237,7 +237,7 @@ def _share(name: str, signal: Signal, said: str, groups: int) -> Measure:
     return Measure(NAME, name, value, f"{100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f}) {said}")
 
 
-def _signal(name: str, step: NDArray[np.float64] | NDArray[np.int64], value: FloatArray, *, sampling: float = 0.0) -> Signal:
+def _signal(name: str, step: NDArray[np.float64] | NDArray[np.int64], value: Float, *, sampling: float = 0.0) -> Signal:
     """A signal of a gap, which is not below 0."""
     return signal_of(name, step.astype(np.int64), value.astype(np.float64), sampling=sampling, bounds=(0.0, np.inf))
 

@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none, wilson
+from groupwise.intervals import (
+    Interval,
+    bootstrap_interval,
+    effective_freedom,
+    finite_or_none,
+    mean_interval,
+    percent,
+    ratio_interval,
+    student_quantile,
+    wilson,
+)
 
 
 def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:
@@ -71,3 +83,130 @@ def test_impossible_counts_are_refused(successes: float, trials: float) -> None:
 def test_wilson_refuses_a_level_outside_zero_and_one(level: float) -> None:
     with pytest.raises(InvalidArgumentError):
         wilson(5, 10, level=level)
+
+
+SKEW = np.array([0.0, 0.1, 0.2, 0.1, 3.0, 0.4, 0.0, 0.7])
+
+
+def freedom_by_hand(values: np.ndarray) -> float:
+    """2n/(kurtosis - 1) between 2 and n - 1, by scipy's kurtosis."""
+    return float(np.clip(2 * len(values) / (stats.kurtosis(values, fisher=False) - 1), 2, len(values) - 1))
+
+
+@pytest.mark.parametrize("values", [SKEW, -SKEW, np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.arange(30.0) ** 3])
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_the_interval_of_a_mean_inverts_halls_cubic(values: np.ndarray, level: float) -> None:
+    """Every end is mean - s/sqrt(n) T, with T the root of T + skew (T^2/3 + 1/6)/sqrt(n) + skew^2 T^3/(27 n) at Student's quantile."""
+    n, skew = len(values), float(stats.skew(values))
+    quantile = stats.t.ppf(0.5 + level / 2, freedom_by_hand(values))
+
+    def cubic(x: float) -> float:
+        return float(x + skew * (x**2 / 3 + 1 / 6) / math.sqrt(n) + skew**2 * x**3 / (27 * n))
+
+    ends = [values.mean() - stats.sem(values) * brentq(lambda x, t=t: cubic(x) - t, -1e3, 1e3, xtol=1e-13) for t in (quantile, -quantile)]
+    found = mean_interval(values, level=level)
+    assert (found.value, found.low, found.high) == pytest.approx((values.mean(), *ends), rel=1e-9)
+    assert found.level == level
+
+
+def test_without_skewness_the_interval_of_a_mean_is_students() -> None:
+    values = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    half = stats.t.ppf(0.975, 4) * math.sqrt(2.5 / 5)  # kurtosis 1.7: 2n/(.7) is above n - 1
+    assert effective_freedom(values) == 4
+    assert (mean_interval(values).low, mean_interval(values).high) == pytest.approx((-half, half), rel=1e-12)
+
+
+def test_means_of_few_or_equal_numbers() -> None:
+    assert (mean_interval(np.array([1.0, 3.0])).value, mean_interval(np.array([1.0, 3.0])).high) == (2.0, math.inf)
+    assert mean_interval(np.full(5, 0.3)).width == 0
+    assert mean_interval(np.array([1.0, 2.0, 4.0])).bounded
+    rng = np.random.default_rng(0)
+    assert bootstrap_interval(np.array([1.0, 3.0]), rng).low == -math.inf
+    assert bootstrap_interval(np.full(3, 0.3), rng).width == 0
+    assert math.isnan(mean_interval(np.array([])).value)
+
+
+def test_heavy_tails_have_little_freedom() -> None:
+    heavy = np.array([0.0] * 62 + [1.0, 9.0])
+    assert effective_freedom(heavy) == pytest.approx(2 * 64 / (stats.kurtosis(heavy, fisher=False) - 1), rel=1e-12)
+    assert effective_freedom(heavy) < 5
+    assert effective_freedom(np.array([0.0] * 30 + [1.0])) == pytest.approx(2 * 31 / (stats.kurtosis([0.0] * 30 + [1.0], fisher=False) - 1))
+    assert effective_freedom(np.full(7, 2.0)) == 6
+    assert effective_freedom(np.array([-1.0, 1.0])) == 1
+
+
+def test_students_quantile_is_that_of_the_tables() -> None:
+    assert [round(student_quantile(0.95, freedom), 3) for freedom in (1, 10, 30)] == [12.706, 2.228, 2.042]
+    assert student_quantile(0.9, 5) == pytest.approx(stats.t.ppf(0.95, 5), rel=1e-12)
+    for level in (0.0, 1.0):
+        with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+            student_quantile(level, 3)
+
+
+def test_the_bootstrap_is_that_of_the_t_statistic() -> None:
+    """Drawn again one by one with the same generator; an all-equal draw counts as infinitely far out."""
+    found, rng = bootstrap_interval(SKEW, np.random.default_rng(3), draws=500, level=0.9), np.random.default_rng(3)
+    rows = rng.integers(8, size=(500, 8))
+    t = []
+    for row in rows:
+        drawn, spread = SKEW[row], SKEW[row].std(ddof=1)
+        t.append((drawn.mean() - SKEW.mean()) / (spread / math.sqrt(8)) if spread else math.copysign(math.inf, drawn.mean() - SKEW.mean()))
+    low, high = np.quantile(np.nan_to_num(t), [0.05, 0.95])
+    assert (found.low, found.high) == pytest.approx((SKEW.mean() - high * stats.sem(SKEW), SKEW.mean() - low * stats.sem(SKEW)), rel=1e-12)
+
+
+COVARIANCE = np.array([[0.04, 0.01], [0.01, 0.09]])
+
+
+def test_a_ratio_with_a_denominator_that_is_surely_positive_is_the_delta_method_on_the_logarithm() -> None:
+    found = ratio_interval(2.0, 4.0, COVARIANCE, 2.0)
+    error = math.sqrt(0.04 / 4 - 2 * 0.01 / 8 + 0.09 / 16)
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5 * math.exp(-2 * error), 0.5 * math.exp(2 * error)), rel=1e-12)
+
+
+def fieller(numerator: float, denominator: float, quantile: float, covariance: np.ndarray = COVARIANCE) -> np.ndarray:
+    """The ratios that the data do not exclude, from a fine grid: (a - rho b)^2 <= t^2 Var(a - rho b)."""
+    rho = np.linspace(0, 400, 4_000_001)
+    variance = covariance[0, 0] - 2 * rho * covariance[0, 1] + rho**2 * covariance[1, 1]
+    return np.asarray(rho[(numerator - rho * denominator) ** 2 <= quantile**2 * variance])
+
+
+def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
+    found = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
+    error = math.sqrt(0.04 / 4 - 2 * 0.01 / 0.6 + 0.09 / 0.09)
+    allowed = fieller(2.0, 0.3, 2.0)
+    assert allowed[-1] == 400
+    assert found.high == math.inf
+    assert found.low == pytest.approx(min(allowed[0], 2 / 0.3 * math.exp(-2 * error)), abs=2e-4)
+    below = ratio_interval(2.0, -0.1, COVARIANCE, 2.0)
+    assert (below.value, below.high) == (math.inf, math.inf)
+    assert below.low == pytest.approx(fieller(2.0, -0.1, 2.0)[0], abs=2e-4)
+    assert below.low > 1
+
+
+def test_a_ratio_whose_numerator_may_be_zero_starts_at_zero() -> None:
+    assert ratio_interval(0.3, 0.3, COVARIANCE, 2.0).low == 0
+    assert ratio_interval(-2.0, 0.3, COVARIANCE, 2.0).low == 0  # surely negative, where no such ratio lies
+    found = ratio_interval(-0.1, 3.0, COVARIANCE, 2.0)
+    assert (found.value, found.low) == (0, 0)
+    assert found.high == pytest.approx(fieller(-0.1, 3.0, 2.0)[-1], abs=2e-4)
+    assert ratio_interval(0.0, 0.0, np.zeros((2, 2)), 2.0).value == math.inf
+    tiny = ratio_interval(1e-100, 1.0, COVARIANCE, 2.0)
+    assert tiny.low == 0
+    assert math.isfinite(tiny.high)
+
+
+def test_fiellers_lower_end_needs_a_numerator_that_is_surely_positive() -> None:
+    """Where both go together the roots are positive although 0 is not excluded; where both are negative they bound another ratio."""
+    together = np.array([[0.04, 0.05], [0.05, 0.09]])
+    assert fieller(0.3, 0.1, 2.0, together)[0] == 0
+    assert ratio_interval(0.3, 0.1, together, 2.0).low == 0
+    assert ratio_interval(-2.0, -0.1, COVARIANCE, 2.0).low == 0
+    surely = ratio_interval(2.0, -4.0, COVARIANCE, 2.0)  # the denominator is surely negative, where no such quantity lies
+    assert (surely.value, surely.low, surely.high) == (math.inf, 0, math.inf)
+
+
+def test_shares_are_told_in_per_cent() -> None:
+    assert [percent(share) for share in (0.95, 0.9996, 0.995, 0.5, 1.0, 0.0, 1.2, 0.9949)] == [
+        *("95 %", "99.96 %", "99.5 %", "50 %", "100 %", "0 %", "120 %", "99 %"),
+    ]

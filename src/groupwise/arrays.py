@@ -28,12 +28,6 @@ class Groups:
     label_P: NDArray[Any]  # the group's own label
 
     @property
-    def common_size(self) -> int | None:
-        """The rollouts of every group, or None where groups differ."""
-        first = int(self.size_P[0])
-        return first if bool((self.size_P == first).all()) else None
-
-    @property
     def group_of_row(self) -> NDArray[np.intp]:
         """The number of the group of each row, in sorted order."""
         return np.repeat(np.arange(len(self.size_P)), self.size_P)

@@ -7,10 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import QUANTITIES, Components, components, components_of_moments, pseudo_values
+from groupwise.estimators.components import (
+    QUANTITIES,
+    Components,
+    Sample,
+    components,
+    components_of_moments,
+    components_of_pseudo_values,
+    components_of_sums,
+    estimate_of,
+    pseudo_values,
+)
 from groupwise.estimators.moments import MOMENTS, moments_of_scores
+from groupwise.intervals import Interval
 from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
 
@@ -371,9 +383,6 @@ def test_plain_data_has_every_quantity() -> None:
 
 def test_a_component_below_zero_is_not_left_without_a_word() -> None:
     """Groups whose gradients point apart by construction: pairs of prompts of opposite gradients and no variance within."""
-    from groupwise.estimators.components import estimate_of
-    from groupwise.intervals import Interval
-
     low = estimate_of("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
     assert "below zero, where no such quantity lies" in low.status
     assert not low.distinguishable
@@ -413,3 +422,95 @@ def test_sums_too_large_to_add_up_are_refused() -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match="overflow"):
         score_sums(score * 1e40, reward, prompt).components()
+
+
+def pseudo_of(**columns: np.ndarray) -> np.ndarray:
+    """Pseudo-values of sixteen prompts, zero but for some quantities."""
+    table = np.zeros((16, len(QUANTITIES)))
+    for name, values in columns.items():
+        table[:, QUANTITIES.index(name)] = values
+    return table
+
+
+VP = np.array([1.0, 2, 0, 3, 1, 2, 1, 0, 4, 1, 2, 2, 1, 0, 1, 3])
+R = np.array([9.0, 4, 12, 2, 8, 7, 11, 9, 3, 6, 8, 10, 9, 5, 40, 7])
+SIXTEEN = Sample(16, 128, 5, zero_mean=True)
+
+
+def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -> None:
+    pseudo = pseudo_of(vp=VP, t=VP * R, r=R, within_gradient_norm2=np.sqrt(R))
+    found = components_of_pseudo_values(pseudo, SIXTEEN)
+    assert found.vtr == pytest.approx([VP.mean(), (VP * R).mean(), R.mean()], rel=1e-14)
+    assert found.vtr_covariance == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
+    assert (found.r.value, found.r.standard_error) == pytest.approx((R.mean(), stats.sem(R)), rel=1e-12)
+    assert (found.prompts, found.rollouts, found.left_out, found.zero_mean) == (16, 128, 5, True)
+    assert found.of("within_gradient_norm2") == pytest.approx(np.sqrt(R).mean())
+    signal = found.others["score_reward_variance"]
+    assert signal.value == pytest.approx((R - np.sqrt(R)).mean())
+    assert signal.standard_error == pytest.approx(stats.sem(R - np.sqrt(R)))
+    assert signal.interval.high - signal.value == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R)))
+    assert signal.value - signal.interval.low == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R)))
+
+
+def test_the_interval_of_the_best_size_by_hand() -> None:
+    """Delta method on the logarithm of R/Vp, with the freedom of the contrast r_p/R - v_p/Vp; then 1 + sqrt of its ends."""
+    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN, level=0.9)
+    contrast = R / R.mean() - VP / VP.mean()
+    freedom = np.clip(32 / (stats.kurtosis(contrast, fisher=False) - 1), 2, 15)
+    assert freedom < 15
+    assert freedom != pytest.approx(np.clip(32 / (stats.kurtosis(R / R.mean() + VP / VP.mean(), fisher=False) - 1), 2, 15))
+    half = stats.t.ppf(0.95, freedom) * stats.sem(contrast)
+    ratio = R.mean() / VP.mean() * np.exp([0.0, -half, half])
+    size = found.group_size
+    assert (size.value, size.low, size.high) == pytest.approx(tuple(1 + np.sqrt(ratio)), rel=1e-10)
+    assert size.level == found.level == 0.9
+
+
+def test_the_best_size_of_sums_alone_has_the_freedom_of_their_prompts() -> None:
+    pseudo = pseudo_of(vp=VP, r=R)
+    found = components_of_sums(pseudo.mean(axis=0), np.cov(pseudo, rowvar=False) / 16, SIXTEEN)
+    half = stats.t.ppf(0.975, 15) * stats.sem(R / R.mean() - VP / VP.mean())
+    assert found.group_size.high == pytest.approx(1 + np.sqrt(R.mean() / VP.mean() * np.exp(half)), rel=1e-10)
+    assert found.r.interval.high - found.r.interval.low == pytest.approx(2 * stats.t.ppf(0.975, 15) * stats.sem(R))
+    assert found.pseudo_PC is None
+    assert found.method == "jackknife from sums"
+
+
+def test_too_few_prompts_give_a_best_size_without_limits() -> None:
+    two = Sample(2, 16, 0, zero_mean=True)
+    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
+    assert (found.group_size.value, found.group_size.low, found.group_size.high) == (1 + np.sqrt(6.5 / 1.5), 1, np.inf)
+    assert components_of_pseudo_values(pseudo_of(vp=-VP, r=R)[:2], two).group_size.value == np.inf
+    assert np.isnan(found.vp.standard_error)
+
+
+@pytest.mark.parametrize(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
+def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
+    spread = np.array([-1.0, 1.0] * 8)
+    mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))
+    notes = components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean=True)).notes
+    assert (len(notes) == 1 and "do not average to zero" in notes[0]) == told
+    assert not components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean=False)).notes
+
+
+def test_how_many_prompts_would_show_it() -> None:
+    """Half as large a value needs four times the prompts: P (t s/x)^2, here 32 (2.0395 x 1/.5)^2 = 532.4."""
+    assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
+        "32 prompts): not distinguishable from zero; if it is as large as estimated, about 533 prompts would show it"
+    )
+    assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status
+    assert estimate_of("vp", Interval(-0.5, -1.0, 2.0), 1.0, 32).status.endswith(
+        "if it is as large as 2, about 34 prompts would show it"  # 33.3, rounded up
+    )
+    assert "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status  # at least one more than there are
+    assert estimate_of("vp", Interval(0.0, 0.0, 0.0), 0.0, 32).status.endswith("not distinguishable from zero")
+
+
+def test_the_sentences_of_estimates() -> None:
+    assert estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status == "T = 1.5 (1.25 to 2, 95 %, 64 prompts)"
+    assert estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status == "kappa = 0 (-1 to 1, 95 %, 64 prompts)"
+    assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
+    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
+    assert found.status.startswith(f"The best group size for a fixed number of rollouts is {found.group_size.value:.3g} (")
+    assert found.notes[0].startswith("5 rollouts were left out because their groups have fewer than four; nothing is biased if")
+    assert len(found.notes) == 1

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
-from groupwise.estimators.components import Components, components
-from groupwise.estimators.plan import Budget, plan_from_components, plan_group_size
+from groupwise.estimators.components import QUANTITIES, Components, Sample, components, components_of_pseudo_values
+from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size, weights_of
 from groupwise.scores.sums import score_sums
 from groupwise.simulate.bandit import random_world
 
@@ -95,11 +96,10 @@ def test_the_interval_of_the_best_size_holds_what_the_free_one_allows() -> None:
 
 
 def test_sizes_beyond_two_million_are_searched_and_shown() -> None:
-    """T alone rewards one prompt; the size in use is on the curve however large it is."""
+    """T alone rewards one prompt; the size in use is on the curve however large it is. The best is near 1e7 + 1, with 100 prompts."""
     plan = plan_group_size(1.0, 0.0, 1e14, Budget(1e9), present=3_000_001)
-    near = {size: (1.0 + 1e14 / (size * (size - 1.0))) / (1e9 // size) for size in range(9_000_000, 11_000_000)}
-    best = min(near, key=near.__getitem__)
-    assert plan.mse == pytest.approx(near[best], rel=1e-12)
+    size = np.arange(9_000_000, 11_000_000)
+    assert plan.mse == pytest.approx(float(((1.0 + 1e14 / (size * (size - 1.0))) / (10**9 // size)).min()), rel=1e-12)
     assert {3_000_001, plan.group_size} <= {point.group_size for point in plan.curve}
 
 
@@ -111,7 +111,7 @@ def test_large_budgets_round_to_the_whole_number_below() -> None:
 def test_free_prompts_follow_the_square_root_law() -> None:
     """With a budget that every size divides well, G* = 1 + sqrt(R/Vp)."""
     for wanted in (3, 8, 17):
-        assert plan_group_size(1.0, 5.0, (wanted - 1.0) ** 2, Budget(10_000_000)).group_size == wanted
+        assert plan_group_size(1.0, 5.0, (wanted - 1.0) ** 2, Budget(360_360)).group_size == wanted
 
 
 def test_costs_of_prompts_make_groups_larger() -> None:
@@ -121,7 +121,7 @@ def test_costs_of_prompts_make_groups_larger() -> None:
     best = min(error, key=error.__getitem__)
     assert best == 4
     assert np.sqrt((r + t * prompt_cost) / vp) == pytest.approx(2.65, abs=0.01)
-    assert plan_group_size(vp, t, r, Budget(1e7, prompt_cost=prompt_cost)).group_size == best
+    assert plan_group_size(vp, t, r, Budget(1e5, prompt_cost=prompt_cost)).group_size == best
 
 
 def test_a_small_pool_of_prompts_needs_fewer_of_them() -> None:
@@ -247,9 +247,142 @@ def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
 
 def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
     """Two places hold the law of leave-one-out; they must not drift apart."""
-    from groupwise.estimators.plan import error_of
     from groupwise.theory.mse import mse
 
     for size in (2, 5, 64):
         expected = mse(0.3, 1.7, 2.9, group_size=size, prompts=7)
         assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[0] == pytest.approx(expected, rel=1e-12)
+
+
+def weight_by_hand(size: int, budget: int) -> np.ndarray:
+    """1/B, 1/(BG), 1/(BG(G-1))."""
+    prompts = budget // size
+    return np.array([1 / prompts, 1 / (prompts * size), 1 / (prompts * size * (size - 1))])
+
+
+def test_the_regret_by_hand() -> None:
+    """On the logarithm: below against the best size, above against each that may be best, all with the best one's quantile."""
+    components_, budget, present = found(), 512, 48
+    plan = plan_from_components(components_, Budget(budget), present=present)
+    assert plan.present is not None
+    assert plan.group_size_interval is not None
+    first, last = plan.group_size_interval
+    in_use = weight_by_hand(present, budget)
+    rivals = [size for size in range(first, last + 1) if size != present]
+    ends, vtr = {}, components_.vtr
+    assert vtr.min() > 0
+    for size in rivals:
+        other = weight_by_hand(size, budget)
+        contrast = in_use / (vtr @ in_use) - other / (vtr @ other)
+        ends[size] = (vtr @ in_use / (vtr @ other), np.sqrt(contrast @ components_.vtr_covariance @ contrast), contrast)
+    assert components_.pseudo_PC is not None
+    told = components_.pseudo_PC[:, :3] @ ends[plan.group_size][2]
+    freedom = np.clip(2 * len(told) / (stats.kurtosis(told, fisher=False) - 1), 2, len(told) - 1)
+    quantile = stats.t.ppf(0.975, freedom)
+    ratio, error, _ = ends[plan.group_size]
+    regret = plan.present.regret
+    assert regret.value == pytest.approx(ratio - 1, rel=1e-10)
+    assert regret.low == pytest.approx(ratio * np.exp(-quantile * error) - 1, rel=1e-10)
+    assert regret.high == pytest.approx(max(r * np.exp(quantile * e) for r, e, _ in ends.values()) - 1, rel=1e-10)
+    assert regret.level == components_.level
+    least = plan.mse
+    norm2 = components_.gradient_norm2.value
+    assert plan.signal_to_noise == pytest.approx(norm2 / least)
+    assert plan.present.gain_lost == pytest.approx(1 - (norm2 + least) / (norm2 + plan.present.mse))
+
+
+def test_bands_and_best_sizes_are_those_of_the_draws() -> None:
+    """Prompts drawn again with the same generator, each draw with its own curve; the interval of the best size takes in Fieller's ends."""
+    components_, budget = found(prompts=24), 60
+    plan = plan_from_components(components_, Budget(budget), rng=np.random.default_rng(5), draws=300)
+    pseudo = components_.pseudo_PC
+    assert pseudo is not None
+    drawn = np.random.default_rng(5).multinomial(24, np.full(24, 1 / 24), size=300) / 24 @ pseudo[:, :3]
+    drawn = np.maximum(drawn, 0)
+    sizes = np.arange(2, budget + 1)
+    error = drawn @ np.array([weight_by_hand(size, budget) for size in sizes]).T
+    low, high = np.quantile(error, [0.025, 0.975], axis=0)
+    assert [point.low for point in plan.curve] == pytest.approx(low.tolist(), rel=1e-12)
+    assert [point.high for point in plan.curve] == pytest.approx(high.tolist(), rel=1e-12)
+    best = error.argmin(axis=1)
+    assert [point.probability_best for point in plan.curve] == pytest.approx((np.bincount(best, minlength=len(sizes)) / 300).tolist())
+    vp, t, r = components_.vtr
+    ends = [np.quantile(sizes[best], share, method="inverted_cdf") for share in (0.025, 0.975)]
+    for free in (components_.group_size.low, components_.group_size.high):
+        values = np.array([0.0, t, r] if np.isinf(free) else [vp, t, (free - 1) ** 2 * vp])
+        ends.append(sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes])])
+    assert plan.group_size_interval == (min(ends), max(ends))
+
+
+def test_a_batch_without_replacement_by_hand() -> None:
+    budget = Budget(40, prompt_pool=9)
+    plan = plan_group_size(2.0, 3.0, 5.0, budget, present=4, gradient_norm2=0.5)
+    assert plan.present is not None
+    assert plan.present.prompts == 9
+    assert plan.present.mse == pytest.approx((3 / 4 + 5 / 12) / 9)  # every prompt is in the batch
+    assert weights_of(np.array([8]), budget)[:, 0] == pytest.approx([4 / (5 * 8), 1 / 40, 1 / 280])
+    assert plan.present.gain_lost == pytest.approx(1 - (0.5 + plan.mse) / (0.5 + plan.present.mse))
+    assert plan.notes == ("Prompts are drawn without replacement from 9.",)
+
+
+def test_the_words_of_a_plan() -> None:
+    plan = plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=64, gradient_norm2=0.001)
+    assert plan.status == (
+        "Best for 1,024 rollouts: 8 rollouts of each of 128 prompts. Any group size from 6 to 11 costs at most 10 % more variance. "
+        "G = 64 costs 332 % more variance than the best, 8; the best size reaches the same error with 30 of its 128 prompts. "
+        "The batch's error is 14.6 times the squared gradient: the noise still limits each step."
+    )
+    assert "G = 512 costs 34.2 times the variance of the best, 8" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=512).status
+    assert "little beside the half" in plan_group_size(1.0, 0.0, 49.0, Budget(10_000), present=6).status
+    assert plan_group_size(0.0, 0.0, 1.0, Budget(9, unit="seconds")).status.startswith(
+        "Best for 9 seconds: 9 rollouts of one prompt. Every"
+    )
+    assert plan.as_dict()["present"]["prompts_saved"] == 98
+    assert "signal_to_noise" not in plan.as_dict()
+    assert list(plan.as_dict()["budget"]) == ["amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool"]
+
+
+def test_large_budgets_are_shown_thinned() -> None:
+    plan = plan_group_size(1.0, 1.0, 1.0, Budget(100_000), present=77_777)
+    sizes = [point.group_size for point in plan.curve]
+    assert sizes[:255] == list(range(2, 257))
+    assert sizes[-1] == 100_000
+    assert 77_777 in sizes
+    assert len(sizes) == pytest.approx(255 + 16 * np.log2(100_000 / 256), abs=3)
+
+
+def test_the_table_of_baselines_by_hand() -> None:
+    """From pseudo-values whose means are known: each row, its interval, and the ratio to leave-one-out."""
+    rng = np.random.default_rng(8)
+    pseudo = rng.gamma(4.0, size=(40, len(QUANTITIES))) * np.linspace(1.0, 3.0, len(QUANTITIES))
+    made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
+    q = dict(zip(QUANTITIES, pseudo.mean(axis=0), strict=True))
+    rows = {row.name: row for row in compare_baselines(made, 4, 10)}
+    shift = q["kappa"] / q["score_norm2"]
+    vanilla = (q["score_norm2_reward2"] - q["within_gradient_norm2"]) / 4
+    loo = q["vp"] + q["t"] / 4 + q["r"] / 12
+    expected = {
+        "leave_one_out": loo / 10,
+        "oracle": (q["vp"] + q["t"] / 4) / 10,
+        "full_group_mean": 9 / 16 * loo / 10 + q["gradient_norm2"] / 16,
+        "batch_mean": (q["vp"] + vanilla + (-2 * q["value"] * q["score_norm2_reward"] + q["value"] ** 2 * q["score_norm2"]) / 4) / 10,
+        "vanilla": (q["vp"] + vanilla) / 10,
+        "variance_optimal": (q["vp"] + q["t"] / 4 + (-2 * shift * q["kappa"] + shift**2 * q["score_norm2"]) / 4) / 10,
+    }
+    assert {name: row.mse.value for name, row in rows.items()} == pytest.approx(expected, rel=1e-12)
+    for name, combination in (("oracle", [1, 1 / 4, 0]), ("leave_one_out", [1, 1 / 4, 1 / 12])):
+        each = pseudo[:, :3] @ np.array(combination) / 10
+        freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
+        half = stats.t.ppf(0.975, freedom) * stats.sem(each)
+        assert (rows[name].mse.low, rows[name].mse.high) == pytest.approx((each.mean() - half, each.mean() + half), rel=1e-9)
+    one, other = pseudo[:, :3] @ np.array([1, 1 / 4, 0]), pseudo[:, :3] @ np.array([1, 1 / 4, 1 / 12])
+    each = one / one.mean() - other / other.mean()
+    freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
+    factor = np.exp(stats.t.ppf(0.975, freedom) * stats.sem(each))
+    ratio = one.mean() / other.mean()
+    found_ratio = rows["oracle"].ratio
+    assert (found_ratio.value, found_ratio.low, found_ratio.high) == pytest.approx((ratio, ratio / factor, ratio * factor), rel=1e-9)
+    assert (rows["full_group_mean"].ratio.value, rows["leave_one_out"].ratio.width) == (1.0, 0.0)
+    for wrong in ((1, 4), (4, 0)):
+        with pytest.raises(InvalidArgumentError, match="at least 2 and at least 1 prompt"):
+            compare_baselines(made, *wrong)

@@ -1,0 +1,94 @@
+"""What rewards say without a score, against counts of subsets and sums written out."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.rewards_alone import LABEL, reward_statistics
+from groupwise.intervals import mean_interval
+
+GROUPS = [[0, 1, 1, 0, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]]
+REWARD, PROMPT = np.array(GROUPS, dtype=float).ravel(), np.repeat(np.arange(5), 6)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_share_at_a_smaller_size_is_that_of_all_subsets(size: int) -> None:
+    (row,) = reward_statistics(REWARD, PROMPT, group_sizes=(size,)).zero_variance_shares
+    each = [np.mean([len({group[i] for i in chosen}) == 1 for chosen in combinations(range(6), size)]) for group in GROUPS]
+    expected = mean_interval(np.array(each))
+    assert row.share.value == pytest.approx(np.mean(each), rel=1e-12)
+    assert (row.share.low, row.share.high) == pytest.approx((max(expected.low, 0), min(expected.high, 1)), rel=1e-12)
+    assert not row.extrapolated
+
+
+def test_the_share_at_a_larger_size_is_that_of_the_beta_law_with_the_same_mean_and_variance() -> None:
+    found = reward_statistics(REWARD, PROMPT, group_sizes=(9,))
+    mean, spread = found.mean.value, found.between_variance.value
+    strength = mean * (1 - mean) / spread - 1
+    expected = float(stats.betabinom(9, mean * strength, (1 - mean) * strength).pmf([0, 9]).sum())
+    (row,) = found.zero_variance_shares
+    assert row.extrapolated
+    assert row.share.value == pytest.approx(expected, rel=1e-9)
+    assert (row.share.low, row.share.high) == (0, max(row.share.value, 0.4))  # two of the five groups
+
+
+def test_moments_of_rewards_by_hand() -> None:
+    found = reward_statistics(REWARD, PROMPT)
+    table = np.array(GROUPS, dtype=float)
+    assert found.mean.value == pytest.approx(table.mean())
+    assert found.within_variance.value == pytest.approx(table.var(axis=1, ddof=1).mean())
+    between = table.mean(axis=1).var(ddof=1) - table.var(axis=1, ddof=1).mean() / 6
+    assert found.between_variance.value == pytest.approx(between)
+    assert (found.zero_variance_share.value, found.effective_group_size) == pytest.approx((0.4, 3.6))
+    assert (found.prompts, found.rollouts, found.group_size, found.notes) == (5, 30, 6, ())
+    part = round(100 * between / (between + found.within_variance.value))
+    assert found.status.startswith("40 % of the groups have zero variance (")
+    assert found.status.endswith(f"; {part} % of the rewards' variance lies between prompts.")
+    plain = found.as_dict()
+    assert (plain["label"], plain["dead_share"]["value"], plain["dead_shares"][0]["group_size"]) == (LABEL, 0.4, 2)
+
+
+def test_the_interval_between_prompts_is_that_of_leaving_each_out() -> None:
+    table = np.array(GROUPS, dtype=float)
+
+    def between(rows: np.ndarray) -> float:
+        return float(rows.mean(axis=1).var(ddof=1) - rows.var(axis=1, ddof=1).mean() / 6)
+
+    pseudo = np.array([5 * between(table) - 4 * between(np.delete(table, left, axis=0)) for left in range(5)])
+    expected, found = mean_interval(pseudo), reward_statistics(REWARD, PROMPT).between_variance
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_uneven_groups_and_single_rollouts() -> None:
+    found = reward_statistics([1, 0, 1, 0.5, 0.5, 0.5, 7], ["a", "a", "a", "b", "b", "b", "c"], group_sizes=(2, 3, 8))
+    assert found.notes == ("1 groups of one rollout were left out.",)
+    assert (found.prompts, found.group_size) == (2, 3)
+    assert [row.group_size for row in found.zero_variance_shares] == [2, 3]  # three reward values: no law beyond what was sampled
+    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx([(1 / 3 + 1) / 2, 0.5])
+    assert reward_statistics([1, 0, 1, 0, 1], [0, 0, 1, 1, 1]).group_size is None
+
+
+def test_rewards_of_one_value_and_of_no_spread_between_prompts() -> None:
+    same = reward_statistics([0, 1] * 4, np.repeat(np.arange(4), 2), group_sizes=(4,))
+    assert same.zero_variance_shares[0].share.value == pytest.approx(2 * 0.5**4)  # independent of the prompt
+    assert same.zero_variance_share.value == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (([1.0, 2.0], [0, 1]), InsufficientDataError, "at least two rollouts"),
+        (([1.0, 2.0], [0, 0, 0]), InvalidArgumentError, "got 3 labels for 2 rewards"),
+        (([np.nan, 2.0], [0, 0]), InvalidArgumentError, "finite"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        reward_statistics(*arguments)
+    with pytest.raises(InvalidArgumentError, match="group sizes of at least 2"):
+        reward_statistics([1.0, 2.0], [0, 0], group_sizes=(1,))

@@ -22,7 +22,7 @@ from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_tab
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from groupwise.analysis.components import measure_run  # noqa: E402
+from groupwise.analysis.components import Measurement, measure_run  # noqa: E402
 
 SYMBOLS = [*"0123456789", "+", "=", ".", "<pad>", "<end>"]
 
@@ -97,7 +97,7 @@ def scores_by_autograd(folder: Path, rows: pl.DataFrame, *, limit: int, temperat
 
 
 @pytest.mark.parametrize(("aggregation", "temperature"), [("sum", 1.0), ("sum", 0.7), ("sequence_mean", 1.0), ("batch_token_mean", 1.0)])
-def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation: str, temperature: float) -> None:
+def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation: Any, temperature: float) -> None:
     from groupwise.estimators.components import components
 
     run = sampled_run(checkpoint)
@@ -111,7 +111,7 @@ def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation
     if aggregation == "batch_token_mean":
         score /= length.mean()
     expected = components(rows["reward"], rows["prompt_id"], score_ND=score, zero_mean=aggregation != "sequence_mean")
-    found = measure_run(run, checkpoint, aggregation=aggregation, temperature=temperature)
+    found = measure_run(run, Measurement(checkpoint, aggregation=aggregation, temperature=temperature))
     assert found.components.estimate_C == pytest.approx(expected.estimate_C, rel=2e-4, abs=2e-4 * abs(expected.estimate_C[2]))
     assert found.provenance["inner_products"] == "exact"
     assert found.provenance["steps"] == [11, 12]
@@ -120,24 +120,24 @@ def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation
 def test_sketches_are_near_the_exact_inner_products(checkpoint: Path) -> None:
     """Width 4096 at rank below 30: R within a tenth, many standard errors of the sketch away."""
     run = sampled_run(checkpoint)
-    exact = measure_run(run, checkpoint).components
+    exact = measure_run(run, Measurement(checkpoint)).components
     seen: list[tuple[int, int]] = []
-    sketched = measure_run(run, checkpoint, sketch_width=4096, progress=lambda done, of: seen.append((done, of)))
+    sketched = measure_run(run, Measurement(checkpoint, sketch_width=4096), lambda done, of: seen.append((done, of)))
     assert sketched.components.r.value == pytest.approx(exact.r.value, rel=0.1)
     assert sketched.provenance["inner_products"] == "count-sketch of width 4096"
     assert seen == [(30, 30)]
-    again = measure_run(run, checkpoint, sketch_width=4096, memory_limit=3_000_000, aggregation="batch_token_mean")
-    whole = measure_run(run, checkpoint, sketch_width=4096, aggregation="batch_token_mean")
+    again = measure_run(run, Measurement(checkpoint, sketch_width=4096, memory_limit=3_000_000, aggregation="batch_token_mean"))
+    whole = measure_run(run, Measurement(checkpoint, sketch_width=4096, aggregation="batch_token_mean"))
     assert again.components.estimate_C == pytest.approx(whole.components.estimate_C, rel=1e-3, abs=1e-4)
 
 
 def test_groups_nearest_to_the_checkpoint_are_taken(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
-    found = measure_run(run, checkpoint, groups=3)
+    found = measure_run(run, Measurement(checkpoint, groups=3))
     assert found.provenance["steps"] == [12, 12]
-    assert measure_run(run, checkpoint, groups=3, steps=(11, 11)).provenance["steps"] == [11, 11]
+    assert measure_run(run, Measurement(checkpoint, groups=3, steps=(11, 11))).provenance["steps"] == [11, 11]
     with pytest.raises(InsufficientDataError, match="in steps 40 to 50"):
-        measure_run(run, checkpoint, steps=(40, 50))
+        measure_run(run, Measurement(checkpoint, steps=(40, 50)))
 
 
 def with_rows(run: RunRecord, rows: list[dict[str, Any]], **settings: Any) -> RunRecord:
@@ -157,18 +157,18 @@ def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None
     full = sum(len(row["completion"]) == 4 for row in rows)
     assert full > 1
     for settings, cut, limit in (({"max_completion_length": 9}, 0, 9), ({"max_completion_length": 4}, full, 4), ({}, full, 4)):
-        found = measure_run(with_rows(sampled_run(checkpoint), rows, **settings), checkpoint)
+        found = measure_run(with_rows(sampled_run(checkpoint), rows, **settings), Measurement(checkpoint))
         assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (cut, limit)
         told = any("longest" in note and "--max-completion-length" in note for note in found.components.notes)
         assert told == (not settings)
-    asked = measure_run(with_rows(sampled_run(checkpoint), rows, max_completion_length=4), checkpoint, max_completion_length=7)
+    asked = measure_run(with_rows(sampled_run(checkpoint), rows, max_completion_length=4), Measurement(checkpoint, max_completion_length=7))
     assert (asked.provenance["cut_off_completions"], asked.provenance["completion_limit"]) == (0, 7)
 
 
 def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -> None:
     rows = rows_of(sampled_run(checkpoint))
     rows += [{"step": 3, "prompt_id": 0, "prompt": "1+1=", "completion": "123456", "reward": 0.0}]
-    found = measure_run(with_rows(sampled_run(checkpoint), rows), checkpoint)
+    found = measure_run(with_rows(sampled_run(checkpoint), rows), Measurement(checkpoint))
     assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (0, 6)
     assert not any("--max-completion-length" in note for note in found.components.notes)
 
@@ -176,37 +176,37 @@ def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -
 def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(checkpoint: Path) -> None:
     rows = rows_of(sampled_run(checkpoint))
     again = [{**row, "step": step, "completion": "9"} for step in (1, 30) for row in rows]
-    found = measure_run(with_rows(sampled_run(checkpoint), rows + again), checkpoint)
+    found = measure_run(with_rows(sampled_run(checkpoint), rows + again), Measurement(checkpoint))
     assert found.components.prompts == 6
     assert found.provenance["steps"] == [11, 12]
     assert any("6 different prompts" in note and "18 groups" in note for note in found.components.notes)
-    alone = measure_run(sampled_run(checkpoint), checkpoint)
+    alone = measure_run(sampled_run(checkpoint), Measurement(checkpoint))
     assert not any("different prompts" in note for note in alone.components.notes)
     same = [{**row, "prompt": "1+1="} for row in rows]
     with pytest.raises(InsufficientDataError, match="at least two different prompts"):
-        measure_run(with_rows(sampled_run(checkpoint), same), checkpoint)
+        measure_run(with_rows(sampled_run(checkpoint), same), Measurement(checkpoint))
 
 
 def test_a_rollout_beyond_the_models_context_leaves_its_group_out(checkpoint: Path) -> None:
     rows = rows_of(sampled_run(checkpoint))
     rest = [row for row in rows if row["prompt_id"] != 3]
-    expected = measure_run(with_rows(sampled_run(checkpoint), rest, max_completion_length=80), checkpoint)
+    expected = measure_run(with_rows(sampled_run(checkpoint), rest, max_completion_length=80), Measurement(checkpoint))
     long = [{**row, "completion": "1" * 70} if row["prompt_id"] == 3 else row for row in rows]
-    found = measure_run(with_rows(sampled_run(checkpoint), long, max_completion_length=80), checkpoint)
+    found = measure_run(with_rows(sampled_run(checkpoint), long, max_completion_length=80), Measurement(checkpoint))
     assert found.components.estimate_C == pytest.approx(expected.components.estimate_C, rel=1e-4, abs=1e-4)
     assert found.provenance["overlong_groups"] == 1
     assert any("1 of 6 groups" in note and "64 tokens" in note for note in found.components.notes)
     with pytest.raises(InsufficientDataError, match="64 tokens"):
-        measure_run(with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]), checkpoint)
+        measure_run(with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]), Measurement(checkpoint))
 
 
 def test_the_mean_of_scores_need_not_be_zero(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
-    plain, free = measure_run(run, checkpoint).components, measure_run(run, checkpoint, zero_mean=False).components
+    plain, free = (measure_run(run, Measurement(checkpoint, zero_mean=mean)).components for mean in (None, False))
     assert (plain.zero_mean, free.zero_mean) == (True, False)
     assert free.t.value != plain.t.value
-    assert measure_run(run, checkpoint, aggregation="sequence_mean").components.zero_mean is False
-    assert measure_run(run, checkpoint, aggregation="sequence_mean", zero_mean=True).components.zero_mean is True
+    assert measure_run(run, Measurement(checkpoint, aggregation="sequence_mean")).components.zero_mean is False
+    assert measure_run(run, Measurement(checkpoint, aggregation="sequence_mean", zero_mean=True)).components.zero_mean is True
 
 
 def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -
         warnings.simplefilter("ignore", FutureWarning)
         lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
         peft.get_peft_model(base, lora).save_pretrained(tmp_path / "lora")
-        found = measure_run(sampled_run(checkpoint), checkpoint, adapter=tmp_path / "lora")
+        found = measure_run(sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora"))
     assert found.provenance["parameters"] == 2 * (2 * 16 + 2 * 16)
     assert found.components.t.value > 0
 
@@ -226,9 +226,9 @@ def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -
 def test_runs_without_texts_are_refused(checkpoint: Path) -> None:
     bare = RunRecord("bare", steps_table([1], {"reward": [0.1]}), config=RunConfig())
     with pytest.raises(InsufficientDataError, match="log them"):
-        measure_run(bare, checkpoint)
+        measure_run(bare, Measurement(checkpoint))
     with pytest.raises(InvalidArgumentError, match="at least 2 groups"):
-        measure_run(sampled_run(checkpoint), checkpoint, groups=1)
+        measure_run(sampled_run(checkpoint), Measurement(checkpoint, groups=1))
 
 
 def test_a_run_recorded_with_trl_from_the_command_line(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

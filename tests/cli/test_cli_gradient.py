@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-import types
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
+from groupwise.analysis.components import Measurement
 from groupwise.cli import app as cli
 from groupwise.estimators.components import components
 
@@ -308,7 +308,7 @@ def test_a_hostile_archive_is_a_sentence(capsys: pytest.CaptureFixture[str], her
 
 def test_an_archive_that_swells_is_not_unpacked(capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of 260 kB can hold zeros for 268 MB; here the limit is lowered, so that the test needs no such memory."""
-    monkeypatch.setattr("groupwise.cli.score_file._SUSPICIOUS_BYTES", 2**16)
+    monkeypatch.setattr("groupwise.analysis.component_file._SUSPICIOUS_BYTES", 2**16)
     made = {"score_ND": np.zeros((2**14, 8)), "reward_N": np.zeros(2**14), "prompt_N": np.zeros(2**14, dtype=int)}
     with zipfile.ZipFile(here / "bad.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in made.items():
@@ -381,15 +381,13 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the measurement, which needs a model: it notes how it was called."""
     calls: list[dict[str, Any]] = []
 
-    def measure_run(record: object, model: Path, **options: Any) -> SavedComponents:
-        calls.append({"model": model, **options})
-        options["progress"](1, 2)
+    def measure_run(record: object, how: Measurement, progress: Callable[[int, int], None]) -> SavedComponents:
+        calls.append(asdict(how))
+        progress(1, 2)
         made = rollouts()
-        return SavedComponents(components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"]), {"model": model.name})
+        return SavedComponents(components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"]), {"model": how.model.name})
 
-    module = types.ModuleType("groupwise.analysis.components")
-    module.measure_run = measure_run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "groupwise.analysis.components", module)
+    monkeypatch.setattr("groupwise.analysis.components.measure_run", measure_run)
     return calls
 
 

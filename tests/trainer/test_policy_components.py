@@ -17,7 +17,7 @@ from groupwise.trainer.tasks import Task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.analysis.components import measure_run  # noqa: E402
+from groupwise.analysis.components import Measurement, measure_run  # noqa: E402
 from groupwise.estimators.components import components  # noqa: E402
 from groupwise.trainer.checkpoints import load_policy, save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
@@ -56,7 +56,7 @@ def test_a_policy_needs_no_transformers_and_its_end_is_scored(
     expected = components(rows["reward"], rows["prompt_id"], score_ND=scores_by_autograd(checkpoint, rows, small_task))
     for library in ("transformers", "tokenizers"):
         monkeypatch.setitem(sys.modules, library, None)
-    found = measure_run(record, checkpoint, groups=8)
+    found = measure_run(record, Measurement(checkpoint, groups=8))
     assert found.provenance["steps"] == [2, 2]
     assert found.components.estimate_C == pytest.approx(expected.estimate_C, rel=1e-3, abs=1e-3 * abs(expected.estimate_C[2]))
     assert found.provenance["cut_off_completions"] == int((rows["ended"] == 0).sum())
@@ -67,9 +67,9 @@ def test_transformers_says_the_same(run: tuple[RunRecord, Path], monkeypatch: py
     from groupwise.trainer import checkpoints
 
     record, checkpoint = run
-    ours = measure_run(record, checkpoint)
+    ours = measure_run(record, Measurement(checkpoint))
     monkeypatch.setattr(checkpoints, "policy_vocabulary", lambda _folder: None)
-    theirs = measure_run(record, checkpoint)
+    theirs = measure_run(record, Measurement(checkpoint))
     assert ours.components.estimate_C == pytest.approx(
         theirs.components.estimate_C, rel=1e-3, abs=1e-3 * abs(theirs.components.estimate_C[2])
     )
@@ -79,8 +79,8 @@ def test_a_given_limit_goes_before_what_was_logged(run: tuple[RunRecord, Path]) 
     record, checkpoint = run
     assert record.rollouts is not None
     longest = max(len(text) for text in record.rollouts["completion"])
-    assert measure_run(record, checkpoint, max_completion_length=longest).provenance["cut_off_completions"] > 0
-    assert measure_run(record, checkpoint, max_completion_length=longest + 1).provenance["cut_off_completions"] == 0
+    assert measure_run(record, Measurement(checkpoint, max_completion_length=longest)).provenance["cut_off_completions"] > 0
+    assert measure_run(record, Measurement(checkpoint, max_completion_length=longest + 1)).provenance["cut_off_completions"] == 0
 
 
 def test_a_policy_of_other_symbols_is_refused(run: tuple[RunRecord, Path], tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_a_policy_of_other_symbols_is_refused(run: tuple[RunRecord, Path], tmp_p
     vocabulary = task_family("brackets").vocabulary
     folder = save_policy(Policy(policy_size("tiny"), vocabulary_size=len(vocabulary)), tmp_path / "brackets", vocabulary)
     with pytest.raises(GroupwiseError, match="expected symbols of"):
-        measure_run(record, folder)
+        measure_run(record, Measurement(folder))

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,65 +33,67 @@ SKETCH_WIDTH = 4096
 """Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
 
 _PASS = 64  # rollouts of one pass over the model where sketches are taken, after each of which the progress is told
-_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
 
-def measure_run(
-    record: RunRecord,
-    model: Path,
-    *,
-    adapter: Path | None = None,
-    groups: int = 64,
-    steps: tuple[int, int] | None = None,
-    seed: int = 0,
-    aggregation: str = "sum",
-    temperature: float | None = None,
-    layers: Sequence[str] = (),
-    sketch_width: int | None = None,
-    memory_limit: int | None = None,
-    max_completion_length: int | None = None,
-    zero_mean: bool | None = None,
-    level: float = 0.95,
-    progress: Progress | None = None,
-) -> SavedComponents:
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How the components of a run are measured."""
+
+    model: Path  # folder of the checkpoint
+    adapter: Path | None = None  # folder of a LoRA adapter on it
+    groups: int = 64  # of the sample, those nearest to the checkpoint's step first
+    steps: tuple[int, int] | None = None  # first and last step whose completions are used; all where None
+    seed: int = 0  # of the sample, and of the sketches
+    aggregation: Aggregation = "sum"  # of the scores of a completion's tokens
+    temperature: float | None = None  # of the sampling; that of the run where None
+    layers: tuple[str, ...] = ()  # patterns of parameter names; those that are trained where empty
+    sketch_width: int | None = None  # None: exact inner products where the rollouts fit one pass
+    memory_limit: int = 2 * 2**30  # bytes of a pass
+    max_completion_length: int | None = None  # tokens at which completions were truncated; that of the run where None
+    zero_mean: bool | None = None  # whether scores average to zero within a prompt; of whole sums they do
+    level: float = 0.95
+
+
+def measure_run(record: RunRecord, how: Measurement, progress: Progress | None = None) -> SavedComponents:
     """Estimate the variance components of a run from its completions near a checkpoint, scored by that model."""
-    if groups < 2:
-        raise InvalidArgumentError(f"expected at least 2 groups to measure, got {groups}: 64 give useful intervals")
-    sample = sample_groups(record, _centre(model if adapter is None else adapter), groups=groups, steps=steps, seed=seed)
+    if how.groups < 2:
+        raise InvalidArgumentError(f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals")
+    centre = _step_of(how.model if how.adapter is None else how.adapter)
+    sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
     from groupwise.trainer.checkpoints import open_as_language_model
 
-    language_model = open_as_language_model(model, adapter)
-    rows, batch, facts, notes = _encoded(language_model, record, sample.rows, max_completion_length)
-    used = float(record.config.value("temperature") or 1.0) if temperature is None else temperature
-    options: ScoreOptions = {
-        "aggregation": cast("Aggregation", aggregation),
-        "temperature": used,
-        "parameters": list(layers) or None,
-        "memory_limit": _MEMORY if memory_limit is None else memory_limit,
-    }
-    score, source, exact = _scores(language_model.model, batch, options, width=sketch_width, seed=seed, progress=progress)
+    language_model = open_as_language_model(how.model, how.adapter)
+    rows, batch, facts, notes = _encoded(language_model, record, sample.rows, how.max_completion_length)
+    temperature = float(record.config.value("temperature") or 1.0) if how.temperature is None else how.temperature
+    score, source, exact = _scores(language_model.model, batch, how, temperature, progress)
     found = components(
         rows["reward"].to_numpy(),
         rows["group"].to_numpy(),
         gram_NN=score if exact else None,
         score_ND=None if exact else score,
-        zero_mean=aggregation != "sequence_mean" if zero_mean is None else zero_mean,
-        level=level,
+        zero_mean=how.aggregation != "sequence_mean" if how.zero_mean is None else how.zero_mean,
+        level=how.level,
     )
     about = {
         "run": record.name,
-        "model": str(model),
-        "adapter": None if adapter is None else str(adapter),
+        "model": str(how.model),
+        "adapter": None if how.adapter is None else str(how.adapter),
         "steps": [int(cast("int", rows["step"].min())), int(cast("int", rows["step"].max()))],
         "groups": found.prompts,
         "repeated_visits": sample.repeated,
-        "seed": seed,
+        "seed": how.seed,
         **facts,
         "inner_products": "exact" if exact else f"count-sketch of width {score.shape[1]}",
+        "aggregation": source.aggregation,
+        "temperature": source.temperature,
+        "metric": "identity",
+        "parameters": source.coordinates,
+        "tensors": len(source.parameters),
+        "left_out": list(source.left_out)[:20],
+        "method": source.method,
     }
-    found = dataclasses.replace(found, notes=(*sample.notes, *notes, *found.notes))
-    return SavedComponents(found, about | _source(source))
+    return SavedComponents(dataclasses.replace(found, notes=(*sample.notes, *notes, *found.notes)), about)
 
 
 def _encoded(
@@ -120,14 +123,14 @@ def _encoded(
     return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if guessed and not logged else ()))
 
 
-def _centre(checkpoint: Path) -> int | None:
-    """The step of a checkpoint whose folder says it."""
+def _step_of(checkpoint: Path) -> int | None:
+    """Return the step of a checkpoint where its folder's name says it."""
     found = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
     return int(found.group(1)) if found else None
 
 
 def _messages(text: str) -> str | list[dict[str, Any]]:
-    """The messages of a prompt that was logged as the JSON of a chat, which the chat template has to open; any other text as it is."""
+    """Return the messages of a prompt that was logged as the JSON of a chat, and any other text as it is."""
     if not text.startswith("[{"):
         return text
     try:
@@ -139,7 +142,7 @@ def _messages(text: str) -> str | list[dict[str, Any]]:
 
 
 def _limit(language_model: LanguageModel, record: RunRecord, told: int | None) -> tuple[int, bool]:
-    """Tokens at which completions were cut off, and whether that is only the longest of the log."""
+    """Return the tokens at which completions were truncated, and whether that is only the length of the longest in the log."""
     known = record.config.value("max_completion_length") if told is None else told
     if known is not None:
         return int(known), False
@@ -147,12 +150,12 @@ def _limit(language_model: LanguageModel, record: RunRecord, told: int | None) -
 
 
 def _lengths(language_model: LanguageModel, texts: Sequence[str]) -> list[int]:
-    """Tokens of texts, without those that mark the end."""
+    """Return the tokens of each text, those that mark its end not counted."""
     return [len(ids) for ids in language_model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
 
 def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
-    """Say that which completions were cut off is a guess, where it concerns more than one."""
+    """Return a sentence that which completions were truncated is a guess, where it concerns more than one."""
     if full < 2:
         return ()
     share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as cut off there"
@@ -160,36 +163,19 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
 
 
 def _scores(
-    model: torch.nn.Module,
-    batch: Mapping[str, torch.Tensor],
-    options: ScoreOptions,
-    *,
-    width: int | None,
-    seed: int,
-    progress: Progress | None,
+    model: torch.nn.Module, batch: Mapping[str, torch.Tensor], how: Measurement, temperature: float, progress: Progress | None
 ) -> tuple[Float, ScoreSource, bool]:
     """Return exact inner products where all rollouts fit one pass and no width is given, else sketches; what of; whether exact."""
     from groupwise.scores.scores import rollouts_of_a_pass, score_gram, score_sketch
 
     rollouts = len(batch["input_ids"])
-    if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
+    options: ScoreOptions = {"aggregation": how.aggregation, "temperature": temperature, "memory_limit": how.memory_limit}
+    options["parameters"] = list(how.layers) or None
+    if how.sketch_width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
         gram = score_gram(model, batch, **options)
         if progress is not None:
             progress(rollouts, rollouts)
         return gram.gram_NN, gram.source, True
-    options = {**options, "micro_batch": _PASS}
-    found = score_sketch(model, batch, width=width or SKETCH_WIDTH, seed=seed, progress=progress, **options)
+    options["micro_batch"] = _PASS
+    found = score_sketch(model, batch, width=how.sketch_width or SKETCH_WIDTH, seed=how.seed, progress=progress, **options)
     return found.sketch_NK.astype(np.float64), found.source, False
-
-
-def _source(source: ScoreSource) -> dict[str, Any]:
-    """Return what of the scores' provenance is kept."""
-    return {
-        "aggregation": source.aggregation,
-        "temperature": source.temperature,
-        "metric": "identity",
-        "parameters": source.coordinates,
-        "tensors": len(source.parameters),
-        "left_out": list(source.left_out)[:20],
-        "method": source.method,
-    }

@@ -252,12 +252,11 @@ def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
 
 def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: float | None) -> Components | None:
     """Return the components of a file, in the unit of the gap where a Hessian was given; None for a run."""
-    from groupwise.cli.saved import components_of_file
+    from groupwise.analysis.component_file import components_of_file
 
     if cost is None or cost.isotropic:
         return components_of_file(path, level=level)
-    from groupwise.analysis.component_file import is_components
-    from groupwise.cli.score_file import is_score_file, read_score_file
+    from groupwise.analysis.component_file import is_components, is_score_file, read_score_file
 
     if path.is_dir() or (path.is_file() and (is_components(path) or not is_score_file(path))):
         raise _needs_scores(curvature)
@@ -273,8 +272,7 @@ def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: 
 
 def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:
     """Return the components that lie beside a run."""
-    from groupwise.analysis.component_file import path_beside
-    from groupwise.cli.saved import components_of_file
+    from groupwise.analysis.component_file import components_of_file, path_beside
 
     place = path_beside(path)
     if place.is_file():

@@ -86,12 +86,9 @@ def components(
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis.component_file import SavedComponents, components_of_scores, is_components, is_score_file, load_components
 
-    _check_choice("--method", method, METHODS, " or ")
-    _check_choice("--aggregation", aggregation, AGGREGATIONS, ", ")
-    _check_numbers({"--groups": (groups, 2), "--sketch-width": (sketch_width, 1), "--max-completion-length": (max_completion_length, 1)})
-    _check_numbers({"--seed": (seed, 0)})
-    if temperature is not None and not 0 < temperature < math.inf:
-        raise InvalidArgumentError(f"--temperature expects a positive number; got {temperature:g}")
+    _check_words({"--method": (method, METHODS), "--aggregation": (aggregation, AGGREGATIONS)})
+    whole = {"--groups": (groups, 2), "--sketch-width": (sketch_width, 1), "--max-completion-length": (max_completion_length, 1)}
+    _check_numbers({**whole, "--seed": (seed, 0)}, temperature)
     check_share("--level", level)
     opening = Opening.parse(column=column, settings=settings, config=config)
     of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
@@ -109,24 +106,16 @@ def components(
             return
         if output is not None:
             _check_target(output, [source], force=force)
-        estimated = components_of_scores(
-            source,
-            level=level,
-            method=cast("Method", method or "jackknife"),
-            seed=seed,
-            zero_mean=zero_mean is not False,
-            group_size=group_size,
-        )
+        estimate = partial(components_of_scores, source, level=level, seed=seed, zero_mean=zero_mean is not False, group_size=group_size)
         about = {"file": source.name, "seed": seed} if method == "bootstrap" else {"file": source.name}
-        _keep(SavedComponents(estimated, about), output, force=force, as_json=as_json)
+        found = SavedComponents(estimate(method=cast("Method", method or "jackknife")), about)
+        _keep(found, output, force=force, as_json=as_json)
         return
     refuse("which is no file of scores", of_scores)
     if model is None:
         refuse("which has no scores without --model CHECKPOINT", mean)
         if output is not None:
-            raise InvalidArgumentError(
-                "--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components to save"
-            )
+            raise InvalidArgumentError("--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components")
         _show_rewards(source, opening, _steps(steps), _LEVEL if level is None else level, as_json=as_json)
         return
     from groupwise.analysis.components import Measurement
@@ -134,13 +123,13 @@ def components(
     how = Measurement(
         model,
         adapter,
-        64 if groups is None else groups,
-        _steps(steps),
-        seed,
-        cast("Aggregation", aggregation or "sum"),
-        temperature,
-        tuple(layers or ()),
-        sketch_width,
+        groups=64 if groups is None else groups,
+        steps=_steps(steps),
+        seed=seed,
+        aggregation=cast("Aggregation", aggregation or "sum"),
+        temperature=temperature,
+        layers=tuple(layers or ()),
+        sketch_width=sketch_width,
         max_completion_length=max_completion_length,
         zero_mean=zero_mean,
         level=_LEVEL if level is None else level,
@@ -148,17 +137,20 @@ def components(
     _measure(source, opening, how, output, force=force, as_json=as_json)
 
 
-def _check_choice(name: str, value: str | None, choices: Sequence[str], between: str) -> None:
-    """Refuse a word that is none of a few."""
-    if value is not None and value not in choices:
-        raise InvalidArgumentError(f"{name} expects {between.join(choices)}; got {value!r}")
+def _check_words(words: Mapping[str, tuple[str | None, Sequence[str]]]) -> None:
+    """Refuse words that are none of a few."""
+    for name, (value, choices) in words.items():
+        if value is not None and value not in choices:
+            raise InvalidArgumentError(f"{name} expects {', '.join(choices[:-1])} or {choices[-1]}; got {value!r}")
 
 
-def _check_numbers(numbers: Mapping[str, tuple[int | None, int]]) -> None:
-    """Refuse whole numbers that are below the least."""
-    for name, (value, least) in numbers.items():
+def _check_numbers(whole: Mapping[str, tuple[int | None, int]], temperature: float | None) -> None:
+    """Refuse whole numbers below the least that makes sense, and a temperature that is not positive."""
+    for name, (value, least) in whole.items():
         if value is not None and value < least:
             raise InvalidArgumentError(f"{name} expects a whole number of at least {least}; got {value}")
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise InvalidArgumentError(f"--temperature expects a positive number; got {temperature:g}")
 
 
 def _given(options: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from groupwise.diagnostics.signals import (
     blocks,
     counted,
     floor_of,
+    lasting,
     long_run_deviation,
     rare_event_factors,
     reward_floor,
@@ -132,17 +133,17 @@ def _shortened(evidence: Evidence) -> Finding | None:
     value = length.value_T
     earlier = np.maximum.accumulate(value)
     short = value < _TENTH * earlier
-    found = alarm(rare_event_factors(short, USUAL), rate=CRITICAL)
-    if found is None or not found.lasts or short[-max(2, len(value) // 20) :].mean() < HALF:
+    onset = lasting(rare_event_factors(short, USUAL), event_T=short)
+    if onset is None:
         return None
     gradient, dead = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
-    after = length.step_T[found.onset]
+    after = length.step_T[onset]
     silent = [float(np.median(gradient.value_T[gradient.at(after) :])) == 0.0] if gradient is not None else []
     silent += [float(np.median(dead.value_T[dead.at(after) :])) > HALF] if dead is not None else []
     if not silent or not all(silent):
         return None
-    step, before, end = int(after), float(earlier[-1]), float(np.median(value[found.onset :]))
-    ratio = value[found.onset :] / before
+    step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
+    ratio = value[onset:] / before
     interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
     message = (
         f"The completions collapsed from {before:.3g} to {end:.2g} tokens at step {step:,}, and most groups have taught nothing since."

@@ -1,7 +1,7 @@
 r"""Policy concentration: the entropy is spent, the answers are one answer, and the reward stands below its top.
 
-By the entropy law $R = -a\,e^{H} + b$ what is left to gain is $a(e^H - 1)$, of $a(e^{H_0} - 1)$ at the start: the share left needs no fit.
-Healthy runs lose entropy too, so a low one alone is nothing. It does not say how to explore.
+By the entropy law $R = -a\,e^{H} + b$ (2505.22617) what is left to gain is $a(e^H - 1)$, of $a(e^{H_0} - 1)$ at the start: the share
+left needs no fit. Healthy runs lose entropy too, so a low one alone is nothing. It does not say how to explore.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, Evidence, Signal, alarm, rare_event_factors, signal_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, signal_of
 from groupwise.intervals import Interval
 
 NAME = "policy_concentration"
@@ -24,6 +24,7 @@ ADVICE = (
     "More steps will not help: nothing new is sampled. Go back to a checkpoint with entropy, and keep it there: a wider clip above 1, "
     "a KL or entropy term, a higher temperature, or new prompts."
 )
+DONE = "Nothing to do for the reward; the policy has lost its diversity, which evaluations at k attempts will show."
 # One twentieth of what the entropy at the start could buy.
 SPENT = 0.05
 # A reward this near to the top of its range has arrived, whatever the entropy.
@@ -40,32 +41,26 @@ def check(evidence: Evidence) -> Outcome:
         return Unavailable(NAME, "neither entropy nor the texts of the completions are in the log", LOG)
     left = share_left(entropy)
     spent = left < SPENT
-    found = alarm(rare_event_factors(spent, 0.2), rate=CRITICAL)
-    known = {"entropy": _direction(entropy)}
-    if found is None or not found.lasts or spent[-max(2, len(spent) // 20) :].mean() < 0.5:
-        return Healthy(
-            NAME, f"The entropy is {entropy.value_T[-_few(entropy) :].mean():.3g} nats a token, from {_start(entropy):.3g}.", known
-        )
-    step = int(entropy.step_T[found.onset])
-    rest = left[found.onset :]
+    onset = lasting(rare_event_factors(spent, 0.2), event_T=spent)
+    if onset is None:
+        late = float(entropy.value_T[-_few(entropy) :].mean())
+        said = f"The entropy is {late:.3g} nats a token, from {_start(entropy):.3g}."
+        return Healthy(NAME, said, {"entropy": _direction(entropy)})
+    step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
-    top, flat = _at_the_top(evidence, step), _is_flat(evidence, step)
-    alike = _alike(evidence, step, same)
-    severity: Severity = "info" if top else "critical" if flat and alike else "warning" if alike or _shown_flat(evidence, step) else "info"
-    where = (
-        "and the reward is at its top, if 1 is the most it can be: the run is done"
-        if top
-        else "and the reward has not risen beyond its noise since"
-        if flat
-        else "and the reward still moves"
-    )
     message = (
-        f"Since step {step:,} the entropy is {entropy.value_T[found.onset :].mean():.2g} nats a token, from {_start(entropy):.3g}: "
-        f"by the entropy law {_percent(value.value)} of the gain is still to come; {where}."
+        f"Since step {step:,} the entropy is {entropy.value_T[onset:].mean():.2g} nats a token, from {_start(entropy):.3g}: "
+        f"by the entropy law {_percent(value.value)} of the gain is still to come; and the reward"
     )
-    advice = "Nothing to do for the reward; the policy has lost its variety, which evaluations at k attempts will show." if top else ADVICE
-    known = {"entropy": "gone" if not top else "spent at the top"}
-    return Finding(NAME, severity, step, value, SPENT, message, advice, known, "the entropy law of 2505.22617", LEFT)
+    if _at_the_top(evidence, step):
+        done = f"{message} is at its top, if 1 is the most it can be: the run is done."
+        return Finding(NAME, "info", step, value, SPENT, done, DONE, {"entropy": "spent at the top"}, LEFT)
+    flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
+    severity: Severity = "warning" if alike or _shown_flat(evidence, step) else "info"
+    if flat and alike:
+        severity = "critical"
+    message += " has not risen beyond its noise since." if flat else " still moves."
+    return Finding(NAME, severity, step, value, SPENT, message, ADVICE, {"entropy": "gone"}, LEFT)
 
 
 def _percent(share: float) -> str:
@@ -171,12 +166,12 @@ def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
 def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
     """Judge by the texts alone."""
     most = same.value_T > 0.5
-    found = alarm(rare_event_factors(most, 0.2), rate=CRITICAL)
-    if found is None or not found.lasts:
+    onset = lasting(rare_event_factors(most, 0.2))
+    if onset is None:
         share = 100 * float(same.value_T[-_few(same) :].mean())
         return Healthy(NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.", {"entropy": "normal"})
-    step = int(same.step_T[found.onset])
-    value = same.mean(slice(found.onset, None))
+    step = int(same.step_T[onset])
+    value = same.mean(slice(onset, None))
     top = _at_the_top(evidence, step)
     message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
     severity: Severity = "info" if top else "critical"

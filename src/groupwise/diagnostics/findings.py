@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from groupwise.intervals import Interval, finite_or_none
+from groupwise.intervals import Interval
+from groupwise.plain import Plain, plain
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -25,21 +26,32 @@ class Healthy:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(Plain):
     """The log does not hold what the check needs."""
+
+    KEYS = ("check", "reason", "log_this")
 
     check: str  # its name
     reason: str  # why nothing can be said
     log_this: str  # what to log
     evidence: Mapping[str, str] = field(default_factory=dict)  # facts for the verdict that are known all the same
 
+
+class _WithEnds(Plain):
+    """A result whose value shows its ends and not its level."""
+
+    __slots__ = ()
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"check": self.check, "reason": self.reason, "log_this": self.log_this}
+        shown = super().as_dict()
+        if shown["value"] is not None:
+            shown["value"] = {end: shown["value"][end] for end in ("value", "low", "high")}
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(_WithEnds):
     """Something is wrong, or worth knowing.
 
     Args:
@@ -51,9 +63,10 @@ class Finding:
         message: what was found, in a sentence.
         advice: what to do.
         evidence: facts for the verdict.
-        reference: where the method comes from.
         what: the number is, in a few words.
     """
+
+    KEYS = ("check", "severity", "since_step", "value", "threshold", "message", "advice")
 
     check: str
     severity: Severity
@@ -63,28 +76,14 @@ class Finding:
     message: str
     advice: str
     evidence: Mapping[str, str] = field(default_factory=dict)
-    reference: str = ""
     what: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        value = {end: finite_or_none(getattr(self.value, end)) for end in ("value", "low", "high")}
-        return {
-            "check": self.check,
-            "severity": self.severity,
-            "since_step": self.since_step,
-            "value": value,
-            "threshold": finite_or_none(self.threshold),
-            "message": self.message,
-            "advice": self.advice,
-        }
 
 
 Outcome = Healthy | Finding | Unavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(_WithEnds):
     """A number beside a check: it raises no alarm and changes no verdict."""
 
     check: str  # the check that it belongs to
@@ -92,11 +91,6 @@ class Measure:
     value: Interval | None  # with its interval; None where the log does not tell it
     message: str  # what it is, in a sentence; why there is none where there is none
     log_this: str = ""  # what to log to get it; "" where it is there
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        value = None if self.value is None else {end: finite_or_none(getattr(self.value, end)) for end in ("value", "low", "high")}
-        return {"check": self.check, "name": self.name, "value": value, "message": self.message, "log_this": self.log_this}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +106,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Plain):
     """All that the checks say of one run, and the verdict.
 
     Args:
@@ -149,14 +143,14 @@ class Diagnosis:
         Returns:
             Verdict, causes, findings, healthy and unavailable; and evidence.
         """
-        plain: dict[str, Any] = {
+        return {
             "verdict": self.verdict,
-            "causes": [cause.as_dict() for cause in self.causes],
-            "findings": [finding.as_dict() for finding in self.findings],
+            "causes": plain(self.causes),
+            "findings": plain(self.findings),
             "healthy": [healthy.check for healthy in self.healthy],
-            "unavailable": [missing.as_dict() for missing in self.unavailable],
+            "unavailable": plain(self.unavailable),
+            **({"evidence": plain(self.measures)} if evidence else {}),
         }
-        return plain | {"evidence": [measure.as_dict() for measure in self.measures]} if evidence else plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ r"""Reward hacking: the training reward rises and the held-out or true reward do
 
 The coupling $C = \Delta\text{held out}/\Delta\text{training}$ between two stretches, with an interval, wherever the training reward moved
 beyond its noise. A reward function that is logged but carries no weight in the total counts as held out. No text is judged.
+Source: 2210.10760; the coupling ratio of 2606.30789.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ PRICE = (
 _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
-REFERENCE = "2210.10760; the coupling ratio of 2606.30789"
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
 
@@ -161,7 +161,7 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, severity: Sever
     advice = OVERFIT if coupling.low > 0 and coupling.value >= NEGLIGIBLE else ADVICE
     if severity == "info":
         advice, known = SOLVED, {}
-    return Finding(NAME, severity, since, coupling, TRANSFER, message, advice, known, REFERENCE, "held-out gain over training gain")
+    return Finding(NAME, severity, since, coupling, TRANSFER, message, advice, known, "held-out gain over training gain")
 
 
 def _longer(evidence: Evidence, since: int) -> str:

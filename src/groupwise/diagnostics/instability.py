@@ -2,19 +2,20 @@ r"""Dynamical instability: a reward that swings or breaks down as the policy com
 
 Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
 reward falls, gradient spikes, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
-Which setting is to blame is the business of `groupwise stability`.
+Which setting is to blame is the business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the oscillator
+of 2606.30789.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.collapse import find_fall
+from groupwise.diagnostics.collapse import Fall, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -25,6 +26,7 @@ from groupwise.diagnostics.signals import (
     alarm,
     counted,
     ends_of,
+    lasting,
     rare_event_factors,
     reward_floor,
     signal_of,
@@ -86,32 +88,19 @@ def check(evidence: Evidence) -> Outcome:
     reward, order = level_of(reward)
     fall = find_fall(reward, reward_floor(evidence, reward))
     step = None if fall is None else int(reward.step_T[fall.row])
-    signs = [
-        sign
-        for sign in (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
-        if sign
-    ]
-    signs_by_name = {sign.name: sign for sign in signs}
-    spikes = "spikes" if "spikes" in signs_by_name else ""
-    swings = "grow" if "scatter" in signs_by_name else "none"
-    swings = "oscillate" if "swing" in signs_by_name else swings
-    known = {"swings": swings} | ({"gradient": spikes} if spikes else {}) | ({"entropy": "rises"} if "apart" in signs_by_name else {})
+    looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
+    signs = [sign for sign in looked if sign is not None]
+    known = _facts({sign.name for sign in signs})
     if not signs and order is not None:
         return _ordered(order, known)
     if not signs:
         return Healthy(NAME, "Neither swing nor growing scatter, and the policy holds together.", known)
-    lasting = fall is not None and fall.lasts
-    grave = {"apart", "swing", "weights", "scatter"} & set(signs_by_name)
-    grave -= set() if fall is not None else {"scatter"}
-    severity: Severity = "warning" if grave else "info"
-    if (lasting and grave) or any(sign.harm and sign.name == "swing" for sign in signs) or (lasting and len(signs) > 1):
-        severity = "critical"
+    severity = _severity(signs, fall)
     first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
     since = min(steps) if steps else first.step
     message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
     advice = NOTE if severity == "info" else ADVICE
-    reference = "critical slowing down, Scheffer et al. (2009); the oscillator of 2606.30789"
     return Finding(
         NAME,
         severity,
@@ -121,9 +110,29 @@ def check(evidence: Evidence) -> Outcome:
         message[0].upper() + message[1:] + ".",
         advice,
         known,
-        reference,
         WHAT[first.name],
     )
+
+
+def _facts(names: set[str]) -> dict[str, str]:
+    """The facts for the verdict that signs of these names are."""
+    known = {"swings": "oscillate" if "swing" in names else "grow" if "scatter" in names else "none"}
+    if "spikes" in names:
+        known["gradient"] = "spikes"
+    if "apart" in names:
+        known["entropy"] = "rises"
+    return known
+
+
+def _severity(signs: Sequence[Sign], fall: Fall | None) -> Severity:
+    """A sign is a warning, but spikes alone and scatter without a fall are not; a growing swing or a fall that lasts makes it critical."""
+    names = {sign.name for sign in signs}
+    grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
+    if any(sign.harm and sign.name == "swing" for sign in signs):
+        return "critical"
+    if fall is not None and fall.lasts and (grave or len(signs) > 1):
+        return "critical"
+    return "warning" if grave else "info"
 
 
 def _said(order: DataOrder) -> str:
@@ -217,11 +226,11 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     times = 2.0 if fell is not None else 4.0
     high = entropy.value_T > times * max(usual, 1e-9)
     near = slice(0, n) if fell is None else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
-    found = alarm(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
+    onset = lasting(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
     if fell is not None and high[near].sum() >= 3:
         row = near.start + int(np.argmax(high[near]))
-    elif fell is None and found is not None and found.lasts:
-        row = found.onset
+    elif fell is None and onset is not None:
+        row = onset
     else:
         return None
     peak = float(np.median(entropy.value_T[row : row + few]))
@@ -276,14 +285,14 @@ def _few_effective(evidence: Evidence) -> Sign | None:
         if usual <= 0:
             continue
         share = signal.value_T / usual
-        found = alarm(rare_event_factors(share < 0.5, 0.2), rate=CRITICAL)
-        if found is not None and found.lasts:
-            value = _ranged(share[found.onset :])
+        onset = lasting(rare_event_factors(share < 0.5, 0.2))
+        if onset is not None:
+            value = _ranged(share[onset:])
             percent = f"{100 * value.value:.2g} %"
             said = f"the importance weights leave {percent} of the samples effective, by {signal.column}"
             if count:
                 said = f"the effective sample size of the importance weights, {signal.column}, is {percent} of what it was at first"
-            return Sign("weights", said + _rows(value), int(signal.step_T[found.onset]), value, 0.5)
+            return Sign("weights", said + _rows(value), int(signal.step_T[onset]), value, 0.5)
     return None
 
 
@@ -294,12 +303,12 @@ def _clipped(evidence: Evidence) -> Sign | None:
         return None
     usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
     most = max(3 * usual, 0.2)
-    found = alarm(rare_event_factors(clipped.value_T > most, 0.2), rate=CRITICAL)
-    if found is None or not found.lasts:
+    onset = lasting(rare_event_factors(clipped.value_T > most, 0.2))
+    if onset is None:
         return None
-    value = clipped.mean(slice(found.onset, None))
+    value = clipped.mean(slice(onset, None))
     said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
-    return Sign("weights", said, int(clipped.step_T[found.onset]), value, most)
+    return Sign("weights", said, int(clipped.step_T[onset]), value, most)
 
 
 def _unequal(evidence: Evidence) -> Sign | None:
@@ -309,12 +318,12 @@ def _unequal(evidence: Evidence) -> Sign | None:
         return None
     mean, second, signal = moments
     moment = second / np.maximum(mean**2, 1e-300)
-    found = alarm(rare_event_factors(moment > _DOUBLED, 0.2), rate=CRITICAL)
-    if found is None or not found.lasts:
+    onset = lasting(rare_event_factors(moment > _DOUBLED, 0.2))
+    if onset is None:
         return None
-    value = _ranged(moment[found.onset :])
+    value = _ranged(moment[onset:])
     said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}{_rows(value)}"
-    return Sign("weights", said, int(signal.step_T[found.onset]), value, _DOUBLED)
+    return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
 
 
 def _ranged(value_T: Float) -> Interval:
@@ -329,28 +338,17 @@ def _rows(value: Interval) -> str:
 
 def _not_finite(evidence: Evidence) -> Finding | None:
     """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on."""
-    table, record = evidence.record.steps, evidence.record
+    table = evidence.record.steps
     n = len(table)
-    columns = {name: [m.column for m in record.meanings if m.quantity == name] for name in ("reward", "loss", "gradient_norm")}
-    columns["reward"] = columns["reward"] or [column for column in ("reward",) if column in table.columns]
-    goes_on = [m.column for m in record.meanings if m.quantity in _GOING]
-    lost: dict[str, int] = {}
-    for name, keys in columns.items():
-        if not keys:
-            continue
-        finite = np.any([np.isfinite(table[key].to_numpy().astype(float)) for key in keys], axis=0)
-        rows = np.flatnonzero(finite)
-        first = int(rows[-1]) + 1 if rows.size else n
-        tail = n - first
-        if tail < max(_FEWEST_LOST, _SHARE_LOST * n) or finite[:first].mean() < 0.9:
-            continue
-        # A table cannot tell NaN from missing: other metrics of training must still be there.
-        infinite = any(bool(np.isinf(table[key].to_numpy().astype(float)[first:]).any()) for key in keys)
-        if infinite or any(
-            float(np.isfinite(table[key].to_numpy().astype(float)[first:]).mean()) > 0.5
-            for key in [*goes_on, *(other for others in columns.values() for other in others if others is not keys)]
-        ):
-            lost[name] = first
+    columns = {name: _values(evidence, name) for name in ("reward", "loss", "gradient_norm")}
+    if not columns["reward"] and "reward" in table.columns:
+        columns["reward"] = [table["reward"].to_numpy().astype(float)]
+    going = [value_T for name in _GOING for value_T in _values(evidence, name)]
+    rows = {}
+    for name, values in columns.items():
+        others = [value_T for other, found in columns.items() if other != name for value_T in found]
+        rows[name] = _lost_from(values, [*going, *others])
+    lost = {name: row for name, row in rows.items() if row is not None}
     if not lost:
         return None
     first = min(lost.values())
@@ -373,6 +371,25 @@ def _not_finite(evidence: Evidence) -> Finding | None:
         {"numbers": "not finite"},
         what="share of the rows since that are not finite",
     )
+
+
+def _values(evidence: Evidence, quantity: str) -> list[Float]:
+    """The columns of a quantity, with the rows that are not finite."""
+    table = evidence.record.steps
+    return [table[meaning.column].to_numpy().astype(float) for meaning in evidence.record.meanings if meaning.quantity == quantity]
+
+
+def _lost_from(values: Sequence[Float], others: Sequence[Float]) -> int | None:
+    """The row from which a quantity has no finite value to the end of a log that goes on; None where it has one, or never had."""
+    if not values:
+        return None
+    finite_T = np.any([np.isfinite(value_T) for value_T in values], axis=0)
+    first = int(np.flatnonzero(finite_T)[-1]) + 1 if finite_T.any() else len(finite_T)
+    if len(finite_T) - first < max(_FEWEST_LOST, _SHARE_LOST * len(finite_T)) or finite_T[:first].mean() < 0.9:
+        return None
+    # A table cannot tell NaN from missing: other metrics of training must still be there.
+    infinite = any(bool(np.isinf(value_T[first:]).any()) for value_T in values)
+    return first if infinite or any(float(np.isfinite(value_T[first:]).mean()) > 0.5 for value_T in others) else None
 
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"

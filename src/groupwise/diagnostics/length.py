@@ -9,7 +9,7 @@ import numpy as np
 
 from groupwise.diagnostics.collapse import HALF, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, Evidence, Signal, alarm, rare_event_factors, reward_floor, signal_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, reward_floor, signal_of
 
 NAME = "length_runaway"
 LOG = (
@@ -33,15 +33,15 @@ def check(evidence: Evidence) -> Outcome:
         return _by_length(evidence, length)
     most = signal.value_T > HALF
     early = float(most[: max(len(most) // 5, 3)].mean())
-    found = alarm(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), rate=CRITICAL)
-    if early > HALF or found is None or not found.lasts or most[-max(2, len(most) // 20) :].mean() < HALF:
+    onset = lasting(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), event_T=most)
+    if early > HALF or onset is None:
         return Healthy(
             NAME, f"{100 * float(signal.value_T[-max(3, len(signal) // 10) :].mean()):.0f} % of the last completions are cut off."
         )
-    step = int(signal.step_T[found.onset])
-    value = signal.mean(slice(found.onset, None))
+    step = int(signal.step_T[onset])
+    value = signal.mean(slice(onset, None))
     severity, said = _effect(evidence, step)
-    before = 100 * float(signal.value_T[: found.onset].mean())
+    before = 100 * float(signal.value_T[:onset].mean())
     message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are cut off, {before:.0f} % before; {said}."
     return Finding(
         NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what="share of the completions that are cut off"

@@ -465,6 +465,14 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
     return Alarm(start_of(log_factor_T[: last + 1]), last == len(log_factor_T) - 1)
 
 
+def lasting(log_factor_T: Float, *, rate: float = CRITICAL, event_T: NDArray[np.bool_] | None = None) -> int | None:
+    """Return the row since which a change is there, if it is there to the end: where events are given, in half of the last rows too."""
+    found = alarm(log_factor_T, rate=rate)
+    if found is None or not found.lasts:
+        return None
+    return None if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5 else found.onset
+
+
 def start_of(log_factor_T: Float) -> int:
     """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset."""
     backwards = np.cumsum(log_factor_T[::-1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from groupwise.diagnostics.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
 
@@ -107,7 +108,7 @@ SOURCES: Mapping[str, str] = {
 }
 # Fewer answers than this, or no usable reward, and nothing is said.
 FEWEST_CHECKS = 3
-DEAD = (
+NO_SIGNAL = (
     "Cannot tell between verifier failure and advantage degeneracy (the task is too hard, or all rollouts of a prompt are the same): log "
     "the completions with their rewards, and grade some by hand."
 )
@@ -127,36 +128,36 @@ def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()
     healthy = tuple(o for o in outcomes if isinstance(o, Healthy))
     missing = tuple(o for o in outcomes if isinstance(o, Unavailable))
     serious = [finding for finding in findings if finding.severity != "info"]
-    if not serious and not enough(outcomes):
-        return Diagnosis(run, "undetermined", _too_little(outcomes, missing), (), findings, healthy, missing)
-    if not serious:
-        return Diagnosis(run, "healthy", _calm(healthy, missing), (), findings, healthy, missing)
-    facts = facts_of(outcomes)
+    advice = ""
+    if serious:
+        verdict, sentence, causes, advice = _judge(serious, healthy, outcomes, logged)
+    elif enough(outcomes):
+        verdict, sentence, causes = "healthy", _calm(healthy, missing), ()
+    else:
+        verdict, sentence, causes = "undetermined", _too_little(outcomes, missing), ()
+    if advice:
+        findings = (replace(findings[0], advice=f"{findings[0].advice} {advice}"), *findings[1:])
+    return Diagnosis(run, verdict, sentence, causes, findings, healthy, missing)
+
+
+def _judge(
+    serious: Sequence[Finding], healthy: Sequence[Healthy], outcomes: Sequence[Outcome], logged: Collection[str]
+) -> tuple[str, str, tuple[Cause, ...], str]:
+    """The verdict on a run with findings, its sentence, the causes, and what would settle the cause where it is open."""
     if any(finding.evidence.get("drop") == "constant throughout" for finding in serious):
-        causes = probabilities({"drop": "constant throughout"})
-        findings = (_advised(findings[0], DEAD), *findings[1:])
-        return Diagnosis(run, "undetermined", DEAD, causes, findings, healthy, missing)
+        return "undetermined", NO_SIGNAL, probabilities({"drop": "constant throughout"}), NO_SIGNAL
+    facts = facts_of(outcomes)
     causes = probabilities(facts, outcomes)
     own = _independent(serious)
     if len(own) > 1:
-        named = " and ".join(_words(finding.check) for finding in own)
-        return Diagnosis(run, "several", f"Several things are wrong: {named}.", causes, findings, healthy, missing)
+        return "several", f"Several things are wrong: {' and '.join(_words(finding.check) for finding in own)}.", causes, ""
     if facts.pop("rate", "") == "zero":
-        return Diagnosis(run, "undetermined", "Nothing is learnt: the learning rate is 0.", (), findings, healthy, missing)
+        return "undetermined", "Nothing is learnt: the learning rate is 0.", (), ""
     first = causes[0]
     if first.probability >= SURE and _pointed(serious, healthy, first.cause):
-        return Diagnosis(
-            run,
-            first.cause,
-            f"Most probably {_words(first.cause)} ({chance_in_words(first.probability)}).",
-            causes,
-            findings,
-            healthy,
-            missing,
-        )
+        return first.cause, f"Most probably {_words(first.cause)} ({chance_in_words(first.probability)}).", causes, ""
     told = _cannot_tell(causes, {*facts, *logged}, pointed=any(finding.check in (*CAUSES, "collapse") for finding in serious))
-    findings = tuple(_advised(finding, told) if finding is findings[0] else finding for finding in findings)
-    return Diagnosis(run, "undetermined", told, causes, findings, healthy, missing)
+    return "undetermined", told, causes, told
 
 
 def facts_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
@@ -259,13 +260,6 @@ def _cannot_tell(causes: Sequence[Cause], known: Collection[str], *, pointed: bo
 def chance_in_words(probability: float) -> str:
     """Write a probability of a cause: never as a certainty."""
     return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
-
-
-def _advised(finding: Finding, told: str) -> Finding:
-    """Add to the worst finding's advice what would settle the cause."""
-    from dataclasses import replace
-
-    return replace(finding, advice=f"{finding.advice} {told}")
 
 
 def _calm(healthy: Sequence[Healthy], missing: Sequence[Unavailable]) -> str:

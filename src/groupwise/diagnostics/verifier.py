@@ -23,6 +23,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     alarm,
     counted,
+    lasting,
     rare_event_factors,
     reward_floor,
 )
@@ -175,10 +176,10 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         few = max(4, n // 5)
         base = float(np.median(signal.value_T[:few]))
         high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
-        found = alarm(rare_event_factors(high, 0.2), rate=WARNING)
-        if found is None or not found.lasts:
+        onset = lasting(rare_event_factors(high, 0.2), rate=WARNING)
+        if onset is None:
             continue
-        step, value = int(signal.step_T[found.onset]), signal.mean(slice(found.onset, n))
+        step, value = int(signal.step_T[onset]), signal.mean(slice(onset, n))
         message = f"Since step {step:,} {signal.column} is {value.value:.2g}, from {base:.2g} at the beginning."
         severity: Severity = "critical" if value.low > 0.5 else "warning"
         return Finding(NAME, severity, step, value, base, message, ADVICE, {"drop": "failures logged"}, what=signal.column)

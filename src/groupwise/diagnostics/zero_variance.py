@@ -1,8 +1,11 @@
 r"""Advantage degeneracy: groups whose rewards are all equal, against what their pass rates predict.
 
-A dead group carries no gradient. Independent rollouts of a prompt with pass rate p are dead with probability $p^G + (1-p)^G$, so a run
-at 0.95 has many dead groups and is well. What is wrong is fewer live groups than the reward leaves room for: the share of the live ones,
-over what it would be if all prompts were equally hard, is the variety left. It does not say which prompts to use.
+A zero-variance group carries no gradient. Independent rollouts of a prompt with pass rate p have equal rewards with probability
+$p^G + (1-p)^G$, so a run at 0.95 has many such groups and is well. What is wrong is fewer groups that teach than the reward leaves room
+for: their share, over what it would be if all prompts were equally hard, is what is left. It does not say which prompts to use.
+
+Numbers beside the check: rewards of one pool dealt at random into a group of G are all equal with probability
+$\sum_v \binom{k_v}{G}/\binom{N}{G}$, $k_v$ of the N rewards being v: the expectation over all resamplings without replacement, exactly.
 """
 
 from __future__ import annotations
@@ -13,23 +16,12 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import (
-    CRITICAL,
-    FEWEST_ROWS,
-    Evidence,
-    Signal,
-    alarm,
-    blocks,
-    counted,
-    ends_of,
-    rare_event_factors,
-    signal_of,
-)
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, counted, ends_of, lasting, rare_event_factors, signal_of
 from groupwise.diagnostics.verifier import constant_tail
 from groupwise.intervals import Interval, wilson
 
 NAME = "advantage_degeneracy"
-DEAD = "share of groups whose rewards are all equal"
+SHARE = "share of groups whose rewards are all equal"
 LOG = (
     "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir), or the share of groups whose rewards "
     "are all equal (TRL: frac_reward_zero_std)"
@@ -52,23 +44,18 @@ def check(evidence: Evidence) -> Outcome:
         )
     room = _room(evidence, dead)
     live = 1 - dead.value_T
-    variety = np.where(room > 0, live / np.maximum(room, 1e-9), 1.0)
+    taught = np.where(room > 0, live / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups are live at such a reward.
-    usual_variety = float(np.median(variety[: max(len(variety) // 4, 4)])) if evidence.group_size is None else 1.0
-    variety = variety / max(usual_variety, 1.0)
-    starved = (variety < STARVED) & (room > 2 * STARVED)
+    usual_taught = float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+    taught = taught / max(usual_taught, 1.0)
+    starved = (taught < STARVED) & (room > 2 * STARVED)
     usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
-    found = alarm(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), rate=CRITICAL)
-    mean = float(dead.value_T.mean())
-    tail = starved[-max(2, len(starved) // 20) :]
-    if found is None or not found.lasts or tail.mean() < 0.5:
-        other = _all_wrong(evidence, dead, room) or _fewer(evidence, dead, variety, room)
-        return other if other is not None else _calm(evidence, room, mean)
-    rows = slice(found.onset, len(dead))
-    expected = float(1 - room[rows].mean())
-    value = _share(dead, rows)
-    step = int(dead.step_T[found.onset])
-    rising = _rise_before(dead, found.onset)
+    onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
+    if onset is None:
+        other = _all_wrong(evidence, dead, room) or _fewer(evidence, dead, taught, room)
+        return other if other is not None else _calm(evidence, room, float(dead.value_T.mean()))
+    rows = slice(onset, len(dead))
+    expected, value, step = float(1 - room[rows].mean()), _share(dead, rows), int(dead.step_T[onset])
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
         f"{_explained(evidence, expected)}."
@@ -77,16 +64,16 @@ def check(evidence: Evidence) -> Outcome:
         "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
         "the prompts are too easy or too hard: filter them by pass rate, or raise the group size."
     )
-    began = "" if found.onset == 0 else "rising" if rising else "jump"
-    known = {"dead": "above expectation", "dead_onset": began or "throughout", "gradient": _gradient(evidence, step)}
+    began = "throughout" if onset == 0 else _beginning(dead, onset)
+    known = {"dead": "above expectation", "dead_onset": began, "gradient": _gradient(evidence, step)}
     severity: Severity = "critical"
     if _at_its_height(evidence, step):
         severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
-    return Finding(NAME, severity, None if found.onset == 0 else step, value, expected, message, advice, known, what=DEAD)
+    return Finding(NAME, severity, None if onset == 0 else step, value, expected, message, advice, known, what=SHARE)
 
 
 def _explained(evidence: Evidence, expected: float) -> str:
-    """Say how many dead groups the rewards explain: of right and wrong answers their mean, of others the rewards of the completions."""
+    """Say how many zero-variance groups the rewards explain: their mean where they are right or wrong, else those of the completions."""
     reward = evidence.reward
     if reward is not None and reward.bounds is not None:
         return f"with equally hard prompts and the mean reward of those steps {100 * expected:.0f} % would be"
@@ -107,15 +94,15 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
 
 
 def _dead(evidence: Evidence) -> Signal | None:
-    """The dead share along the run: from rollouts where they are there, else as logged, else from a spread of exactly 0."""
+    """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
     track = evidence.groups.dead
     if track.known:
         keep = np.isfinite(track.value_T)
-        return signal_of("dead groups", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
+        return signal_of("zero-variance groups", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
     spread = evidence.groups.spread
     if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
         keep = np.isfinite(spread.value_T)
-        return signal_of("dead groups", spread.step_T[keep].astype(np.int64), np.ones(int(keep.sum())), bounds=(0.0, 1.0))
+        return signal_of("zero-variance groups", spread.step_T[keep].astype(np.int64), np.ones(int(keep.sum())), bounds=(0.0, 1.0))
     return None
 
 
@@ -200,16 +187,14 @@ def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
     return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
 
 
-def _rise_before(dead: Signal, onset: int) -> bool:
-    """Whether the dead share climbed over a stretch before, and did not jump."""
+def _beginning(dead: Signal, onset: int) -> str:
+    """Whether the share of zero-variance groups climbed over a stretch before, or jumped."""
     few = max(3, len(dead) // 10)
-    if onset < 2 * few:
-        return False
-    return dead.score(slice(0, few), slice(onset - few, onset)) > 2.0
+    return "rising" if onset >= 2 * few and dead.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
 
 
 def _share(dead: Signal, rows: slice) -> Interval:
-    """Mean dead share of some rows, inside [0, 1]."""
+    """Mean share of zero-variance groups of some rows, inside [0, 1]."""
     mean = dead.mean(rows)
     return Interval(mean.value, max(0.0, mean.low), min(1.0, mean.high))
 
@@ -230,8 +215,7 @@ def _all_wrong(evidence: Evidence, dead: Signal, room: Float) -> Finding | None:
     if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (dead.value_T > 1 - STARVED) & (room < 2 * STARVED)
-    found = alarm(rare_event_factors(silent, 0.5), rate=CRITICAL)
-    if found is None or not found.lasts or float(silent.mean()) < 1 - STARVED:
+    if lasting(rare_event_factors(silent, 0.5)) is None or float(silent.mean()) < 1 - STARVED:
         return None
     value = _share(dead, slice(0, len(dead)))
     message = (
@@ -239,33 +223,31 @@ def _all_wrong(evidence: Evidence, dead: Signal, room: Float) -> Finding | None:
     )
     advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
     return Finding(
-        NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"}, what=DEAD
+        NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"}, what=SHARE
     )
 
 
-def _fewer(evidence: Evidence, dead: Signal, variety: Float, room: Float) -> Finding | None:
+def _fewer(evidence: Evidence, dead: Signal, taught: Float, room: Float) -> Finding | None:
     """Report live groups that became less than half as many although the reward stands where it stood."""
-    few = max(len(variety) // 4, 4)
-    before = float(np.median(variety[:few]))
-    fewer = (variety < HALVED * before) & (room > 2 * STARVED)
-    found = alarm(rare_event_factors(fewer, 0.2), rate=CRITICAL)
-    reward = evidence.reward
-    if found is None or not found.lasts or fewer[-max(2, len(fewer) // 20) :].mean() < 0.5 or found.onset < few or reward is None:
+    few = max(len(taught) // 4, 4)
+    before = float(np.median(taught[:few]))
+    fewer = (taught < HALVED * before) & (room > 2 * STARVED)
+    onset, reward = lasting(rare_event_factors(fewer, 0.2), event_T=fewer), evidence.reward
+    if onset is None or onset < few or reward is None:
         return None
-    step = int(dead.step_T[found.onset])
+    step = int(dead.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
     span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
-    value, old = _share(dead, slice(found.onset, len(dead))), float(dead.value_T[: found.onset].mean())
+    value, old = _share(dead, slice(onset, len(dead))), float(dead.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
     )
     advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
-    began = "rising" if _rise_before(dead, found.onset) else "jump"
-    known = {"dead": "above expectation", "dead_onset": began, "gradient": _gradient(evidence, step)}
-    return Finding(NAME, "warning", step, value, old, message, advice, known, what=DEAD)
+    known = {"dead": "above expectation", "dead_onset": _beginning(dead, onset), "gradient": _gradient(evidence, step)}
+    return Finding(NAME, "warning", step, value, old, message, advice, known, what=SHARE)
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Outcome:
@@ -364,7 +346,7 @@ def _with_own(groups: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
-    """Measure dead groups less those that chance predicts, at the end of the log."""
+    """Measure zero-variance groups less those that chance predicts, at the end of the log."""
     if groups is None:
         return Measure(NAME, "dead_beyond_chance", None, "the rewards of the completions are not in the log", LOG_REWARDS)
     by_prompt = 2 * groups["own"].count() >= len(groups)
@@ -428,25 +410,25 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
 
 
 def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
-    """Measure the size at which groups of independent completions, all prompts equally hard, would be dead as often."""
-    log = f"{LOG_REWARDS}, or the share of dead groups beside a reward of 0 or 1"
+    """Measure the size at which groups of independent completions, all prompts equally hard, would have zero variance as often."""
+    log = f"{LOG_REWARDS}, or the share of zero-variance groups beside a reward of 0 or 1"
     shares, dead = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
     if dead is None or shares is None:
-        return Measure(NAME, "effective_group_size", None, "dead groups and what their rewards are are not both in the log", log)
+        return Measure(NAME, "effective_group_size", None, "zero-variance groups and what their rewards are are not both in the log", log)
     if float(shares.max()) >= 1.0:
         return Measure(NAME, "effective_group_size", None, "the last completions all have the same reward: any size fits")
     value = _late(dead, groups)
     size = Interval(*(effective_size(shares, share) for share in (value.value, value.high, value.low)))
     of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
     independent = "independent completions of equally hard prompts"
-    said = f"the last groups are dead as often as groups of {size.value:.3g}, of {independent}, would be{of}"
+    said = f"the last groups have equal rewards as often as groups of {size.value:.3g}, of {independent}, would be{of}"
     if np.isinf(size.value):
-        said = f"none of the last groups is dead, as of groups of at least {size.low:.3g} {independent}{of}"
+        said = f"none of the last groups has equal rewards, as of groups of at least {size.low:.3g} {independent}{of}"
     return Measure(NAME, "effective_group_size", size, said)
 
 
 def effective_size(share_V: Float, dead: float) -> float:
-    r"""Return the size g at which $\sum_v p_v^g$ is a given share of dead groups."""
+    r"""Return the size g at which $\sum_v p_v^g$ is a given share of zero-variance groups."""
     from scipy.optimize import brentq
 
     if dead >= 1.0:
@@ -457,7 +439,7 @@ def effective_size(share_V: Float, dead: float) -> float:
 
 
 def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]:
-    """Shares of the rewards of the last completions, and the dead share."""
+    """Shares of the rewards of the last completions, and the share of zero-variance groups."""
     rollouts = evidence.record.rollouts
     assert rollouts is not None
     steps = groups.group_by("step").agg(pl.col("dead").mean()).sort("step")
@@ -468,7 +450,7 @@ def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]
 
 
 def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
-    """The same from the mean of a reward of 0 and 1 and the dead share, as logged."""
+    """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as logged."""
     track, reward = evidence.groups.dead, evidence.reward
     if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
         return None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -312,14 +313,23 @@ GOING_ON: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(scope="module", params=GOING_ON, ids=lambda case: "-".join(map(str, case.values())) or "plain")
+def undisturbed(
+    request: pytest.FixtureRequest, _warm_policy: Any, small_task: Task, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainSettings, Any, Path]:
+    """A run that nothing stopped: its settings, the policy at its end, and its folder."""
+    chosen = settings(steps=14, checkpoint_every=5, evaluate_every=3, rollouts_every=2, **request.param)
+    policy, folder = copy.deepcopy(_warm_policy), tmp_path_factory.mktemp("undisturbed") / "run"
+    train(policy, small_task, chosen, output=folder)
+    return chosen, policy, folder
+
+
 @pytest.mark.parametrize("place", ["_sampled_batch", "_update", "keep", "append"])
-@pytest.mark.parametrize("case", GOING_ON, ids=lambda case: "-".join(map(str, case.values())) or "plain")
 def test_a_run_goes_on_bit_for_bit(
-    case: dict[str, Any], place: str, make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
+    undisturbed: tuple[TrainSettings, Any, Path], place: str, make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    chosen = settings(steps=14, checkpoint_every=5, evaluate_every=3, rollouts_every=2, **case)
-    whole, broken = make_policy(), make_policy()
-    train(whole, small_task, chosen, output=tmp_path / "whole")
+    chosen, whole, whole_folder = undisturbed
+    broken = make_policy()
     with monkeypatch.context() as context:
         owner = {"keep": RunFolder, "append": RecordWriter}.get(place, _Run)
         original, calls = getattr(owner, place), []
@@ -337,7 +347,7 @@ def test_a_run_goes_on_bit_for_bit(
     train(again, small_task, chosen, output=tmp_path / "broken", resume=True)
     for mine, theirs in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    (steps, rollouts), (steps_again, rollouts_again) = rows_of(tmp_path / "whole"), rows_of(tmp_path / "broken")
+    (steps, rollouts), (steps_again, rollouts_again) = rows_of(whole_folder), rows_of(tmp_path / "broken")
     assert steps.equals(steps_again)
     assert rollouts.equals(rollouts_again)
 

@@ -16,7 +16,7 @@ if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`
 
 OPTIONAL = ("torch", "transformers")
 # Modules that are made of torch cannot even be looked at without it.
-OF_TORCH = ("enumeration", "exact", "grpo", "language_policy", "optimizers", "packing", "policy")
+OF_TORCH = ("grpo", "language_policy", "policy")
 collect_ignore = [] if find_spec("torch") else [f"src/groupwise/trainer/{name}.py" for name in OF_TORCH]
 
 

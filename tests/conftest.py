@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import metric_series
+from groupwise.trainer.tasks import Task, make_task
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -242,3 +244,27 @@ def make_fitted(
 def made_fitted() -> Callable[..., Fitted]:
     """`make_fitted`."""
     return make_fitted
+
+
+@pytest.fixture(scope="session")
+def small_task() -> Task:
+    """Addition modulo 10: prompts of four tokens, completions of two."""
+    return make_task("modular_addition", level=1)
+
+
+@pytest.fixture(scope="session")
+def _warm_policy(small_task: Task) -> Any:
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    from groupwise.trainer.policy import Policy, policy_size
+    from groupwise.trainer.warm_up import warm_up
+
+    policy = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=0)
+    warm_up(policy, small_task, accuracy=0.2)
+    return policy
+
+
+@pytest.fixture
+def make_policy(_warm_policy: Any) -> Callable[[], Any]:
+    """The maker of copies of the warmed-up policy."""
+    return lambda: copy.deepcopy(_warm_policy)

@@ -21,7 +21,7 @@ HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "wandb", "te
 SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
 
 # The trainer's modules that are made of torch; whoever needs one of them imports it in a function.
-OF_TORCH = {f"groupwise.trainer.{name}" for name in ("grpo", "language_policy", "policy", "truth")}
+OF_TORCH = {f"groupwise.trainer.{name}" for name in ("grpo", "language_policy", "policy")}
 
 COMMANDS = {"cli", "__main__"}
 

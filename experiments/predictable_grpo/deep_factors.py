@@ -15,9 +15,9 @@ from deep_pieces import Pieces
 from deep_threshold import kicked_edge, located_edge, spectra
 from deep_world import Deep, Linear, Setting, deep_world, linear, pull, sampled_step, symmetric, trained
 from drawing import options, print_table
+from worlds.truth import leading_modes
 
 from groupwise.stability.threshold import threshold
-from groupwise.trainer.truth import leading_modes
 
 FACTORS = Pieces("deep_factors.csv", ("factor",))
 LARGE = Pieces("deep_factors_large.csv", ("factor", "over_edge"))

@@ -20,11 +20,11 @@ import torch
 from deep_pieces import Pieces
 from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
+from worlds.truth import leading_modes, twice_differentiable
 
 from groupwise.stability.threshold import threshold
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import Task, make_task
-from groupwise.trainer.truth import leading_modes, twice_differentiable
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 LEARNING = Pieces("deep_larger_learning.csv", ("update",))

@@ -31,10 +31,10 @@ from deep_world import (
     trained,
 )
 from drawing import BLACK, LAG_STYLE, options, print_table, pyplot, save
+from worlds.truth import ExactWorld, leading_modes
 
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
 from groupwise.theory.stiffness import kicked_stiffness, relaxed_stiffness
-from groupwise.trainer.truth import ExactWorld, leading_modes
 
 SPECTRUM = Pieces("deep_spectrum.csv", ("kl_in", "part", "rank"))
 EDGES = Pieces("deep_edges.csv", ("kl_in", "lag", "momentum", "interval"))

@@ -13,12 +13,13 @@ import torch
 from deep_pieces import Pieces
 from deep_world import START
 from drawing import options, print_table
+from worlds import truth as measure
+from worlds.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 
 from groupwise.intervals import wilson
-from groupwise.trainer import truth as measure
+from groupwise.trainer.adaptive import probe
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import make_task
-from groupwise.trainer.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 TRUTH = Pieces("deep_truth.csv", ("what",))
@@ -69,7 +70,8 @@ def measured(problem_count: int, rollouts: int) -> None:
     times = [time.process_time()]
     parts = measure.true_components(policy, task, problems)
     times.append(time.process_time())
-    found = measure.estimated_components(policy, task, problems, prompts=64, group_size=16, generator=generator)
+    drawn = [problems[place] for place in torch.randint(len(problems), (64,), generator=generator).tolist()]
+    found = probe(policy, task, drawn, 16, generator)
     times.append(time.process_time())
     for name in ("vp", "t", "r"):
         estimate = getattr(found, name)

@@ -7,17 +7,22 @@ The tiny policy on addition mod 10, warmed up to a mean reward of .3, with a KL 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+
+from worlds.truth import ExactLoss, ExactWorld
+
 from groupwise.trainer.policy import Policy, policy_size
 from groupwise.trainer.tasks import Task, make_task
-from groupwise.trainer.truth import ExactLoss, ExactWorld
 from groupwise.trainer.warm_up import default_cache, warm_up
 
 Float = NDArray[np.float64]

@@ -104,12 +104,11 @@ def probes_timed() -> Iterator[list[float]]:
 
 def looks(prompts: int, rollouts: int, probes: int) -> Rows:
     """Probes of the policy at the start, each by itself."""
-    policy, task, how = start(START), world_task(), AdaptiveSettings("act", prompts=prompts, rollouts=rollouts)
-    settings, rows = settings_of("sgd", N, 4, 0, 1, RATES["sgd", N]), []
+    policy, task, rows = start(START), world_task(), []
     for number in range(probes):
         drawn = np.random.default_rng([number, 7]).integers(len(task.train), size=prompts)
         problems, generator = [task.train[place] for place in drawn], torch.Generator().manual_seed(number)
-        found = running_components(trainer.probe(policy, task, problems, how, generator, settings=settings))
+        found = running_components(trainer.probe(policy, task, problems, rollouts, generator))
         spread = {f"c{a}{b}": float(found.covariance_CC[a, b]) for a in range(3) for b in range(3)}
         rows.append({"probe": number, "prompts": prompts} | dict(zip(("vp", "t", "r"), found.estimate_C.tolist(), strict=True)) | spread)
     return rows

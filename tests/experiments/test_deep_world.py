@@ -17,8 +17,9 @@ from groupwise.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")
 
+from worlds.truth import ExactLoss, ExactWorld  # noqa: E402
+
 from groupwise.trainer.policy import Policy, PolicySize  # noqa: E402
-from groupwise.trainer.truth import ExactLoss, ExactWorld  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "predictable_grpo"
 
@@ -243,7 +244,7 @@ def test_the_delay_of_a_curve_that_is_moved(monkeypatch: pytest.MonkeyPatch) -> 
 PAGES = {
     "deep-threshold.md": ("deep_threshold", "deep_larger", "deep_factors"),
     "deep-dynamics.md": ("deep_dynamics", "deep_inertia"),
-    "how-to/train.md": ("deep_truth",),
+    "truth.md": ("deep_truth",),
 }
 
 

@@ -17,12 +17,13 @@ from groupwise.trainer.tasks import Task, Vocabulary, make_task
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from worlds.truth import values  # noqa: E402
+
 from groupwise.scores.language_models import load_language_model  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
-from groupwise.trainer.truth import values  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
 SHAPE = {

@@ -19,7 +19,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
 from groupwise.estimators.controller import RunningComponents, decide, running_components
-from groupwise.trainer.credit import advantage_of, gradients_kept
+from groupwise.trainer.credit import advantage_of, gradients_kept, score_batch
 from groupwise.trainer.folder import DECISIONS
 from groupwise.trainer.rewards import total_reward
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from groupwise.estimators.components import Components
     from groupwise.trainer.policy import Actor
     from groupwise.trainer.rewards import Problem
-    from groupwise.trainer.settings import AdaptiveSettings, TrainSettings
+    from groupwise.trainer.settings import AggregationName, TrainSettings
     from groupwise.trainer.tasks import Task
 
 _DRAW = 6  # stream of random numbers, beside those of the loop
@@ -84,7 +84,16 @@ class AdaptiveGroupSize:
         """Components of the present policy, from prompts drawn independently."""
         rng = np.random.default_rng([self._settings.seed, _DRAW, step])
         drawn = [self._task.train[number] for number in rng.integers(self._pool, size=self._how.prompts)]
-        return probe(self._actor, self._task, drawn, self._how, generator, settings=self._settings)
+        settings = self._settings
+        return probe(
+            self._actor,
+            self._task,
+            drawn,
+            self._how.rollouts,
+            generator,
+            aggregation=settings.aggregation,
+            micro_batch=settings.micro_batch,
+        )
 
     def _log(self, entry: dict[str, Any]) -> None:
         """Keep a decision, here and in the folder of the run."""
@@ -116,27 +125,26 @@ class AdaptiveGroupSize:
 
 
 def probe(
-    actor: Actor, task: Task, problems: Sequence[Problem], how: AdaptiveSettings, generator: torch.Generator, *, settings: TrainSettings
+    actor: Actor,
+    task: Task,
+    problems: Sequence[Problem],
+    rollouts: int,
+    generator: torch.Generator,
+    *,
+    aggregation: AggregationName = "sum",
+    micro_batch: int | None = None,
 ) -> Components:
-    """Return the components of the present policy, from rollouts that serve nothing else."""
-    import torch
-
+    """Return the components of the present policy, from rollouts of some problems that serve nothing else."""
     from groupwise.scores.scores import score_gram
 
     prompt_PL = actor.prompt_tokens(task, problems)
-    sampled = actor.sample(prompt_PL, how.rollouts, generator, task.completion_length)
+    sampled = actor.sample(prompt_PL, rollouts, generator, task.completion_length)
     texts, ended = actor.texts(task, sampled.completion_NL, sampled.mask_NL)
-    repeated = [problem for problem in problems for _ in range(how.rollouts)]
+    repeated = [problem for problem in problems for _ in range(rollouts)]
     reward_N = total_reward(task.verifier, task.verifier(repeated, texts, ended))
-    before_NL = prompt_PL.repeat_interleave(how.rollouts, 0)
-    real_NL, mask_NL = actor.real(before_NL), sampled.mask_NL.long()
-    batch = {
-        "input_ids": torch.cat([before_NL, sampled.completion_NL], 1),
-        "attention_mask": torch.cat([real_NL, mask_NL], 1),
-        "completion_mask": torch.cat([torch.zeros_like(real_NL), mask_NL], 1),
-    }
+    batch = score_batch(actor, prompt_PL, sampled.completion_NL, sampled.mask_NL)
     model: Any = getattr(actor, "model", actor)
     with gradients_kept(model):
-        gram = score_gram(model, batch, aggregation=settings.aggregation, micro_batch=settings.micro_batch).gram_NN
-    label_N = np.repeat(np.arange(len(problems)), how.rollouts)
-    return components(reward_N, label_N, gram_NN=gram, zero_mean=settings.aggregation == "sum")
+        gram = score_gram(model, batch, aggregation=aggregation, micro_batch=micro_batch).gram_NN
+    label_N = np.repeat(np.arange(len(problems)), rollouts)
+    return components(reward_N, label_N, gram_NN=gram, zero_mean=aggregation == "sum")

@@ -19,6 +19,8 @@ from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, Runn
 from groupwise.estimators.presets import AdvantageSpec
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from groupwise.trainer.policy import Actor, Sampled
     from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
@@ -179,23 +181,26 @@ class Credit:
 
     def _score_norms(self, judged: Judged) -> Float:
         """The squared length of every rollout's score."""
-        import torch
-
         from groupwise.scores.scores import score_gram
 
         prompt_PL = self._actor.prompt_tokens(self._task, judged.problems)
-        sampled = judged.sampled
-        before = prompt_PL.repeat_interleave(len(judged.reward_N) // len(judged.problems), 0)
-        real = self._actor.real(before)
-        mask_NL = sampled.mask_NL.long()
-        batch = {
-            "input_ids": torch.cat([before.clamp(min=0), sampled.completion_NL], 1),  # what is no token is masked
-            "attention_mask": torch.cat([real, mask_NL], 1),
-            "completion_mask": torch.cat([torch.zeros_like(real), mask_NL], 1),
-        }
+        batch = score_batch(self._actor, prompt_PL, judged.sampled.completion_NL, judged.sampled.mask_NL)
         model: Any = getattr(self._actor, "model", self._actor)
         with gradients_kept(model):
             return np.asarray(np.diag(score_gram(model, batch).gram_NN), dtype=np.float64)
+
+
+def score_batch(actor: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor) -> dict[str, Tensor]:
+    """Return completions of every prompt as the batch that `groupwise.scores` takes."""
+    import torch
+
+    before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
+    real_NL, sampled_NL = actor.real(before_NL), mask_NL.long()
+    return {
+        "input_ids": torch.cat([before_NL.clamp(min=0), completion_NL], 1),  # what is no token is masked
+        "attention_mask": torch.cat([real_NL, sampled_NL], 1),
+        "completion_mask": torch.cat([torch.zeros_like(real_NL), sampled_NL], 1),
+    }
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import Components, components
 from groupwise.scores.scores import score_gram
+from groupwise.trainer.credit import score_batch
 from groupwise.trainer.policy import Actor, Policy, Sampled, additive, answer_weight, causal, positions_of, task_texts
 from groupwise.trainer.rewards import Problem, is_function, total_reward
 from groupwise.trainer.tasks import END, PAD, Task
@@ -79,15 +79,6 @@ class OutcomeTree:
         token_OL[first:, :-1] = torch.as_tensor(self.prefix_JL).repeat_interleave(going, 0)
         token_OL[first:, -1], mask_OL[first:] = tails.repeat(len(self.prefix_JL)), 1
         return token_OL, mask_OL
-
-    def completions(self) -> list[tuple[tuple[int, ...], bool]]:
-        """Tokens of each outcome without END, and whether it ended."""
-        listed: list[tuple[tuple[int, ...], bool]] = []
-        for depth in range(self.completion_length):
-            rows = self.prefix_JL[:: (self.tokens - 1) ** (self.completion_length - 1 - depth), :depth]
-            listed += [(tuple(row), True) for row in rows.tolist()]
-        tails = [token for token in range(self.tokens) if token != END]
-        return listed + [((*row, tail), False) for row in self.prefix_JL.tolist() for tail in tails]
 
     @property
     def branches(self) -> int:
@@ -386,23 +377,6 @@ def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float
     return product
 
 
-__all__ = [
-    "FEWEST_ROLLOUTS",
-    "Gradient",
-    "Method",
-    "SampledWorld",
-    "Spectrum",
-    "TrueComponents",
-    "Values",
-    "curvature",
-    "estimated_components",
-    "gradient",
-    "leading_modes",
-    "method_for",
-    "score_batch",
-    "true_components",
-    "values",
-]
 Method = Literal["answer", "enumeration", "rollouts"]
 FEWEST_ROLLOUTS = 1000
 _ROLLOUTS_AT_ONCE = 4096
@@ -624,62 +598,3 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
         whole_D += _flat(found).numpy() / len(problems)
     norm2 = float(whole_D @ whole_D)
     return TrueComponents(within - norm2, t, r, norm2, within, score2, kappa, float((share_PO * reward_PO).sum(1).mean()), len(problems))
-
-
-def score_batch(policy: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor) -> dict[str, Tensor]:
-    """Return the batch that `groupwise.scores.scores` takes."""
-    before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
-    real_NL, mask = policy.real(before_NL), mask_NL.long()
-    return {
-        "input_ids": torch.cat([before_NL.clamp(min=0), completion_NL], 1),  # what is no token is masked
-        "attention_mask": torch.cat([real_NL, mask], 1),
-        "completion_mask": torch.cat([torch.zeros_like(real_NL), mask], 1),
-    }
-
-
-def estimated_components(
-    policy: Policy,
-    task: Task,
-    problems: Sequence[Problem],
-    *,
-    prompts: int,
-    group_size: int,
-    generator: torch.Generator,
-    level: float = 0.95,
-) -> Components:
-    """Return the components as a run would estimate them, from the scores of sampled rollouts."""
-    if not problems:
-        raise InsufficientDataError("expected at least one problem to measure")
-    drawn = [problems[place] for place in torch.randint(len(problems), (prompts,), generator=generator).tolist()]
-    sampled, reward_PG, prompt_PL = _judged(policy, task, drawn, group_size, generator)
-    gram = score_gram(policy, score_batch(policy, prompt_PL, sampled.completion_NL, sampled.mask_NL)).gram_NN
-    return components(reward_PG.reshape(-1), np.repeat(np.arange(prompts), group_size), gram_NN=gram, level=level)
-
-
-class SampledWorld:
-    """A policy on a task too large to enumerate, as a function of its flat parameters: averages of rollouts.
-
-    It follows the protocol of `groupwise.theory.stiffness`: `mean_reward` and `expected_step`, both with sampling noise, and no KL term.
-    """
-
-    def __init__(self, policy: Policy, task: Task, problems: Sequence[Problem], *, rollouts: int, generator: torch.Generator) -> None:
-        _check_sampling(rollouts, generator)
-        self.policy, self.task, self.problems = policy, task, problems
-        self.rollouts, self.generator = rollouts, generator
-
-    def mean_reward(self, parameter_D: Float) -> float:
-        """The mean reward, by rollouts only where it is not exact."""
-        self._stand_at(parameter_D)
-        return values(self.policy, self.task, self.problems, rollouts=self.rollouts, generator=self.generator).mean
-
-    def expected_step(self, parameter_D: Float) -> Float:
-        """The mean leave-one-out gradient."""
-        self._stand_at(parameter_D)
-        total_D = _leave_one_out(self.policy, self.task, self.problems, self.rollouts, self.generator)
-        return np.asarray((total_D / len(self.problems)).numpy())
-
-    def _stand_at(self, parameter_D: Float) -> None:
-        """Put the parameters there."""
-        whole = torch.as_tensor(parameter_D).to(next(self.policy.parameters()))
-        with torch.no_grad():
-            torch.nn.utils.vector_to_parameters(whole, self.policy.parameters())

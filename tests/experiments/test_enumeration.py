@@ -13,8 +13,9 @@ from groupwise.trainer.tasks import END, PAD, Task, make_task
 
 torch = pytest.importorskip("torch")
 
+from worlds.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
+
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
-from groupwise.trainer.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards  # noqa: E402
 from groupwise.trainer.warm_up import right_probability  # noqa: E402
 
 
@@ -22,10 +23,17 @@ def tree_of(task: Task) -> OutcomeTree:
     return OutcomeTree.of(tokens=len(task.vocabulary), completion_length=task.completion_length)
 
 
+def completions(tree: OutcomeTree) -> list[tuple[tuple[int, ...], bool]]:
+    """Tokens of each outcome without END, and whether it ended."""
+    token_OL, mask_OL = tree.rows()
+    rows = [row[: int(length)].tolist() for row, length in zip(token_OL, mask_OL.sum(1), strict=True)]
+    return [(tuple(row[:-1]), True) if row[-1] == END else (tuple(row), False) for row in rows]
+
+
 def test_outcomes_are_all_different_and_as_many_as_said() -> None:
     for tokens, length in ((4, 1), (4, 2), (3, 4), (5, 3)):
         tree = OutcomeTree.of(tokens=tokens, completion_length=length)
-        listed = tree.completions()
+        listed = completions(tree)
         assert len(set(listed)) == len(listed) == tree.outcomes
         assert all(END not in row for row, _ in listed)
         assert all(len(row) == length for row, ended in listed if not ended)
@@ -60,7 +68,7 @@ def test_each_outcome_has_the_probability_the_policy_itself_gives_it(make_policy
     policy, tree = make_policy().double(), tree_of(small_task)
     problems = small_task.train[:2]
     prompt_PL = policy.prompt_tokens(small_task, problems)
-    listed = tree.completions()
+    listed = completions(tree)
     row = torch.zeros(len(listed), small_task.completion_length, dtype=torch.long)
     counts = torch.zeros(len(listed), small_task.completion_length, dtype=torch.float64)
     for place, (tokens, ended) in enumerate(listed):
@@ -84,7 +92,7 @@ def test_every_problem_has_one_right_outcome_and_padding_inside_an_answer_is_non
     tree = tree_of(small_task)
     reward_PO = outcome_rewards(small_task, small_task.train, tree)
     assert (reward_PO.sum(1) == 1).all()
-    listed = tree.completions()
+    listed = completions(tree)
     for problem, row in zip(small_task.train, reward_PO, strict=True):
         tokens, ended = listed[int(row.argmax())]
         assert ended

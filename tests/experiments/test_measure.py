@@ -18,15 +18,11 @@ from groupwise.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer.grpo import train  # noqa: E402
-from groupwise.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
-from groupwise.trainer.truth import (  # noqa: E402  # noqa: E402  # noqa: E402
+from worlds.truth import (  # noqa: E402
     ExactLoss,
     ExactWorld,
     OutcomeTree,
-    SampledWorld,
     curvature,
-    estimated_components,
     gradient,
     leading_modes,
     method_for,
@@ -35,6 +31,10 @@ from groupwise.trainer.truth import (  # noqa: E402  # noqa: E402  # noqa: E402
     true_components,
     values,
 )
+
+from groupwise.trainer.adaptive import probe  # noqa: E402
+from groupwise.trainer.grpo import train  # noqa: E402
+from groupwise.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
 
 
 def drawing(seed: int = 5) -> Any:
@@ -64,7 +64,7 @@ def test_values_by_one_pass_by_enumeration_and_by_rollouts_agree(
         share = outcome_log_probabilities(policy, policy.prompt_tokens(small_task, problems), tree).exp().numpy()
     for task, found in ((small_task, by_answer), (formatted_task, by_tree)):
         np.testing.assert_allclose(found.value_P, (share * outcome_rewards(task, problems, tree)).sum(1), atol=1e-12)
-    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, formatted_task, problems, rollouts=1500, generator=drawing())
     assert sampled.method == "rollouts"
     # Nine values and a mean, each wrong beyond 4 standard errors one time in 16,000.
@@ -82,7 +82,7 @@ def test_gradients_by_one_pass_by_enumeration_and_by_rollouts_agree(
     formatted = ExactWorld(policy, formatted_task, problems, ExactLoss(0.0))
     by_tree = gradient(policy, formatted_task, problems)
     np.testing.assert_allclose(by_tree.gradient_D, formatted.expected_step(formatted.start_D.numpy()), atol=1e-12)
-    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
     sampled = gradient(policy, formatted_task, problems, rollouts=1000, generator=drawing())
     # The error is a root mean square over many directions: twice it is beyond any of a thousand seeds tried.
     assert 0.4 * sampled.error < np.linalg.norm(sampled.gradient_D - by_tree.gradient_D) < 2 * sampled.error
@@ -123,7 +123,9 @@ def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> No
 def test_estimates_cover_the_truth(make_policy: Callable[[], Any], small_task: Task) -> None:
     policy, problems = make_policy(), small_task.train[:8]
     truth = true_components(policy, small_task, problems)
-    found = estimated_components(policy, small_task, problems, prompts=96, group_size=8, generator=drawing(), level=0.99)
+    generator = drawing()
+    drawn = [problems[place] for place in torch.randint(len(problems), (96,), generator=generator).tolist()]
+    found = probe(policy, small_task, drawn, 8, generator)
     for name in ("vp", "t", "r", "value", "score_norm2", "kappa", "gradient_norm2"):
         # One in a hundred each; the seed is fixed, so that this cannot fail by chance tomorrow.
         estimate = found.others[name] if name in found.others else getattr(found, name)
@@ -168,16 +170,6 @@ def test_kicks_along_the_reward_show_its_own_stiffness(make_policy: Callable[[],
     assert found.stiffness.value == pytest.approx(wanted, rel=5e-3)
 
 
-def test_a_sampled_world_is_the_exact_one_but_for_noise(make_policy: Callable[[], Any], small_task: Task) -> None:
-    policy, problems = make_policy().double(), small_task.train[:3]
-    exact = ExactWorld(make_policy().double(), small_task, problems, ExactLoss(0.0))
-    sampled = SampledWorld(policy, small_task, problems, rollouts=2000, generator=drawing())
-    point = exact.start_D.numpy() + 0.01
-    assert sampled.mean_reward(point) == pytest.approx(exact.mean_reward(point), abs=1e-12)
-    truth, found = exact.expected_step(point), sampled.expected_step(point)
-    assert truth @ found / np.linalg.norm(truth) / np.linalg.norm(found) > 0.9
-
-
 def test_what_cannot_be_measured_is_said_in_one_sentence(
     make_policy: Callable[[], Any], small_task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +182,7 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(
         true_components(policy, small_task, small_task.train[:1])
     with pytest.raises(InvalidArgumentError, match="number of eigenvalues"):
         leading_modes(lambda vector: vector, 3, 3)
-    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
     with pytest.raises(InvalidArgumentError, match="generator"):
         values(policy, small_task, small_task.train[:2])
     with pytest.raises(InvalidArgumentError, match="even number"):
@@ -243,7 +235,7 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
     found = values(policy, task, problems, rollouts=2000, generator=drawing(1))
     assert found.method == method
     assert (found.error_P == 0).all() == (method != "rollouts")
-    monkeypatch.setattr("groupwise.trainer.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, task, problems, rollouts=2000, generator=drawing(2))
     # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in squares.
     assert abs(found.mean - sampled.mean) < 4 * np.hypot(found.mean_error, sampled.mean_error)

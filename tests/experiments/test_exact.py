@@ -12,7 +12,7 @@ from groupwise.trainer.tasks import Task
 
 torch = pytest.importorskip("torch")
 
-from groupwise.trainer.truth import ExactLoss, ExactWorld  # noqa: E402
+from worlds.truth import ExactLoss, ExactWorld  # noqa: E402
 
 MakeWorld = Callable[..., ExactWorld]
 

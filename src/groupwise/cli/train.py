@@ -133,31 +133,21 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
     held_out = ""
     with progress(quiet=as_json) as show, _stopping() as stopped:
 
-        def told(step: int, row: Mapping[str, float | None]) -> None:
+        def told(step: int, row: Mapping[str, float | None]) -> bool:
             nonlocal held_out
             reward, evaluated = row.get("reward"), row.get("eval/reward")
             held_out = held_out if evaluated is None else f", held out {evaluated:.3f}"
             show(f"reward {'...' if reward is None else f'{reward:.3f}'}{held_out}", step, chosen.steps)
+            return bool(stopped)
 
         actor = _actor(start, task, _device(start.device), show)
-        begun = _begun(start, actor)
-        folder = RunFolder(output, chosen, task, actor)
+        folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
         folder.check(resume=resume, force=force)
         before = folder.latest_step() if resume else None
         if before is None and not _warmed(actor, start, task, show, stopped):
             typer.echo("Stopped while warming up: nothing is kept; the same command begins anew.", err=True)
             return INTERRUPTED
-        record = train(
-            actor,
-            task,
-            chosen,
-            output=output,
-            resume=resume,
-            force=force,
-            on_step=told,
-            should_stop=lambda: bool(stopped),
-            start=begun,
-        )
+        record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
     if before == chosen.steps:
         typer.echo(f"The run in {output} had done its {before} steps already: nothing was trained.", err=True)
     return _told(record, output, chosen.steps, as_json=as_json)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none, student_quantile, wilson
+from groupwise.intervals import Interval, student_quantile, wilson
+from groupwise.plain import Plain
 
 Float = NDArray[np.float64]
 
@@ -50,21 +51,21 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Score(Plain):
     """A mean over problems with its clustered standard error."""
+
+    KEYS: ClassVar = ("*interval", "standard_error=error", "clusters")
 
     interval: Interval  # the mean and its interval
     error: float  # standard error; NaN for a single cluster
     clusters: int  # independent draws behind it
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**self.interval.as_dict(), "standard_error": finite_or_none(self.error), "clusters": self.clusters}
-
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Plain):
     """One model against another on the same problems."""
+
+    KEYS: ClassVar = ("benchmark", "*difference", "standard_error=error", "better", "worse", "same")
 
     benchmark: str  # its name
     difference: Interval  # mean of second minus first, with its interval
@@ -77,11 +78,6 @@ class Comparison:
     centre: float
     widened_error: float  # standard error of `centre`; above 0 also where all problems agree
     clusters: int  # independent draws behind the difference
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        counts = {"better": self.better, "worse": self.worse, "same": self.same}
-        return {"benchmark": self.benchmark, **self.difference.as_dict(), "standard_error": finite_or_none(self.error), **counts}
 
 
 def mean_at(answers: Answers, *, level: float = 0.95) -> Score:
@@ -192,7 +188,7 @@ def answers_of(
 
 
 @dataclass(frozen=True, slots=True)
-class TransferRow:
+class TransferRow(Plain):
     """One benchmark over the checkpoints of a run."""
 
     benchmark: str  # its name
@@ -202,16 +198,6 @@ class TransferRow:
     ratio: Interval | None
     # over checkpoints, with the mean on what was trained on; None below three checkpoints, or without variation
     correlation: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "benchmark": self.benchmark,
-            "scores": [score.as_dict() for score in self.scores],
-            "gain": self.gain.as_dict(),
-            "ratio": None if self.ratio is None else self.ratio.as_dict(),
-            "correlation": None if self.correlation is None else finite_or_none(self.correlation),
-        }
 
 
 def transfer(

@@ -132,26 +132,23 @@ def train(
     task: Task,
     settings: TrainSettings,
     *,
-    output: str | Path,
-    name: str = "",
+    output: str | Path | RunFolder,
     resume: bool = False,
     force: bool = False,
-    on_step: Callable[[int, Row], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, Row], bool | None] | None = None,
     ingredients: Ingredients | None = None,
-    start: Mapping[str, str | float | None] | None = None,
 ) -> RunRecord:
-    """Train a policy and write the run as it goes.
+    """Train a policy and write the run as it goes; where `on_step` returns True, the run ends with that step and a checkpoint of it.
 
     Warns:
         IdleWarning: for ten steps no two rollouts of a group differed in reward.
     """
-    run = _Run(actor, task, settings, ingredients, folder=Path(output))
-    folder = RunFolder(Path(output), settings, task, actor, start=start)
+    folder = output if isinstance(output, RunFolder) else RunFolder(Path(output), settings, task, actor)
+    run = _Run(actor, task, settings, ingredients, folder=folder.home)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
     config = settings.run_config(model=model, max_completion_length=task.completion_length)
     said = meanings(tuple(task.verifier.weights))
-    saved, record = folder.open(lambda: RecordWriter(output, name=name, config=config, meanings=said), resume=resume, force=force)
+    saved, record = folder.open(lambda: RecordWriter(folder.home, config=config, meanings=said), resume=resume, force=force)
     with record as writer:
         if saved is not None:
             run.restore(*saved)
@@ -165,16 +162,14 @@ def train(
                 writer.append(row, rollouts)
             if run.learned and run.idle == PATIENCE:
                 warnings.warn(warning(run.step - PATIENCE + 1, row), stacklevel=2)
-            stopping = should_stop is not None and should_stop()
+            stopping = on_step is not None and bool(on_step(run.step, row))
             if run.step % settings.checkpoint_every == 0 or run.step == settings.steps or stopping:
                 with folder.whole_steps(run):
                     folder.keep(run.step, *run.state())
-            if on_step is not None:
-                on_step(run.step, row)
         with folder.whole_steps(run):
             run.check()
             folder.confirm()
-    return RunRecord.load(output)
+    return RunRecord.load(folder.home)
 
 
 class FlatParameters:

@@ -119,7 +119,8 @@ def test_the_reference_is_up_to_date() -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for page, text in (("cli.md", module.command_page()), ("python.md", module.python_page())):
+    pages = (("cli.md", module.command_page()), ("python.md", module.python_page()), ("trainers.md", module.trainers_page()))
+    for page, text in pages:
         assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == text, f"run `make reference`: {page} is out of date"
 
 

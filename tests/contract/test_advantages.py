@@ -17,6 +17,7 @@ from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, Runn
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "advantages.md").read_text(encoding="utf-8")
+TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "trainers.md").read_text(encoding="utf-8")
 PROMPTS, SIZE = 5, 6
 EACH = pytest.mark.parametrize("entry", ADVANTAGES, ids=lambda entry: entry.name)
 EACH_SPEC = pytest.mark.parametrize("spec", PRESETS, ids=lambda spec: f"{spec.framework}-{spec.estimator}-{spec.since or 'read'}")
@@ -282,8 +283,8 @@ def test_every_preset_does_with_a_missing_reward_what_it_says(spec: AdvantageSpe
 def test_every_preset_is_found_by_name_and_version_and_is_in_the_docs(spec: AdvantageSpec) -> None:
     assert preset(spec.framework.upper(), estimator=spec.estimator, version=spec.since or "0") is spec
     assert not spec.until or preset(spec.framework, estimator=spec.estimator) is not spec
-    row = [line for line in PAGE.splitlines() if line.startswith(f"| {spec.framework} | `{spec.estimator}` |")]
-    assert row, "no row in docs/advantages.md"
+    row = [line for line in TRAINERS.splitlines() if line.startswith(f"| {spec.framework} | `{spec.estimator}` |")]
+    assert row, "no row in docs/reference/trainers.md"
     assert any(spec.since in line and spec.until in line and spec.evidence in line for line in row)
 
 

@@ -119,9 +119,11 @@ def test_the_reference_is_up_to_date() -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    pages = (("cli.md", module.command_page()), ("python.md", module.python_page()), ("trainers.md", module.trainers_page()))
-    for page, text in pages:
-        assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == text, f"run `make reference`: {page} is out of date"
+    for page in ("cli", "python", "trainers", "tasks"):
+        text = getattr(module, f"{page}_page")()
+        assert (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8") == text, (
+            f"run `make reference`: {page} is out of date"
+        )
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from groupwise.trainer.benchmarks import (
     question_of,
 )
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md").read_text(encoding="utf-8")
 EACH = pytest.mark.parametrize("entry", BENCHMARKS, ids=lambda entry: entry.name)
 RIGHT = {
     "gsm8k": "5", "math500": "\\frac{1}{2}", "math": "2", "aime24": "24", "aime25": "25", "amc23": "27", "minerva": "300000000",

@@ -29,7 +29,7 @@ from groupwise.trainer.tasks import (
     write_task,
 )
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md").read_text(encoding="utf-8")
 EACH = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
 PROBLEM = Problem("1+1=", "02", "addition", 1)
 JUDGE = TaskVerifier.of(answer_pattern="-?[0-9]+", format_reward=True)
@@ -91,7 +91,7 @@ def test_the_second_calculation_sees_a_wrong_answer(problem: Problem) -> None:
 @EACH
 def test_the_page_explains_every_task(family: TaskFamily) -> None:
     row = next((line for line in PAGE.splitlines() if line.startswith(f"| `{family.name}` |")), "")
-    assert row, f"docs/tasks.md has no row for {family.name}"
+    assert row, f"docs/reference/tasks.md has no row for {family.name}"
     assert f"{family.levels[0]} to {family.levels[1]}" in row
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, plain
-from groupwise.readers.source import counted, open_text, peek, shown
+from groupwise.readers.source import counted, open_text, peek, shown, some_of
 from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
@@ -75,27 +74,24 @@ def assemble(log: Log, request: Request) -> RunRecord:
     if store.count == 0 or not store.names():
         raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
     chosen = chosen_columns(store, request.columns)
-    each, numbered, note = (0, None, "") if "step" in chosen or log.step is not None else rollout_numbers(store)
-    step_key, step_R, notes = ("rollout/step", numbered, [note] if note else []) if numbered is not None else _steps(log, chosen)
+    step_key, step_R, each, notes = _steps(log, chosen)
     if not step_key and log.step is None and not chosen and not _is_a_log(store, log.framework):
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
         )
-    hidden = ({step_key} if step_key else set()) | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
-    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE}
-    cumulative |= {column for name, column in chosen.items() if name in _CLOCKS}
-    chosen_run = "" if log.name else request.chosen
-    mine = rows_of_run(store, step_R, log.path, chosen_run)
+    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen)
+    hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
+    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
     merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
     columns = dict(merged.columns)
     if not columns:
         cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
         hint = "write plain numbers" if cells else "give the log of a run"
         raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
-    config = config_of(request.config, log.path, log.home or request.home, log.stated)
+    told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns), "a column of the log"))
+    config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told))
     framework = log.framework or _framework(config, columns)
-    config, spacing = _with_spacing(_with_logged(_with_updates(config, each), columns), merged, framework)
-    config = config.with_settings({"framework": framework or None}, "the log's keys") if not config.framework.known else config
+    config, spacing = _with_spacing(config, merged, framework)
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
     if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
@@ -109,10 +105,15 @@ def assemble(log: Log, request: Request) -> RunRecord:
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
         notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
     )
+    return sound(record, shown(log.path))
+
+
+def sound(record: RunRecord, what: str) -> RunRecord:
+    """Return a record that is valid; raise with what it was made of where it is not."""
     try:
         record.validate()
     except InvalidArgumentError as error:
-        raise UnreadableRunError(f"expected a log that makes a sound record, got {shown(log.path)}: {error}") from None
+        raise UnreadableRunError(f"expected a log that makes a sound record, got {what}: {error}") from None
     return record
 
 
@@ -136,52 +137,43 @@ def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str
     return chosen
 
 
-def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, list[str]]:
-    """Return the step column ("" for none), the step of each row, and notes."""
+def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[str]]:
+    """Return the step column ("" for none), the step of each row, the optimiser updates of a step (0 where unknown), and notes."""
     store = log.store
     if "step" in chosen:
-        return chosen["step"], store.dense(chosen["step"]), []
+        return chosen["step"], store.dense(chosen["step"]), 0, []
     if log.step is not None:
-        return "", log.step, []
+        return "", log.step, 0, []
+    each, numbered, note = rollout_numbers(store)
+    if numbered is not None:
+        return "rollout/step", numbered, each, [note] if note else []
     key, step, note = step_column(store)
     if step is not None:
-        return key, step, [note] if note else []
+        return key, step, each, [note] if note else []
     rows = np.arange(1, store.count + 1, dtype=np.float64)
-    return "", rows, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
+    return "", rows, each, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
 
 
-def _with_updates(config: RunConfig, each: int) -> RunConfig:
-    """Return the settings with the optimiser updates of a step, where the log's two counters tell them."""
-    known = config.updates_per_step.known or not each
-    return config if known else config.with_settings({"updates_per_step": each}, "the steps of the log")
-
-
-def _with_logged(config: RunConfig, columns: Mapping[str, Array]) -> RunConfig:
-    """Return the settings with those that the log repeats in every row."""
+def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
+    """Return the settings that the log repeats in every row."""
     found: dict[str, float] = {}
     for key, values in columns.items():
         name = _SETTING_KEYS.get(plain(key).split("/")[-1])
         finite = values[np.isfinite(values)]
-        if name and not getattr(config, name).known and len(finite) and (finite == finite[0]).all():
+        if name and len(finite) and (finite == finite[0]).all():
             found.setdefault(name, float(finite[0]))
-    for name, value in found.items():
-        try:
-            config = config.with_settings({name: value}, "a column of the log")
-        except InvalidArgumentError:
-            continue
-    return config
+    return found
 
 
 def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:
-    """Return the settings with logging_steps where it can be told, and the steps that a row averages over."""
-    known = config.value("logging_steps")
-    if known is not None:
-        return config, float(known)
+    """Return the settings with the framework and, where it can be told, logging_steps; and the steps that a row averages over."""
+    if framework and not config.framework.known:
+        config = config.with_settings({"framework": framework}, "the log's keys")
     gaps = np.diff(merged.step[merged.trained])
-    if framework not in TRL_FAMILY or not len(gaps):
-        return config, 1.0
-    usual = int(np.bincount(np.clip(gaps, 0, 100_000)).argmax())
-    return config.with_settings({"logging_steps": usual}, "the spacing of the rows"), float(usual)
+    if not config.logging_steps.known and framework in TRL_FAMILY and len(gaps):
+        usual = int(np.bincount(np.clip(gaps, 0, 100_000)).argmax())
+        config = config.with_settings({"logging_steps": usual}, "the spacing of the rows")
+    return config, float(config.value("logging_steps") or 1.0)
 
 
 def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, framework: str, spacing: float) -> dict[str, Array | None]:
@@ -264,16 +256,15 @@ def _with_chosen(meanings: tuple[Meaning, ...], chosen: Mapping[str, str], colum
 
 def _store_notes(store: RowStore) -> list[str]:
     """Return notes on cells that could not be used."""
-    notes = []
-    mixed = {key: count for key, count in store.texts.items() if key in set(store.names())}
-    if mixed:
-        some = ", ".join(f"{key} ({count})" for key, count in list(mixed.items())[:3]) + (", ..." if len(mixed) > 3 else "")
-        cells = counted(sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count")
-        notes.append(f"{cells} as missing: {some}")
+    notes, names = [], set(store.names())
+    mixed = {key: count for key, count in store.texts.items() if key in names}
     lost = {key: cell for key, cell in store.unread.items() if key not in mixed and plain(key) not in _NO_NUMBERS}
+    if mixed:
+        cells = counted(sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count")
+        notes.append(f"{cells} as missing: {some_of([f'{key} ({count})' for key, count in mixed.items()])}")
     if lost:
-        some = ", ".join(f"{key} ({cell!r})" for key, cell in list(lost.items())[:3]) + (", ..." if len(lost) > 3 else "")
-        notes.append(f"{counted(len(lost), 'column is', 'columns are')} no plain numbers and left out: {some}")
+        columns = counted(len(lost), "column is", "columns are")
+        notes.append(f"{columns} no plain numbers and left out: {some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}")
     if store.too_wide:
         notes.append(f"the log has more than {LARGEST_WIDTH} keys: {counted(store.too_wide, 'cell')} of the later ones left out")
     return notes
@@ -284,13 +275,6 @@ def _is_a_log(store: RowStore, framework: str) -> bool:
     columns = {key: store.dense(key) for key in store.names()}
     meanings = meanings_of(columns, RunConfig(), framework=framework or framework_of(columns), complete=False, window=1.0)
     return any(meaning.quantity for meaning in meanings)
-
-
-def with_rollouts(record: RunRecord, rollouts: pl.DataFrame | None, notes: tuple[str, ...], sources: tuple[Source, ...]) -> RunRecord:
-    """Return the record with its rollouts."""
-    return RunRecord(
-        record.name, record.steps, rollouts, record.config, record.meanings, (*record.sources, *sources), (*record.notes, *notes)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
-from groupwise.readers.assemble import Request, chosen_columns
+from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
@@ -758,11 +758,7 @@ def _record(
         sources=sources,
         notes=tuple(found),
     )
-    try:
-        record.validate()
-    except InvalidArgumentError as error:
-        raise UnreadableRunError(f"expected rollouts that make a sound record, got {name[:80]}: {error}") from None
-    return record
+    return sound(record, name[:80])
 
 
 def _meaning(column: str, reward: str) -> Meaning:

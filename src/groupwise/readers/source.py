@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -168,6 +168,11 @@ def nuls_in(path: Path) -> int:
         return 0
     with path.open("rb") as file:
         return sum(chunk.count(b"\0") for chunk in iter(lambda: file.read(_CHUNK), b""))
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names of a list, and dots for the others."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def counted(number: int, one: str, many: str = "") -> str:

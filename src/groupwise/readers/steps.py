@@ -6,18 +6,18 @@ Every decision leaves a note. It knows no framework; what a key means is in `key
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, spelled
-from groupwise.readers.source import counted, shown
+from groupwise.readers.source import counted, shown, some_of
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -249,8 +249,8 @@ def _reduced(
             _several(name, where, value, filled, averaged, repeated)
         columns[name] = filled
     if averaged:
-        most, some = max(averaged.values()), ", ".join(list(averaged)[:3])
-        notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some}{', ...' if len(averaged) > 3 else ''})")
+        most = max(averaged.values())
+        notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some_of(list(averaged))})")
     if repeated:
         notes.append(f"{counted(len(repeated), 'step')} logged more than once: the last values are kept")
     return columns
@@ -349,15 +349,9 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Ar
     both = np.isfinite(step) & np.isfinite(own)
     if both.sum() > 1 and (step[both] == own[both]).all():  # as where the trainer gives W&B its own step
         return best, np.where(np.isfinite(step), step, own), ""
-    carried = _carried_back(step)
+    # What is timed within a step is logged before it: a missing step is that of the next row that has one.
+    carried = pl.Series(np.where(np.isfinite(step), step, np.nan)).fill_nan(None).fill_null(strategy="backward").to_numpy()
     return best, carried, f"the step of a row is its {best}, or that of the row after it"
-
-
-def _carried_back(step: Array) -> Array:
-    """Return the steps, each missing one that of the next row that has it: what is timed within a step is logged before it."""
-    place = np.where(np.isfinite(step), np.arange(len(step)), len(step))
-    following = np.minimum.accumulate(place[::-1])[::-1]
-    return np.append(step, np.nan)[following]
 
 
 def _whole_values(values: Array) -> int:
@@ -376,10 +370,13 @@ _NUMBERED = ("rollout/step", "eval/step")
 _NO_UPDATE = ("rollout/", "eval/")
 
 
-def rollout_numbers(store: RowStore) -> tuple[int, Array | None, str]:
-    """Return the rollout of each row of a log of slime that tells it by slime's own counters."""
+def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Array | None, str]:
+    """Return the optimiser updates of one of slime's rollouts, the rollout of each row, and a note.
+
+    `tracked`: whether a tracker numbers each row by the counter that slime has for it, and does so under "step".
+    """
     names = store.names()
-    if not {"rollout/step", "train/step"} & set(names):
+    if not tracked and not {"rollout/step", "train/step"} & set(names):
         return 0, None, ""
     rollouts = _holding(store, [name for name in names if name in _ROLLOUT])
     others = _holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
@@ -387,25 +384,13 @@ def rollout_numbers(store: RowStore) -> tuple[int, Array | None, str]:
     stated = store.dense("step") if "step" in names else np.full(store.count, np.nan)
     counter = store.dense("rollout/step") if "rollout/step" in names else np.full(store.count, np.nan)
     both = np.isfinite(stated) & np.isfinite(counter)
-    if np.isfinite(stated).all() and (stated[both] == counter[both]).all():
+    if not tracked and np.isfinite(stated).all() and (stated[both] == counter[both]).all():
         return 0, None, ""
     own, update = (_first(store, keys, stated) for keys in (_NUMBERED, ("train/step",)))
     each, step = _by_updates(rollouts, updates, own, update)
-    return each, step if each or np.isfinite(own[rollouts]).any() else None, _said_of_updates(each)
-
-
-def by_rollouts(rows: Sequence[MutableMapping[str, Any]], key: str) -> tuple[int, str]:
-    """Give the rows of slime the number of their rollout as their step."""
-    rollouts = np.array([any(name in row for name in _ROLLOUT) for row in rows], dtype=bool)
-    updates = np.array([any(name.startswith("train/") for name in row) and not _has(row, _NO_UPDATE) for row in rows], dtype=bool)
-    own, update = (np.array([_number(row, (*keys, key)) for row in rows], dtype=np.float64) for keys in (_NUMBERED, ("train/step",)))
-    each, step = _by_updates(rollouts, updates, own, update)
-    for row, number in zip(rows, step.tolist() if each else (), strict=each > 0):
-        if number == number:
-            row[key] = number
-        else:
-            row.pop(key, None)
-    return each, _said_of_updates(each)
+    what = f"{counted(each, 'optimiser update')} of each rollout"
+    note = f"slime numbers the rows of training by updates: they are put with their rollout, {what}" if each else ""
+    return each, step if each or (not tracked and np.isfinite(own[rollouts]).any()) else None, note
 
 
 def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:
@@ -416,12 +401,6 @@ def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> t
     # The last of both are of one rollout, or of neighbours where the log was cut off.
     each = max(1, round((float(last.max()) + 1) / (float(first.max()) + 1)))
     return each, np.where(updates, update // each, own)
-
-
-def _said_of_updates(each: int) -> str:
-    """Return the note on how rows of training are numbered."""
-    what = f"{counted(each, 'optimiser update')} of each rollout"
-    return f"slime numbers the rows of training by updates: they are put with their rollout, {what}" if each else ""
 
 
 def _holding(store: RowStore, names: Sequence[str]) -> Flags:
@@ -439,13 +418,3 @@ def _first(store: RowStore, keys: Sequence[str], otherwise: Array) -> Array:
         values = store.dense(key)
         found = np.where(np.isfinite(values), values, found)
     return found
-
-
-def _has(row: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Return whether a key of the row starts with one of the texts."""
-    return any(name.startswith(starts) for name in row)
-
-
-def _number(row: Mapping[str, Any], keys: Sequence[str]) -> float:
-    """Return the first of the keys that a row has as a number, NaN where it has none."""
-    return next((row[name] for name in keys if isinstance(row.get(name), float)), float("nan"))

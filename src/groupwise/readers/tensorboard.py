@@ -19,8 +19,8 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted, peek, shown
-from groupwise.readers.steps import by_rollouts
-from groupwise.readers.wire import TfRecords, fields, is_tfrecord, signed, text
+from groupwise.readers.steps import rollout_numbers
+from groupwise.readers.wire import Message, TfRecords, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord
 
 _MOST_FILES = 10_000
@@ -86,16 +86,27 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
         if len(files) > 1 and not rows:
             notes.append(f"the file {shown(file)} holds no scalar")
         written.append(rows)
-    each, said = by_rollouts([row for rows in written for row in rows], "step")
+    each = _on_rollouts([row for rows in written for row in rows], notes)
     for row in _in_order(written, notes):
         store.add(row)
     if not store.count:
         raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
-    stated = [(_settings(texts), "the text of the event file")]
-    if each:
-        notes.append(said)
-        stated.append(({"updates_per_step": each}, "the steps of the log"))
+    stated = ((_settings(texts), "the text of the event file"), ({"updates_per_step": each}, "the steps of the log"))
     return assemble(Log(store, path, "tensorboard", size, tuple(notes), stated=stated), request)
+
+
+def _on_rollouts(rows: list[dict[str, Any]], notes: list[str]) -> int | None:
+    """Give slime's rows the number of their rollout as their step, and return the updates of one; None for another trainer."""
+    store = RowStore()
+    for row in rows:
+        store.add(row)
+    each, step, note = rollout_numbers(store, tracked=True)
+    if step is None:
+        return None
+    notes.append(note)
+    for row, number in zip(rows, step.tolist(), strict=True):
+        row["step"] = number
+    return each
 
 
 def _in_order(written: Sequence[list[dict[str, Any]]], notes: list[str]) -> Iterator[dict[str, Any]]:
@@ -119,57 +130,39 @@ def _scalars(records: TfRecords) -> Iterator[Scalar]:
     for record in records:
         try:
             yield from list(_event(record))
-        except ValueError:
+        except (ValueError, struct.error):
             records.damaged += 1
 
 
 def _event(record: bytes) -> Iterator[Scalar]:
     """Yield the values of one event."""
-    wall, step, summaries = math.nan, 0, []
-    for number, kind, value in fields(record):
-        if number == 1 and kind == 1 and isinstance(value, bytes):
-            wall = struct.unpack("<d", value)[0]
-        elif number == 2 and isinstance(value, int):
-            step = signed(value)
-        elif number == 5 and isinstance(value, bytes):
-            summaries.append(value)
-    for summary in summaries:
-        for number, kind, value in fields(summary):
-            if number == 1 and kind == 2 and isinstance(value, bytes):
-                tag, found = _value(value)
-                if tag and found is not None:
-                    yield wall, step, tag, found
+    event = Message(record)
+    wall = struct.unpack("<d", event.blobs(1)[-1])[0] if event.blobs(1) else math.nan
+    step = signed(event.numbers(2)[-1]) if event.numbers(2) else 0
+    for summary in event.blobs(5):
+        for value in Message(summary).blobs(1):
+            tag, found = _value(Message(value))
+            if tag and found is not None:
+                yield wall, step, tag, found
 
 
-def _value(message: bytes) -> tuple[str, float | str | None]:
+def _value(message: Message) -> tuple[str, float | str | None]:
     """Return the tag of one summary value and its number or text, None where it is neither."""
-    tag, found = "", None
-    for number, kind, value in fields(message):
-        if number == 1 and isinstance(value, bytes):
-            tag = text(value)
-        elif number == 2 and kind == 5 and isinstance(value, bytes):
-            found = struct.unpack("<f", value)[0]
-        elif number == 8 and isinstance(value, bytes):
-            found = _tensor(value)
-    return tag, found
+    tag = text(message.blobs(1)[-1]) if message.blobs(1) else ""
+    if message.blobs(8):
+        return tag, _tensor(Message(message.blobs(8)[-1]))
+    return tag, struct.unpack("<f", message.blobs(2)[-1])[0] if message.blobs(2) else None
 
 
-def _tensor(message: bytes) -> float | str | None:
+def _tensor(message: Message) -> float | str | None:
     """Return the one number or text of a tensor, None for any other."""
-    kind_of_value = 0
-    for number, kind, value in fields(message):
-        if number == 1 and isinstance(value, int):
-            kind_of_value = value
-        elif number == 4 and isinstance(value, bytes):
-            size = {1: ("<f", 4), 2: ("<d", 8)}.get(kind_of_value)
-            return float(struct.unpack(size[0], value)[0]) if size and len(value) == size[1] else None
-        elif number in (5, 6) and isinstance(value, bytes):
-            width = 4 if number == 5 else 8
-            if len(value) == width:
-                return float(struct.unpack("<f" if number == 5 else "<d", value)[0])
-        elif number == 8 and kind == 2 and isinstance(value, bytes):
-            return text(value) if len(value) < _LONGEST_TEXT else None
-    return None
+    kind = message.numbers(1)[-1] if message.numbers(1) else 0
+    for field, form in ((4, {1: "<f", 2: "<d"}.get(kind, "")), (5, "<f"), (6, "<d")):
+        for value in message.blobs(field):
+            if form and len(value) == struct.calcsize(form):
+                return float(struct.unpack(form, value)[0])
+    written = message.blobs(8)
+    return text(written[0]) if written and len(written[0]) < _LONGEST_TEXT else None
 
 
 def _rows(scalars: Iterator[Scalar], texts: dict[str, str]) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
-from groupwise.readers.assemble import Log, Request, assemble, with_rollouts
+from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import ArrayStream, JsonReader, counted, open_text, peek, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
@@ -144,7 +144,8 @@ def _with_completions(record: RunRecord, folder: Path | None) -> RunRecord:
             evaluated |= record.steps[name].is_not_null().to_numpy()
         rollouts, more = without_evaluations(rollouts, record.steps["step"].to_numpy(), total, evaluated)
         notes += more
-    return with_rollouts(dataclasses.replace(record, config=config), rollouts, notes, sources)
+    sources, notes = (*record.sources, *sources), (*record.notes, *notes)
+    return dataclasses.replace(record, config=config, rollouts=rollouts, sources=sources, notes=notes)
 
 
 def states_in(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted, peek, shown
-from groupwise.readers.wire import BlockRecords, fields, text
+from groupwise.readers.wire import BlockRecords, Message, text
 from groupwise.record.run import RunRecord
 
 MAGIC = b":W&B"
@@ -57,33 +57,18 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
 
 def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
     """Add what one record holds to the rows or to the settings."""
-    for number, kind, value in fields(record):
-        if kind != 2 or not isinstance(value, bytes):
-            continue
-        if number == 2:
-            row = dict(_items(value, 1))
-            if row:
-                rows.append(row)
-        elif number == 5:
-            config |= dict(_items(value, 1))
-        elif number == 17:
-            for inner, inner_kind, message in fields(value):
-                if inner == 4 and inner_kind == 2 and isinstance(message, bytes):
-                    config |= dict(_items(message, 1))
+    message = Message(record)
+    rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]
+    updates = message.blobs(5) + [given for run in message.blobs(17) for given in Message(run).blobs(4)]
+    for update in updates:
+        config |= dict(_items(update))
 
 
-def _items(message: bytes, wanted: int) -> Iterator[tuple[str, Any]]:
+def _items(message: bytes) -> Iterator[tuple[str, Any]]:
     """Yield key and value of each item of a history or of settings; media and tables are passed over."""
-    for number, kind, item in fields(message):
-        if number != wanted or kind != 2 or not isinstance(item, bytes):
-            continue
-        names: list[str] = []
-        value: Any = None
-        for inner, _, part in fields(item):
-            if inner in (1, 2):
-                names.append(text(part))
-            elif inner == 16:
-                value = _json(text(part))
+    for item in map(Message, Message(message).blobs(1)):
+        names = [text(part) for part in item.blobs(1) + item.blobs(2)]
+        value = _json(text(item.blobs(16)[-1])) if item.blobs(16) else None
         if names and value is not None and not (isinstance(value, dict) and "_type" in value):
             yield "/".join(names), value
 

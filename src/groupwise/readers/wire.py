@@ -46,6 +46,23 @@ def fields(data: bytes) -> Iterator[Field]:
         position += length
 
 
+class Message:
+    """The fields of a message by number."""
+
+    def __init__(self, data: bytes) -> None:
+        self._values: dict[int, list[int | bytes]] = {}
+        for number, _, value in fields(data):
+            self._values.setdefault(number, []).append(value)
+
+    def blobs(self, number: int) -> list[bytes]:
+        """Return the values of a field that are bytes."""
+        return [value for value in self._values.get(number, ()) if isinstance(value, bytes)]
+
+    def numbers(self, number: int) -> list[int]:
+        """Return the values of a field that are variable-length integers."""
+        return [value for value in self._values.get(number, ()) if isinstance(value, int)]
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the variable-length integer at a position, and where it ends."""
     value = shift = 0
@@ -65,9 +82,9 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def text(value: int | bytes) -> str:
+def text(value: bytes) -> str:
     """Return the text of a field; bytes that are none become U+FFFD."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "replace")
 
 
 @cache

@@ -87,7 +87,7 @@ class TestSniffing:
         ],
     )
     def test_by_the_keys_of_the_rows(self, tmp_path: Path, row: dict[str, Any], reader: str) -> None:
-        chosen = _best(write(tmp_path / "any.jsonl", [row] * 3))[1]
+        chosen = _best(write(tmp_path / "any.jsonl", [row] * 3))
         assert chosen is not None
         assert chosen.name == reader
 

@@ -22,7 +22,7 @@ from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json,
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
-from groupwise.readers.source import note_on_nuls, nuls_in, peek, shown
+from groupwise.readers.source import note_on_nuls, nuls_in, peek, shown, some_of
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
@@ -33,7 +33,7 @@ from groupwise.record.run import RunConfig, RunRecord, is_record
 __all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "request_of", "said"]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
-_LEAST_CONFIDENCE = 0.3
+_LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
 _LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md", ".wandb", ".db", ".sqlite")
 _NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
 _MOST_FILES = 200
@@ -181,8 +181,19 @@ class Located:
 
 
 def locate(place: Path, request: Request) -> Located:
-    """Find the log at a path and the reader of its format."""
-    return _in_folder(place, request) if place.is_dir() else _in_file(place, request)
+    """Find the log at a path and the reader of its format: the file, or what a folder is or holds."""
+    if not place.is_dir():
+        return _in_file(place, request)
+    reader = _best(place)
+    if reader is not None:
+        return Located(place, reader, request)
+    found = _logs_in(place)
+    if not found:
+        raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
+    if len(found) > 1:
+        some = some_of([path.name for path in found], 4)
+        raise UnreadableRunError(f"expected one run, got {shown(place)}, which holds {len(found)} ({some}): give the path of one")
+    return locate(found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place))
 
 
 def _check_names(columns: Mapping[str, str]) -> None:
@@ -217,57 +228,38 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     return given.with_settings(settings or {}, "--set")
 
 
-def _best(path: Path) -> tuple[float, Reader | None]:
-    """Return the reader that is most confident of a path, and how much."""
+def _best(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
+    """Return the reader that is most confident of a path, None where none is as confident as it must be."""
     folder = path.is_dir()
-    ranked = [(reader.sniff(path), reader) for reader in READERS if reader.folder == folder]
-    return max(ranked, key=lambda entry: entry[0], default=(0.0, None))
+    confidence, best = max(((reader.sniff(path), reader) for reader in READERS if reader.folder == folder), key=lambda entry: entry[0])
+    return best if confidence >= least else None
 
 
 def _in_file(path: Path, request: Request) -> Located:
     """Find a file with the reader that its content chooses."""
-    seen = peek(path)
-    confidence, reader = _best(path)
-    if seen.binary and (reader is None or not reader.binary or confidence < _LEAST_CONFIDENCE):
+    seen, is_yaml = peek(path), path.suffix.lower() in (".yaml", ".yml")
+    reader = _best(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
+    if seen.binary and (reader is None or not reader.binary):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
-    if reader is None or confidence < _LEAST_CONFIDENCE:
-        if path.suffix.lower() in (".yaml", ".yml") or len(_SETTING.findall(seen.text)) > 3:
-            raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
+    if reader is None and (is_yaml or len(_SETTING.findall(seen.text)) > 3):
+        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
+    if reader is None:
         formats = ", ".join(entry.name for entry in READERS if not entry.folder)
         raise UnreadableRunError(f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run as CSV")
-    if path.suffix.lower() in (".yaml", ".yml") and confidence < 0.6:
-        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
     return Located(path, reader, request)
 
 
-def _in_folder(path: Path, request: Request) -> Located:
-    """Find the log of a folder: a record, a TRL run, one run folder inside it, or the one log inside it."""
-    confidence, reader = _best(path)
-    if reader is not None and confidence >= _LEAST_CONFIDENCE:
-        return Located(path, reader, request)
+def _logs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder: their folders, else the logs, else folders of rollouts, since a log says more of a run."""
     try:
-        inside = sorted(path.iterdir())[:_MOST_FILES]
+        inside = sorted(folder.iterdir())[:_MOST_FILES]
     except OSError as error:
-        raise UnreadableRunError(f"expected a folder that can be listed, got {error.strerror} for {shown(path)}: change its mode") from None
-    folders = {folder: _best(folder) for folder in inside if folder.is_dir()}
-    runs = [folder for folder, (sure, kind) in folders.items() if sure >= _LEAST_CONFIDENCE and not _is_dump(kind)]
-    logs = [file for file in inside if file.is_file() and _may_be_log(file)]
-    # A log says more of a run than the rollouts in a folder beside it: they are taken only where there is nothing else.
-    dumps = [folder for folder, (sure, kind) in folders.items() if sure >= _LEAST_CONFIDENCE and _is_dump(kind)]
-    found = runs or logs or dumps
-    if not found:
-        raise NothingYetError(f"expected a run folder, got {shown(path)}, which holds no log: give one with a trainer_state.json")
-    if len(found) > 1:
-        some = ", ".join(file.name for file in found[:4]) + (", ..." if len(found) > 4 else "")
-        raise UnreadableRunError(f"expected one run, got {shown(path)}, which holds {len(found)} ({some}): give the path of one")
-    if found[0].is_dir():
-        return _in_folder(found[0], request)
-    return _in_file(logs[0], dataclasses.replace(request, home=path))
-
-
-def _is_dump(reader: Reader | None) -> bool:
-    """Return whether a reader reads rollouts without the log of their run."""
-    return reader is not None and reader.name == "rollout_folder"
+        raise UnreadableRunError(
+            f"expected a folder that can be listed, got {error.strerror} for {shown(folder)}: change its mode"
+        ) from None
+    kinds = {path: kind.name for path in inside if path.is_dir() and (kind := _best(path))}
+    runs = [path for path, kind in kinds.items() if kind != "rollout_folder"]
+    return runs or [path for path in inside if path.is_file() and _may_be_log(path)] or list(kinds)
 
 
 def _may_be_log(file: Path) -> bool:
@@ -276,6 +268,6 @@ def _may_be_log(file: Path) -> bool:
     if not (name.endswith(_LOG_ENDINGS) or "tfevents" in name) or any(word in name for word in _NO_LOGS):
         return False
     try:
-        return _OURS not in peek(file).text[:200] and _best(file)[0] >= 0.4
+        return _OURS not in peek(file).text[:200] and _best(file, _LEAST_IN_FOLDER) is not None
     except GroupwiseError:
         return False

@@ -115,18 +115,24 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
     `group_size` is what other files say, for where the mapping does not.
     """
     spelled = {path.removesuffix("/value").lower(): value for path, value in flat.items()}
-    ranked: dict[str, tuple[int, Any]] = {}
-    for path, value in spelled.items():
-        *sections, leaf = path.split("/")
-        name = None if _FOREIGN & set(sections) else _ALIASES.get("/".join((*sections[-1:], leaf))) or _ALIASES.get(leaf)
-        rank = 0 if not sections else 1 if set(sections) <= _SECTIONS else 2
-        if name and value is not None and (name not in ranked or rank < ranked[name][0]) and _valid(name, value):
-            ranked[name] = (rank, value)
-    found = {name: value for name, (_, value) in ranked.items()}
+    found: dict[str, Any] = {}
+    for rank in range(3):  # the shorter the path, the more it counts
+        for path, value in spelled.items():
+            name = _name_of(path, rank)
+            if name and name not in found and value is not None and _valid(name, value):
+                found[name] = value
     leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if isinstance(value, int | float)}
     derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
     derived |= {} if "refresh_interval" in found else _interval(leaves) | _of_verl(spelled)
     return found | {name: value for name, value in derived.items() if name not in found and (name == ASSUMED or _valid(name, value))}
+
+
+def _name_of(path: str, rank: int) -> str | None:
+    """Return our name for a setting of a rank: by itself (0), in a section of the training (1), or in any other (2)."""
+    *sections, leaf = path.split("/")
+    if rank != (0 if not sections else 1 if _SECTIONS.issuperset(sections) else 2) or not _FOREIGN.isdisjoint(sections):
+        return None
+    return _ALIASES.get("/".join((*sections[-1:], leaf))) or _ALIASES.get(leaf)
 
 
 def _valid(name: str, value: Any) -> bool:

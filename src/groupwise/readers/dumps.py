@@ -121,21 +121,23 @@ def _is_episode(row: Row) -> bool:
 
 def _episode(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:  # noqa: ARG001
     """Yield the traces of one of prime-rl's episodes; an episode that failed has no reward."""
-    group = row["group"].get("id")
     for trace in row["traces"]:
         if not isinstance(trace, Mapping):
             continue
+        found: dict[str, Any] = {"group": str(row["group"].get("id"))}
         rewards = trace.get("rewards")
-        found: dict[str, Any] = {"group": str(group)}
         if isinstance(rewards, Mapping):
-            found |= {f"rewards/{key}": value for key, value in rewards.items() if isinstance(value, int | float)}
-            found["reward"] = trace.get("reward", sum(value for value in rewards.values() if isinstance(value, int | float)))
+            parts = {key: value for key, value in rewards.items() if isinstance(value, int | float)}
+            found |= {f"rewards/{key}": value for key, value in parts.items()} | {"reward": trace.get("reward", sum(parts.values()))}
         else:
             found["reward"] = trace.get("reward", rewards)
-        nodes = [node for node in trace.get("nodes") or [] if isinstance(node, Mapping)]
-        values = [value for node in nodes for value in node.get("advantages") or [] if isinstance(value, int | float)]
-        advantage = next((value for value in reversed(values) if value), values[-1] if values else None)
-        yield found | ({"advantage": advantage} if advantage is not None else {})
+        yield found | _advantage([node for node in trace.get("nodes") or [] if isinstance(node, Mapping)])
+
+
+def _advantage(nodes: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
+    """Return the advantage of a trace: the last of its tokens that is not 0."""
+    values = [value for node in nodes for value in node.get("advantages") or [] if isinstance(value, int | float)]
+    return {"advantage": next((value for value in reversed(values) if value), values[-1])} if values else {}
 
 
 def _is_sample(row: Row) -> bool:

@@ -19,7 +19,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, clean_key, is_summary
-from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, open_text, peek, read_whole, shown
+from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
@@ -37,16 +37,8 @@ def sniff_jsonl(path: Path) -> float:
         return 0.0
     lines = seen.text.splitlines()
     if len(lines) == 1:
-        return 0.6 if _is_object(lines[0]) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
-    return 0.85 if any(_is_object(line) for line in lines[:5] if len(line) > 2) else 0.0
-
-
-def _is_object(line: str) -> bool:
-    """Return whether a line is a whole JSON object."""
-    try:
-        return isinstance(JsonReader().loads(line), dict)
-    except ValueError:
-        return False
+        return 0.6 if any(json_lines(lines, JsonReader())) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+    return 0.85 if any(row is not None for row in json_lines(lines[:5], JsonReader())) else 0.0
 
 
 class JsonlFeed:
@@ -72,10 +64,8 @@ class JsonlFeed:
                 self._plain = self._take_numbers(block)
                 if self._plain:
                     continue
-            for line in block:
-                self._take_line(line)
-        for line in rest:
-            self._take_line(line)
+            self._take_rows(block)
+        self._take_rows(rest)
 
     def _take_numbers(self, block: Sequence[str]) -> bool:
         """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
@@ -85,21 +75,15 @@ class JsonlFeed:
         self._store.add_columns(found, len(block))
         return True
 
-    def _take_line(self, line: str) -> None:
-        """Take one line."""
-        text = line.strip().lstrip("\ufeff")
-        if not text:
-            return
-        try:
-            row = self._reader.loads(text)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            self._damaged += 1
-        elif is_summary(row):
-            self._skipped += 1
-        else:
-            self._store.add(_unwrapped(row))
+    def _take_rows(self, lines: Iterable[str]) -> None:
+        """Take lines one by one."""
+        for row in json_lines(lines, self._reader):
+            if row is None:
+                self._damaged += 1
+            elif is_summary(row):
+                self._skipped += 1
+            else:
+                self._store.add(_unwrapped(row))
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -234,21 +218,26 @@ def _is_rows(value: Any) -> bool:
 
 
 def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an object: its longest list of rows, its columns, or its entries numbered by step."""
-    lists = [value for value in whole.values() if _is_rows(value)]
-    if lists:
-        longest: list[dict[str, Any]] = max(lists, key=len)
-        return longest
-    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
-    if columns:
-        length = max(len(value) for value in columns.values())
-        full = {key: value for key, value in columns.items() if len(value) == length}
-        return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
-    numbered = {key: value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
-    if len(numbered) > 1 and len(numbered) * 2 > len(whole):
-        return [{"step": float(key), **value} for key, value in sorted(numbered.items(), key=lambda item: int(item[0]))]
+    """Return the rows of an object: its longest list of rows, its columns, its entries numbered by step, or those of one inner object."""
+    lists: list[list[dict[str, Any]]] = [value for value in whole.values() if _is_rows(value)]
     inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
-    return inner[0] if len(inner) == 1 else None
+    return max(lists, key=len) if lists else _rows_of_columns(whole) or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
+
+
+def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an object of lists of numbers, those of the longest; none where it holds no such list."""
+    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
+    length = max(map(len, columns.values()), default=0)
+    full = {key: value for key, value in columns.items() if len(value) == length}
+    return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+
+
+def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of an object whose keys are steps; none where most of them are not."""
+    numbered = {int(key): value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
+    if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
+        return []
+    return [{"step": float(step), **value} for step, value in sorted(numbered.items())]
 
 
 def _rows_in_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -304,15 +293,9 @@ def sniff_event_stream(path: Path) -> float:
     seen = peek(path)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
-    reader, found, events = JsonReader(), 0, 0
-    for line in seen.text.splitlines()[:20]:
-        try:
-            row = reader.loads(line)
-        except ValueError:
-            continue
-        found += 1
-        events += isinstance(row, Mapping) and _is_event(row)
-    return 0.9 if events > 1 and events * 4 > found * 3 else 0.0
+    found = [row for row in json_lines(seen.text.splitlines()[:20], JsonReader()) if row is not None]
+    events = sum(_is_event(row) for row in found)
+    return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
 
 
 def _is_event(row: Mapping[str, Any]) -> bool:
@@ -324,22 +307,14 @@ def _is_event(row: Mapping[str, Any]) -> bool:
 def read_event_stream(path: Path, request: Request) -> RunRecord:
     """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version."""
     seen = peek(path)
-    reader = JsonReader()
     rows: list[tuple[float, dict[str, Any]]] = []
     damaged = unplaced = 0
     with open_text(path, seen.encoding) as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                event = reader.loads(line.strip().lstrip("\ufeff"))
-            except ValueError:
-                event = None
-            if not isinstance(event, Mapping) or not _is_event(event):
+        for event in json_lines(file, JsonReader()):
+            step = _step_of_event(event) if event is not None and _is_event(event) else None
+            if event is None or not _is_event(event):
                 damaged += 1
-                continue
-            step = _step_of_event(event)
-            if step is None:
+            elif step is None:
                 unplaced += 1
             else:
                 rows.append((step, _row_of_event(event, step)))

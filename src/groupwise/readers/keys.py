@@ -7,7 +7,7 @@ values decide; where they cannot, the safe reading is taken and the meaning is m
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -41,6 +41,11 @@ class Rule:
     def pattern(self) -> re.Pattern[str]:
         """Return the key as a regular expression."""
         return _pattern(self.key)
+
+    def is_logged(self, version: Version | None) -> bool:
+        """Return whether a version logs it so; an unknown version may."""
+        since, until = version_of(self.since), version_of(self.until)
+        return not version or ((not since or version >= since) and (not until or version <= until))
 
 
 @cache
@@ -359,8 +364,17 @@ _PLAIN_RULES: tuple[tuple[str, str], ...] = (
     (r"step_time|step_seconds|time_per_step|perf/time_per_step|timing_s/step", "step_time"),
     (r"num_tokens|tokens|total_tokens|perf/total_num_tokens", "tokens"),
 )
-_ALWAYS_FROM: tuple[tuple[str, Version], ...] = (("frac_reward_zero_std", (0, 18)), ("entropy", (0, 20)), ("step_time", (0, 26)))
-_SOMETIMES_FROM: tuple[tuple[str, Version], ...] = (("policy_loss", (1, 8)), ("aux_loss", (1, 7)), ("entropy_coef", (1, 8)))
+# What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
+_SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
+    (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
+    (re.compile(r"frac_reward_zero_std"), (0, 18), True),
+    (re.compile(r"entropy"), (0, 20), True),
+    (re.compile(r"sampling/.*"), (0, 23), False),
+    (re.compile(r"step_time"), (0, 26), True),
+    (re.compile(r"vespo/.*"), (1, 0), False),
+    (re.compile(r"aux_loss"), (1, 7), False),
+    (re.compile(r"policy_loss|entropy_coef"), (1, 8), False),
+)
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
 _ASYNCHRONOUS = re.compile(
     r"sample/(staleness_|dropped_stale|rollout_queue_size|time_in_queue).*|perf/(rollout_wait_s|weight_sync_s|fwd_bwd_s)"
@@ -419,34 +433,29 @@ def framework_of(keys: Iterable[str]) -> str:
 
 def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> VersionRange:
     """Return the versions of TRL that log these keys."""
-    found = re.match(r"v?(\d+)\.(\d+)", stated or "")
-    if found:
-        exact = (int(found[1]), int(found[2]))
+    exact = version_of(stated)
+    if exact:
         return VersionRange(exact, exact)
     names = {plain(key).removeprefix("train/") for key in keys}
-    low, high = (0, 14), _NEWEST
-    complete = complete and {"epoch", "learning_rate", "completions/mean_length"} <= names
     if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
         return VersionRange((1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST)
-    functions = [name for name in names if name.startswith("rewards/")]
-    old = ("completion_length" in names and "completions/mean_length" not in names) or (
-        bool(functions) and not any(name.endswith(("/mean", "/std")) for name in functions)
-    )
-    if old:
+    low, high = (0, 14), _NEWEST
+    if _is_old(names):
         return VersionRange(low, (0, 16))
-    if "completions/mean_length" in names or functions:
-        low = (0, 17)
-    for key, version in _ALWAYS_FROM:
-        if key in names:
+    complete = complete and {"epoch", "learning_rate", "completions/mean_length"} <= names
+    for key, version, always in _SINCE:
+        if any(key.fullmatch(name) for name in names):
             low = max(low, version)
-        elif complete:
+        elif always and complete:
             high = min(high, (version[0], version[1] - 1))
-    low = max([low, *(version for key, version in _SOMETIMES_FROM if key in names)])
-    if any(name.startswith("sampling/") for name in names):
-        low = max(low, (0, 23))
-    if any(name.startswith("vespo/") for name in names):
-        low = max(low, (1, 0))
     return VersionRange(low, high if high >= low else _NEWEST)
+
+
+def _is_old(names: Collection[str]) -> bool:
+    """Return whether the keys are those up to TRL 0.16: one length, and no mean and spread of a reward function."""
+    functions = [name for name in names if name.startswith("rewards/")]
+    length = "completion_length" in names and "completions/mean_length" not in names
+    return length or (bool(functions) and not any(name.endswith(("/mean", "/std")) for name in functions))
 
 
 def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float) -> tuple[Meaning, ...]:
@@ -476,10 +485,7 @@ def _ruled(key: str, columns: Columns, framework: str, version: Version | None) 
     bare, evaluated = re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE), whole.lower().startswith("eval/")
     present = {plain(name) for name in columns}
     for rule in _rules_of(framework):
-        since, until = version_of(rule.since), version_of(rule.until)
-        if version and ((since and version < since) or (until and version > until)):
-            continue
-        if rule.unless and rule.unless in present:
+        if not rule.is_logged(version) or (rule.unless and rule.unless in present):
             continue
         match, prefix = rule.pattern().fullmatch(whole), ""
         if match is None and not rule.framed and bare != whole:
@@ -548,19 +554,22 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
         return _dead_groups(key, columns[key], config, window, prefix, several=several)
     if name.startswith("clip_ratio/") or name == "clip_ratio":
         return _clip_ratio(key, columns[key], prefix)
-    function = re.fullmatch(r"rewards/(.+?)(/mean|/std)?", name)
-    if function:
-        original = re.sub(r"\s*/\s*", "/", key).split("rewards/", 1)[1]
-        title = re.sub(r"/(mean|std)$", "", original)
-        if function[2] == "/std":
-            text = f"standard deviation of {title} over all completions of a step{where}"
-            return Meaning(key, f"{prefix}reward_std_batch/{title}", text)
-        return Meaning(key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}")
+    if name.startswith("rewards/") and name != "rewards/":
+        function = re.split("rewards/", re.sub(r"\s*/\s*", "/", key), maxsplit=1, flags=re.IGNORECASE)[1]
+        return _of_function(key, function, prefix, where)
     for rule in _rules_of("trl"):
         match = None if rule.judged or rule.quantity.startswith("reward") else rule.pattern().fullmatch(name)
         if match:
             return _by_rule(key, columns[key], rule, match, prefix)
     return None
+
+
+def _of_function(key: str, function: str, prefix: str, where: str) -> Meaning:
+    """Return the meaning of what is logged of one reward function: its mean, or its spread over the batch."""
+    title = re.sub(r"/(mean|std)$", "", function)
+    if function.lower().endswith("/std"):
+        return Meaning(key, f"{prefix}reward_std_batch/{title}", f"standard deviation of {title} over all completions of a step{where}")
+    return Meaning(key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}")
 
 
 def _swift(key: str, name: str, config: RunConfig, prefix: str) -> Meaning:

@@ -12,8 +12,9 @@ import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import polars as pl
@@ -24,7 +25,7 @@ from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import JsonReader, Peek, counted, open_text, peek, shown
+from groupwise.readers.source import JsonReader, Peek, counted, json_lines, open_text, peek, shown
 from groupwise.readers.trl import completions_in, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -60,13 +61,17 @@ class Layout:
 def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> Layout | None:
     """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
-    good = [row for row in seen if (_rewards(row) or not rewarded) and not any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)]
-    prompt = _most_used(good, PROMPT_KEYS)
-    completion = _most_used(good, COMPLETION_KEYS)
+    good = [row for row in seen if (_rewards(row) or not rewarded) and not _is_of_a_step(row)]
+    prompt, completion = _most_used(good, PROMPT_KEYS), _most_used(good, COMPLETION_KEYS)
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
-    if not both or 2 * both < len(seen):
-        return Layout("", "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
-    return Layout(prompt, completion, prompt == "input" and completion == "output" and all("score" in row for row in good))
+    if both and 2 * both >= len(seen):
+        return Layout(prompt, completion, (prompt, completion) == ("input", "output") and all("score" in row for row in good))
+    return Layout("", "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
+
+
+def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
+    """Return whether a row holds what only a step of training has."""
+    return any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)
 
 
 def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
@@ -311,6 +316,7 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 SMALLEST = 1 << 22
 _STEPS = ("step", "global_step", "training_step", "train_step", "index")
 _BLOCK = 1 << 24
+_TYPES = {float: pl.Float64, bool: pl.Boolean, str: pl.Utf8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,21 +330,20 @@ class Plan:
 
 def plan_of(first: Sequence[Mapping[str, Any]], wanted: frozenset[str], unread: str, numbers: Container[str] = ()) -> Plan | None:
     """Return the plan for a file whose first rows are alike, None where they are not plain."""
-    if len(first) < 2 or any(row.keys() != first[0].keys() for row in first):
+    kinds = _kinds_of(first)
+    dropped = {key for key, kind in kinds.items() if kind is str and (key == unread or key not in wanted)}
+    counted = tuple(key for key, kind in kinds.items() if kind is not str and key not in _STEPS)
+    if not counted or (unread and unread not in kinds) or any(key in numbers for key in dropped - {unread}):
         return None
-    schema: dict[str, Any] = {}
-    for key in first[0]:
-        values = [row[key] for row in first]
-        kinds = {type(value) for value in values}
-        if kinds == {float} or kinds == {bool}:
-            schema[key] = pl.Float64 if kinds == {float} else pl.Boolean
-        elif kinds != {str} or (key not in wanted and key != unread and key in numbers):
-            return None
-        elif key in wanted and key != unread:
-            schema[key] = pl.Utf8
-    counted = tuple(key for key, kind in schema.items() if kind != pl.Utf8 and key not in _STEPS)
-    plain = bool(counted) and all(key.isascii() and key.isprintable() and not set(key) & {'"', "\\"} for key in first[0])
-    return Plan(frozenset(first[0]), schema, counted) if plain and schema and (not unread or unread in first[0]) else None
+    return Plan(frozenset(kinds), {key: _TYPES[kind] for key, kind in kinds.items() if key not in dropped}, counted)
+
+
+def _kinds_of(first: Sequence[Mapping[str, Any]]) -> dict[str, type]:
+    """Return the type of each key's values where all rows are alike and their keys plain; else nothing."""
+    kinds: dict[str, type] = {key: type(value) for key, value in first[0].items()} if len(first) > 1 else {}
+    alike = all({key: type(value) for key, value in row.items()} == kinds for row in first)
+    plain = all(kind in _TYPES and key.isascii() and key.isprintable() and not set(key) & {'"', "\\"} for key, kind in kinds.items())
+    return kinds if alike and plain else {}
 
 
 def blocks(path: Path, plan: Plan) -> Iterator[tuple[pl.DataFrame | None, list[str]]]:
@@ -429,24 +434,16 @@ def sniff_rollouts(path: Path) -> float:
 
 def _first_rows(path: Path, seen: Peek) -> list[dict[str, Any]]:
     """Return the first rows of JSON lines; an empty one stands for a line that is damaged."""
-    reader, read = JsonReader(), 0
-    rows: list[dict[str, Any]] = []
     with open_text(path, seen.encoding) as file:
-        while len(rows) < _FIRST_ROWS and read < _FIRST_TEXT and (line := file.readline(_LONGEST_FIRST)):
-            read += len(line)
-            text = line.strip().lstrip("\ufeff")
-            if text:
-                rows.append(_loaded(text, reader) or {})
-    return rows
+        return [row or {} for row in islice(json_lines(_beginning(file), JsonReader()), _FIRST_ROWS)]
 
 
-def _loaded(text: str, reader: JsonReader) -> dict[str, Any] | None:
-    """Return the object of one line, or None where it is none."""
-    try:
-        row = reader.loads(text)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None
+def _beginning(file: TextIO) -> Iterator[str]:
+    """Yield the first megabyte of lines."""
+    read = 0
+    while read < _FIRST_TEXT and (line := file.readline(_LONGEST_FIRST)):
+        read += len(line)
+        yield line
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -586,9 +583,8 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
         return _add_dump(rows, slime_samples(path), "slime", path, group_size)
     first = _first_rows(path, seen)
     if dump := dump_of(first):
-        reader = JsonReader()
-        whole = (row for text in _lines(path, seen) if (row := _loaded(text, reader)) is not None)
-        return _add_dump(rows, whole, dump, path, group_size)
+        with open_text(path, seen.encoding) as file:
+            return _add_dump(rows, filter(None, json_lines(file, JsonReader())), dump, path, group_size)
     layout = layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
@@ -622,13 +618,14 @@ def _objects(
         numbers = (*REWARD_KEYS, *ADVANTAGE_KEYS, *LENGTH_KEYS, *STEP_KEYS)
         plan = plan_of(first, wanted, "" if texts else layout.completion, numbers)
     if plan is None:
-        yield from (_loaded(text, reader) for text in _lines(path, seen))
+        with open_text(path, seen.encoding) as file:
+            yield from json_lines(file, reader)
         return
     for table, lines in blocks(path, plan):
         if table is not None:
             yield table
         else:
-            yield from (_loaded(text, reader) for line in lines if (text := line.strip().lstrip("\ufeff")))
+            yield from json_lines(lines, reader)
 
 
 def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str, path: Path, group_size: int | None) -> bool:
@@ -644,15 +641,6 @@ def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str,
         for completion in completions:
             rows.add(completion, OURS, _number(path))
     return False
-
-
-def _lines(path: Path, seen: Peek) -> Iterator[str]:
-    """Yield the lines of a text that are not blank."""
-    with open_text(path, seen.encoding) as file:
-        for line in file:
-            text = line.strip().lstrip("\ufeff")
-            if text:
-                yield text
 
 
 def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
@@ -678,17 +666,17 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions = function_names(store.names(), total)
     functions |= {column: name.removeprefix("reward/") for name, column in chosen.items() if name.startswith("reward/")}
-    columns = {"reward": total} | {f"reward/{function}": column for column, function in functions.items()}
-    columns |= {name: _first_filled(store, keys) for name, keys in (("advantage", ADVANTAGE_KEYS), ("length", LENGTH_KEYS))}
-    others = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
-    columns |= {_CHOSEN + name: column for name, column in others.items()}
-    known = np.isfinite(step)
+    columns = {"reward": total, "advantage": _first_filled(store, ADVANTAGE_KEYS), "length": _first_filled(store, LENGTH_KEYS)}
+    columns |= {f"reward/{function}": column for column, function in functions.items()}
+    own = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
+    columns |= {_CHOSEN + name: column for name, column in own.items()}
     texts = [pl.Series("prompt", rows.prompt, dtype=pl.Utf8), pl.Series("completion", rows.completion, dtype=pl.Utf8)]
-    numbers = [_finite(name, store.dense(column)) for name, column in columns.items() if column]
+    numbers = [_finite(name, store.dense(columns[name])) for name in sorted(columns, key=_place) if columns[name]]
+    known = np.isfinite(step)
     table = pl.DataFrame([pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers])
     if not known.all():
         notes.append(f"{counted(int((~known).sum()), 'row has', 'rows have')} no whole number as its step: left out")
-    labels = {key: [name for name, keep in zip(rows.label_column(key), known, strict=True) if keep] for key in rows.labels}
+    labels = {key: list(compress(rows.label_column(key), known)) for key in rows.labels}
     table = grouped(table.filter(pl.Series(known)), labels, notes, trusted=trusted)
     if not total:
         table = _summed(table, list(functions.values()), notes)
@@ -698,6 +686,11 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
     return table, f"the column {total}" if total else "the sum of the reward functions"
+
+
+def _place(name: str) -> int:
+    """Return the place of a column: the rewards first, then what stands beside them, then what the user named."""
+    return 0 if name == "reward" else 1 if name.startswith("reward/") else 3 if name.startswith(_CHOSEN) else 2
 
 
 def _first_filled(store: RowStore, keys: Sequence[str]) -> str:
@@ -739,20 +732,17 @@ def _record(
     if not any(rollouts[column].count() for column in rewards):
         raise UnreadableRunError(f"expected rewards that are numbers, got none in {name[:80]}: name theirs with --column reward=NAME")
     config = _sized(rollouts, config, found)
-    extra = [column for column in rollouts.columns if column.startswith(_CHOSEN)]
-    clocks = [_CHOSEN + clock for clock in _CLOCKS if _CHOSEN + clock in extra]
-    means = rewards + [column for column in extra if column not in clocks]
+    chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]
+    clocks = [column for column in chosen if column.removeprefix(_CHOSEN) in _CLOCKS]
+    means = rewards + [column for column in chosen if column not in clocks]
     steps = rollouts.group_by("step").agg(pl.col(means).mean(), pl.col(clocks).max()).sort("step")
-    step = steps["step"].to_list()
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
-    clock: dict[str, Any] = {
-        column.removeprefix(_CHOSEN): _rising(column.removeprefix(_CHOSEN), steps[column].to_numpy()) for column in clocks
-    }
-    clock.setdefault("optimizer_updates", np.array(step, dtype=np.float64) * float(config.value("updates_per_step") or 1.0))
+    updates = steps["step"].to_numpy().astype(np.float64) * float(config.value("updates_per_step") or 1.0)
+    clock = {"optimizer_updates": updates} | {column.removeprefix(_CHOSEN): _rising(column, steps[column].to_numpy()) for column in clocks}
     record = RunRecord(
-        name="".join(character for character in name if character.isprintable())[:160] or "rollouts",
-        steps=steps_table(step, columns, **clock),
-        rollouts=rollouts.drop(extra),
+        name="".join(filter(str.isprintable, name))[:160] or "rollouts",
+        steps=steps_table(steps["step"].to_list(), columns, **clock),
+        rollouts=rollouts.drop(chosen),
         config=config,
         meanings=tuple(_meaning(column, reward) for column in columns),
         sources=sources,
@@ -775,7 +765,8 @@ def _rising(name: str, values: Array) -> Array:
     """Return a clock that the user named; raise where it falls or is unknown."""
     if np.isfinite(values).all() and (np.diff(values) >= 0).all() and values[0] >= 0:
         return values
-    raise InvalidArgumentError(f"expected a column that never falls for {name}, got one that does or has gaps: name another")
+    clock = name.removeprefix(_CHOSEN)
+    raise InvalidArgumentError(f"expected a column that never falls for {clock}, got one that does or has gaps: name another")
 
 
 def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:

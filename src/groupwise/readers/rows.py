@@ -236,7 +236,7 @@ class RowStore:
 
     def sparse(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the rows that hold the key, and their values."""
-        column = self._columns[key]
+        column = self._columns.get(key) or _Column()
         values = np.frombuffer(column.values, dtype=np.float64) if len(column.values) else np.zeros(0)
         rows = np.arange(len(values), dtype=np.int64) if column.rows is None else np.frombuffer(column.rows, dtype=np.int64)
         return rows, values

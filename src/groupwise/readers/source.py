@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -210,6 +210,18 @@ class JsonReader:
             return self._decoder.decode(text)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+
+
+def json_lines(lines: Iterable[str], reader: JsonReader) -> Iterator[dict[str, Any] | None]:
+    """Yield the object of each line that is not blank, None for one that holds no whole object."""
+    for line in lines:
+        text = line.strip().lstrip("\ufeff")
+        if text:
+            try:
+                row = reader.loads(text)
+            except ValueError:
+                row = None
+            yield row if isinstance(row, dict) else None
 
 
 class ArrayStream:

@@ -133,19 +133,24 @@ def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str) -> Flag
     columns = [(key, names) for key in RUN_KEYS for name, names in _run_columns(store) if spelled(name) == key]
     several = [names for key, names in columns if _are_several(key, names, step_R)]
     if several:
-        name_of = several[0]
-        for names in several[1:]:
-            pairs = set(zip(name_of, names, strict=True))
-            if len(pairs) > len(set(name_of)):
-                name_of = [f"{one}/{other}" for one, other in zip(name_of, names, strict=True)]
+        name_of = _joined(several)
         name = one_run(path, dict.fromkeys(name for name in name_of if name), chosen)
         return np.array([row == name for row in name_of], dtype=bool)
-    mine = np.zeros(store.count, dtype=bool)
-    for _, names in columns:
-        mine |= np.array([name == chosen for name in names], dtype=bool)
-    if chosen and not mine.any():
+    if not chosen:
+        return np.ones(store.count, dtype=bool)
+    mine = np.array([chosen in names for names in zip(*(names for _, names in columns), strict=True)], dtype=bool)
+    if not mine.any():
         raise UnreadableRunError(f"expected a run {chosen[:60]!r}, got a table of one run in {shown(path)}: leave out #{chosen[:60]}")
-    return mine if chosen else ~mine
+    return mine
+
+
+def _joined(columns: Sequence[list[str]]) -> list[str]:
+    """Return the name of each row's run by the first column, and by any further one that tells more runs apart."""
+    name_of = columns[0]
+    for names in columns[1:]:
+        if len(set(zip(name_of, names, strict=True))) > len(set(name_of)):
+            name_of = [f"{one}/{other}" for one, other in zip(name_of, names, strict=True)]
+    return name_of
 
 
 def _run_columns(store: RowStore) -> Iterator[tuple[str, list[str]]]:
@@ -378,19 +383,19 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Arr
     names = store.names()
     if not tracked and not {"rollout/step", "train/step"} & set(names):
         return 0, None, ""
-    rollouts = _holding(store, [name for name in names if name in _ROLLOUT])
-    others = _holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
-    updates = _holding(store, [name for name in names if name.startswith("train/")]) & ~others
-    stated = store.dense("step") if "step" in names else np.full(store.count, np.nan)
-    counter = store.dense("rollout/step") if "rollout/step" in names else np.full(store.count, np.nan)
+    rollouts = _holding(store, _ROLLOUT)
+    updates = _holding(store, [name for name in names if name.startswith("train/")])
+    updates &= ~_holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
+    stated, counter = store.dense("step"), store.dense("rollout/step")
     both = np.isfinite(stated) & np.isfinite(counter)
     if not tracked and np.isfinite(stated).all() and (stated[both] == counter[both]).all():
         return 0, None, ""
     own, update = (_first(store, keys, stated) for keys in (_NUMBERED, ("train/step",)))
     each, step = _by_updates(rollouts, updates, own, update)
+    if not each:
+        return 0, step if not tracked and np.isfinite(own[rollouts]).any() else None, ""
     what = f"{counted(each, 'optimiser update')} of each rollout"
-    note = f"slime numbers the rows of training by updates: they are put with their rollout, {what}" if each else ""
-    return each, step if each or (not tracked and np.isfinite(own[rollouts]).any()) else None, note
+    return each, step, f"slime numbers the rows of training by updates: they are put with their rollout, {what}"
 
 
 def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:
@@ -414,7 +419,7 @@ def _holding(store: RowStore, names: Sequence[str]) -> Flags:
 def _first(store: RowStore, keys: Sequence[str], otherwise: Array) -> Array:
     """Return the first of the keys that each row has, else another number."""
     found = otherwise
-    for key in reversed([key for key in keys if key in store.names()]):
+    for key in reversed(keys):
         values = store.dense(key)
         found = np.where(np.isfinite(values), values, found)
     return found

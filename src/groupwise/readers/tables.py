@@ -32,16 +32,20 @@ def sniff_csv(path: Path) -> float:
     if seen.binary or seen.text[:1] in "[{":
         return 0.0
     lines = [line for line in seen.text.splitlines()[:20] if line.strip()]
+    named = path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
-    if not delimiter:
-        return 0.6 if path.suffix.lower() in (".csv", ".tsv") and len(lines) > 1 else 0.0
-    names = lines[0].split(delimiter)
-    rows = [line.split(delimiter) for line in lines[1:]]
+    if named:
+        return 0.8 if delimiter else 0.6 if len(lines) > 1 else 0.0
+    return 0.0 if not delimiter else 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+
+
+def _is_table(lines: list[list[str]]) -> bool:
+    """Return whether most lines are as wide as the first, which holds short names, and a quarter of their cells are numbers."""
+    names, *rows = lines
+    whole = rows[:-1] or rows  # the last one may be cut off
+    wide = sum(len(row) >= len(names) for row in whole) * 2 >= len(whole)
     cells = [parse_number(cell.strip().strip('"')) for row in rows for cell in row[: len(names)]]
-    wide = sum(len(row) >= len(names) for row in rows[:-1] or rows) * 2 >= len(rows[:-1] or rows)
-    if path.suffix.lower() in (".csv", ".tsv"):
-        return 0.8
-    return 0.8 if wide and cells and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200 else 0.1
+    return wide and bool(cells) and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200
 
 
 def _delimiter(line: str) -> str:

@@ -104,14 +104,13 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
             damaged += 1
             continue
         tables += [value["_value"] for value in row.values() if _is_table(value)]
-        plain = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
-        if plain and not all(key.startswith("profiling/") for key in plain):
-            store.add({**plain, "step": step})
-    notes = []
-    if damaged:
-        notes.append(f"{counted(damaged, 'row is no whole JSON object and was', 'rows are not whole JSON objects and were')} left out")
+        numbers = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
+        if not all(key.startswith("profiling/") for key in numbers):
+            store.add({**numbers, "step": step})
+    are = counted(damaged, "row is no whole JSON object and was", "rows are not whole JSON objects and were")
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
-    record = assemble(Log(store, path, "database", path.stat().st_size, tuple(notes), stated=stated, name=run), request)
+    notes = (f"{are} left out",) if damaged else ()
+    record = assemble(Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request)
     return with_logged_completions(record, _completions(tables), f"{path}#completions")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -56,11 +57,11 @@ def read_state(path: Path, request: Request) -> RunRecord:
     return _record([load_state(path)], home if path.name == STATE else None, request, ())
 
 
-def load_state(path: Path, store: RowStore | None = None, below: float = float("inf")) -> State:
+def load_state(path: Path, store: RowStore | None = None, below: float = math.inf) -> State:
     """Return the rows of a trainer_state.json, streamed, and what else it says."""
     seen = peek(path)
     reader, rows = JsonReader(), store or RowStore()
-    before, skipped, first = rows.count, 0, float("inf")
+    before, skipped, first = rows.count, 0, math.inf
     with open_text(path, seen.encoding) as file:
         head = file.read(1 << 16)
         match = _HISTORY.search(head)
@@ -68,15 +69,16 @@ def load_state(path: Path, store: RowStore | None = None, below: float = float("
             raise UnreadableRunError(f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a checkpoint")
         stream = ArrayStream(file, head[match.end() :], reader)
         for row in stream:
-            step = row.get("step") if isinstance(row, dict) else None
             if not isinstance(row, dict) or is_summary(row):
                 skipped += 1
-            elif below == float("inf") or (isinstance(step, float) and step < below):
+                continue
+            step = row.get("step") if isinstance(row.get("step"), float) else math.nan
+            if step < below or below == math.inf:
                 rows.add(row)
-                first = min(first, step) if isinstance(step, float) else first
+                first = min(first, step) if step == step else first
         rest = stream.remainder() if stream.complete else ""
     about = _about(head[: match.start()], rest)
-    if rows.count == before and below == float("inf"):
+    if rows.count == before and below == math.inf:
         what = "no row: log with a smaller logging_steps" if stream.complete else "no whole row, it is cut off or damaged: copy it again"
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
     return State(path, seen.size, rows, first, about or {}, about is not None, skipped, reader.duplicates)
@@ -121,7 +123,7 @@ def _record(states: list[State], folder: Path | None, request: Request, notes: t
 def _stitched(states: list[State], notes: list[str]) -> RowStore:
     """Return the rows of all states, newest first in the list: of an older one only the steps that no newer one has."""
     store = RowStore()
-    limits = [float("inf"), *(min(state.first for state in states[: number + 1]) for number in range(len(states) - 1))]
+    limits = [math.inf, *(min(state.first for state in states[: number + 1]) for number in range(len(states) - 1))]
     for state, below in reversed(list(zip(states, limits, strict=True))):
         before = store.count
         load_state(state.path, store, below)
@@ -347,24 +349,29 @@ def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
 
 def rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
     """Return the rows in the record's columns, with the total reward where it is known."""
-    unknown = pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
-    total = unknown
-    if weights:
-        weighted = [pl.col(name) * weight for name, weight in weights.items()]
-        missing = pl.all_horizontal(pl.col(list(weights)).is_null())
-        total = rows.select(reward=pl.when(missing).then(None).otherwise(pl.sum_horizontal(weighted))).to_series()
-    agrees = _agreement(rows, total) if weights and "advantage" in rows.columns else None
+    total, agrees = _weighted(rows, weights), None
+    if weights and "advantage" in rows.columns:
+        agrees = _agreement(rows, total)
     names = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items())
     if agrees is not None and agrees < _AGREEMENT:
         notes.append(f"the advantages contradict a total reward of {names}: the functions are weighted otherwise, so the total is unknown")
-        total = unknown
+        total = _weighted(rows, {})
     elif len(weights) > 1 or stated:
         how = "the advantages agree" if agrees is not None else "no advantage could confirm it"
         why = "as the log's own mean rewards tell" if stated else "the plain sum"
         notes.append(f"the total reward of a completion is {names}, {why} ({how})")
-    renamed = rows.rename({name: f"reward/{name}" for name in weights}).with_columns(total.alias("reward"))
+    renamed = rows.rename({name: f"reward/{name}" for name in weights}).with_columns(total)
     wanted = ["step", "prompt_id", "prompt", "completion", "reward", *(f"reward/{name}" for name in weights), "advantage"]
     return renamed.select([name for name in wanted if name in renamed.columns])
+
+
+def _weighted(rows: pl.DataFrame, weights: Mapping[str, float]) -> pl.Series:
+    """Return the weighted sum of reward functions, missing where all of them are, or where there is none."""
+    if not weights:
+        return pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
+    missing = pl.all_horizontal(pl.col(list(weights)).is_null())
+    weighted = pl.sum_horizontal([pl.col(name) * weight for name, weight in weights.items()])
+    return rows.select(reward=pl.when(missing).then(None).otherwise(weighted)).to_series()
 
 
 def _logged_weights(functions: Sequence[str], means: Mapping[str, Array], total: Array | None) -> dict[str, float] | None:

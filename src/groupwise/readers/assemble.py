@@ -71,7 +71,7 @@ class Log:
 def assemble(log: Log, request: Request) -> RunRecord:
     """Return the record of collected rows."""
     store = log.store
-    if store.count == 0 or not store.names():
+    if not store.names():
         raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, each, notes = _steps(log, chosen)
@@ -79,15 +79,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
         )
-    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen)
-    hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
-    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
-    merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
+    merged = _merged(log, request, chosen, step_key, step_R)
     columns = dict(merged.columns)
-    if not columns:
-        cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
-        hint = "write plain numbers" if cells else "give the log of a run"
-        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
     told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns), "a column of the log"))
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told))
     framework = log.framework or _framework(config, columns)
@@ -106,6 +99,20 @@ def assemble(log: Log, request: Request) -> RunRecord:
         notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
     )
     return sound(record, shown(log.path))
+
+
+def _merged(log: Log, request: Request, chosen: Mapping[str, str], step_key: str, step_R: Array) -> Merged:
+    """Return one row a step of the run that was chosen."""
+    store = log.store
+    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen)
+    hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
+    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
+    merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
+    if not merged.columns:
+        cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
+        hint = "write plain numbers" if cells else "give the log of a run"
+        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
+    return merged
 
 
 def sound(record: RunRecord, what: str) -> RunRecord:

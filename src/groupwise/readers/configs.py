@@ -119,12 +119,13 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
     for rank in range(3):  # the shorter the path, the more it counts
         for path, value in spelled.items():
             name = _name_of(path, rank)
-            if name and name not in found and value is not None and _valid(name, value):
+            if name and name not in found and _valid(name, value):
                 found[name] = value
     leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if isinstance(value, int | float)}
     derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
     derived |= {} if "refresh_interval" in found else _interval(leaves) | _of_verl(spelled)
-    return found | {name: value for name, value in derived.items() if name not in found and (name == ASSUMED or _valid(name, value))}
+    sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
+    return found | sound | found
 
 
 def _name_of(path: str, rank: int) -> str | None:
@@ -141,7 +142,7 @@ def _valid(name: str, value: Any) -> bool:
         RunConfig().with_settings({name: value}, "")
     except InvalidArgumentError:
         return False
-    return True
+    return value is not None
 
 
 def _prompts(leaves: Mapping[str, Any], group_size: int | None) -> dict[str, Any]:

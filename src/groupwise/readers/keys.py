@@ -557,6 +557,11 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
     if name.startswith("rewards/") and name != "rewards/":
         function = re.split("rewards/", re.sub(r"\s*/\s*", "/", key), maxsplit=1, flags=re.IGNORECASE)[1]
         return _of_function(key, function, prefix, where)
+    return _by_table(key, name, columns, prefix)
+
+
+def _by_table(key: str, name: str, columns: Columns, prefix: str) -> Meaning | None:
+    """Return the meaning of a key of TRL that is the same in every version and log."""
     for rule in _rules_of("trl"):
         match = None if rule.judged or rule.quantity.startswith("reward") else rule.pattern().fullmatch(name)
         if match:

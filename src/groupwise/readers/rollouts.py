@@ -664,12 +664,7 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     store = rows.store
     step = steps_of(rows, chosen.get("step"), notes)
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
-    functions = function_names(store.names(), total)
-    functions |= {column: name.removeprefix("reward/") for name, column in chosen.items() if name.startswith("reward/")}
-    columns = {"reward": total, "advantage": _first_filled(store, ADVANTAGE_KEYS), "length": _first_filled(store, LENGTH_KEYS)}
-    columns |= {f"reward/{function}": column for column, function in functions.items()}
-    own = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
-    columns |= {_CHOSEN + name: column for name, column in own.items()}
+    functions, columns = _columns_of(store, chosen, total)
     texts = [pl.Series("prompt", rows.prompt, dtype=pl.Utf8), pl.Series("completion", rows.completion, dtype=pl.Utf8)]
     numbers = [_finite(name, store.dense(columns[name])) for name in sorted(columns, key=_place) if columns[name]]
     known = np.isfinite(step)
@@ -686,6 +681,16 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
     return table, f"the column {total}" if total else "the sum of the reward functions"
+
+
+def _columns_of(store: RowStore, chosen: Mapping[str, str], total: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the reward functions by column, and the record's columns with those that they are taken from, "" for none."""
+    functions = function_names(store.names(), total)
+    functions |= {column: name.removeprefix("reward/") for name, column in chosen.items() if name.startswith("reward/")}
+    columns = {"reward": total, "advantage": _first_filled(store, ADVANTAGE_KEYS), "length": _first_filled(store, LENGTH_KEYS)}
+    columns |= {f"reward/{function}": column for column, function in functions.items()}
+    own = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
+    return functions, columns | {_CHOSEN + name: column for name, column in own.items()}
 
 
 def _place(name: str) -> int:
@@ -728,7 +733,7 @@ def _record(
 ) -> RunRecord:
     """Return the record whose steps are means over rollouts."""
     found = list(notes)
-    rewards = [column for column in rollouts.columns if column == "reward" or column.startswith("reward/")]
+    rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
     if not any(rollouts[column].count() for column in rewards):
         raise UnreadableRunError(f"expected rewards that are numbers, got none in {name[:80]}: name theirs with --column reward=NAME")
     config = _sized(rollouts, config, found)
@@ -740,7 +745,7 @@ def _record(
     updates = steps["step"].to_numpy().astype(np.float64) * float(config.value("updates_per_step") or 1.0)
     clock = {"optimizer_updates": updates} | {column.removeprefix(_CHOSEN): _rising(column, steps[column].to_numpy()) for column in clocks}
     record = RunRecord(
-        name="".join(filter(str.isprintable, name))[:160] or "rollouts",
+        name=clean_key(name)[:160],
         steps=steps_table(steps["step"].to_list(), columns, **clock),
         rollouts=rollouts.drop(chosen),
         config=config,

@@ -25,12 +25,12 @@ def record(rewards: dict[tuple[int, int], list[float]], prompts: dict[tuple[int,
 def test_spread_and_dead_share_are_means_over_the_groups_of_a_step() -> None:
     evidence = group_evidence(record({(1, 0): [0, 1], (1, 1): [1, 1], (2, 0): [0, 0]}))
     assert evidence.spread.value_T.tolist() == pytest.approx([np.sqrt(0.5) / 2, 0.0])
-    assert evidence.dead.value_T.tolist() == [0.5, 1.0]
+    assert evidence.zero_variance.value_T.tolist() == [0.5, 1.0]
 
 
 def test_groups_of_one_are_no_groups() -> None:
     evidence = group_evidence(record({(1, 0): [1, 1], (1, 1): [0]}))
-    assert evidence.dead.value_T.tolist() == [1.0]
+    assert evidence.zero_variance.value_T.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(("size", "groups"), [(2, 2), (3, 2), (2, 3)])
@@ -51,7 +51,7 @@ def test_expectation_of_three_values_is_the_sum_of_powers() -> None:
     made = record({(1, g): rng.choice(values, size, p=chance).tolist() for g in range(5_000)})
     evidence = group_evidence(made)
     assert evidence.expected.value_T[0] == pytest.approx((chance**size).sum(), abs=0.005)
-    assert evidence.dead.value_T[0] == pytest.approx((chance**size).sum(), abs=0.015)
+    assert evidence.zero_variance.value_T[0] == pytest.approx((chance**size).sum(), abs=0.015)
 
 
 def test_prompts_that_differ_raise_the_expectation_where_they_come_again() -> None:
@@ -93,7 +93,7 @@ def test_columns_serve_where_there_are_no_completions() -> None:
     evidence = group_evidence(columns({"group_size": 4, "prompts_per_step": 4}, [0.5, 0.75]))
     assert evidence.spread.value_T.tolist() == [0.4, 0.2]
     assert "ambiguous" in evidence.spread.source
-    assert evidence.dead.value_T.tolist() == [0.25, 0.5]
+    assert evidence.zero_variance.value_T.tolist() == [0.25, 0.5]
     assert evidence.expected.value_T.tolist() == pytest.approx([2 * 0.5**4, 0.75**4 + 0.25**4])
 
 
@@ -106,8 +106,8 @@ def test_a_mean_that_is_no_count_of_right_answers_gives_no_expectation(reward: l
 
 def test_what_is_missing_is_said_with_what_to_log() -> None:
     evidence = group_evidence(RunRecord("bare", steps_table([1], {"reward": [0.5]})))
-    assert not evidence.dead.known
-    assert "log_completions" in evidence.dead.source
+    assert not evidence.zero_variance.known
+    assert "log_completions" in evidence.zero_variance.source
     assert "--set group_size" in group_evidence(columns({}, [0.5, 0.75])).expected.source
 
 
@@ -122,7 +122,7 @@ def test_without_the_total_the_functions_together_say_which_groups_are_dead() ->
     steps = steps_table([1], {"reward": [1.5], "reward_std": [0.3]})
     made = RunRecord("made", steps, rollouts_table(rows), meanings=(Meaning("reward_std", "reward_std_batch", "batch"),))
     evidence = group_evidence(made)
-    assert evidence.dead.value_T.tolist() == [0.5]
+    assert evidence.zero_variance.value_T.tolist() == [0.5]
     assert evidence.expected.known
     assert evidence.spread.value_T.tolist() == [0.3]
     assert "not the total" in evidence.spread_gap

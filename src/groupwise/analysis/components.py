@@ -21,7 +21,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise.record.run import RunRecord
-from groupwise.series.rollout_sample import longest_texts, sample_groups, without_groups
+from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
     from groupwise.trainer.checkpoints import open_as_language_model
 
     language_model = open_as_language_model(how.model, how.adapter)
-    rows, batch, facts, notes = _encoded(language_model, record, sample.rows, how.max_completion_length)
+    rows, batch, facts, notes = _encoded(language_model, record, sample, how.max_completion_length)
     temperature = float(record.config.value("temperature") or 1.0) if how.temperature is None else how.temperature
     score, source, exact = _scores(language_model.model, batch, how, temperature, progress)
     found = components(
@@ -97,12 +97,15 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
 
 
 def _encoded(
-    language_model: LanguageModel, record: RunRecord, rows: pl.DataFrame, told: int | None
+    language_model: LanguageModel, record: RunRecord, sample: Sample, told: int | None
 ) -> tuple[pl.DataFrame, dict[str, torch.Tensor], dict[str, Any], tuple[str, ...]]:
     """Return the rollouts that the model can read and their tokens, with what was decided about them as facts and in sentences."""
     from groupwise.scores.language_models import batch_of, tokens_of
 
-    limit, guessed = _limit(language_model, record, told)
+    rows = sample.rows
+    known = record.config.value("max_completion_length") if told is None else told
+    guessed = known is None
+    limit = max(_lengths(language_model, sample.longest)) if known is None else int(known)
     logged = told is None and "ended" in rows.columns and bool(rows["ended"].is_finite().fill_null(value=False).all())
     long = np.array(_lengths(language_model, rows["completion"].to_list())) >= limit
     rows = rows.with_columns(pl.Series("full", rows["ended"].to_numpy() <= 0 if logged else long))
@@ -139,14 +142,6 @@ def _messages(text: str) -> str | list[dict[str, Any]]:
         return text
     chat = isinstance(found, list) and all(isinstance(part, dict) and {"role", "content"} <= set(part) for part in found)
     return found if chat else text
-
-
-def _limit(language_model: LanguageModel, record: RunRecord, told: int | None) -> tuple[int, bool]:
-    """Return the tokens at which completions were truncated, and whether that is only the length of the longest in the log."""
-    known = record.config.value("max_completion_length") if told is None else told
-    if known is not None:
-        return int(known), False
-    return max(_lengths(language_model, longest_texts(record))), True
 
 
 def _lengths(language_model: LanguageModel, texts: Sequence[str]) -> list[int]:

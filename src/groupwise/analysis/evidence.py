@@ -20,7 +20,7 @@ from groupwise.estimators.plan import GroupSizePlan, log_ratio
 from groupwise.estimators.rewards_alone import RewardStatistics, ZeroVarianceShare
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord
-from groupwise.series.groups import GroupEvidence, Track
+from groupwise.series.groups import GroupEvidence, GroupSeries
 from groupwise.wording import capital, clean, count, law_name, number, sentence, share
 
 FloatArray = NDArray[np.float64]
@@ -247,7 +247,7 @@ def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
 
 def _dead_chart(evidence: GroupEvidence, points: int) -> Chart:
     """Chart the share of dead groups and its expectation."""
-    title, dead, expected = "Dead groups", evidence.dead, evidence.expected
+    title, dead, expected = "Dead groups", evidence.zero_variance, evidence.expected
     if not dead.known:
         return Chart("dead_groups", title, unavailable=sentence(dead.source))
     lines = list(_with_means("dead groups", dead.step_T, dead.value_T, points))
@@ -264,7 +264,7 @@ def _dead_chart(evidence: GroupEvidence, points: int) -> Chart:
     return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=useful_range(shown=shown))
 
 
-def _last_quarter(track: Track) -> float:
+def _last_quarter(track: GroupSeries) -> float:
     """Return the mean over the last quarter of the rows."""
     return _mean(track.value_T[-max(1, track.value_T.size // 4) :])
 

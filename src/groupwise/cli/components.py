@@ -224,7 +224,7 @@ def _measure(source: Path, opening: Opening, how: Measurement, output: Path | No
     target = path_beside(source) if output is None else output
     _check_target(target, [source] if source.is_file() else [], force=force)
     record = opening.open(source)
-    _check_target(target, [Path(each.path) for each in record.sources], force=force)
+    free_target(target, [Path(each.path) for each in record.sources], force=True)
     with progress(quiet=as_json) as show:
         found = measure_run(record, how, partial(show, "taking scores"))
     _keep(found, target, force=force, as_json=as_json)

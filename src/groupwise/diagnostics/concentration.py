@@ -151,7 +151,7 @@ def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
         return float(same.value_T[same.at(step) :].mean()) > 0.5
-    dead = evidence.groups.dead
+    dead = evidence.groups.zero_variance
     if dead.known:
         after = dead.value_T[dead.step_T >= step]
         before = dead.value_T[dead.step_T < step]

@@ -169,7 +169,7 @@ def right_or_wrong(evidence: Evidence, reward: Signal) -> bool:
 
 def _mostly_dead(evidence: Evidence) -> bool:
     """Whether most groups earn one reward, as they do at its top."""
-    dead = evidence.groups.dead
+    dead = evidence.groups.zero_variance
     return dead.known and float(np.nanmedian(dead.value_T)) > 0.5
 
 

@@ -266,7 +266,7 @@ class Evidence:
         there = {
             "behaviour": entropy and self.quantity("completion_length") is not None,
             "held_out": self.held_out is not None,
-            "dead": self.groups.dead.known,
+            "dead": self.groups.zero_variance.known,
             "entropy": entropy,
             "gradient": self.quantity("gradient_norm") is not None,
             "components": len(self.functions) > 1,

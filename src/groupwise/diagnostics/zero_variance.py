@@ -95,7 +95,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
 
 def _dead(evidence: Evidence) -> Signal | None:
     """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
-    track = evidence.groups.dead
+    track = evidence.groups.zero_variance
     if track.known:
         keep = np.isfinite(track.value_T)
         return signal_of("zero-variance groups", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
@@ -109,7 +109,7 @@ def _dead(evidence: Evidence) -> Signal | None:
 def _pooled(evidence: Evidence, dead: Signal) -> Signal:
     """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing can be told."""
     rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
-    if evidence.groups.dead.source.startswith("from ") and rollouts is not None:
+    if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
         count = float(rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1)  # type: ignore[arg-type]
     elif prompts is not None:
         count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
@@ -451,7 +451,7 @@ def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]
 
 def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as logged."""
-    track, reward = evidence.groups.dead, evidence.reward
+    track, reward = evidence.groups.zero_variance, evidence.reward
     if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
         return None, None
     keep = np.isfinite(track.value_T)

@@ -1,7 +1,7 @@
-r"""What the groups of a run say: their spread, and how many are dead against how many should be.
+r"""What the groups of a run say: their spread, and the share of zero-variance groups beside the share to be expected.
 
-A group is dead where all its rewards are equal: it carries no gradient. The expectation for rewards of few values is
-$\sum_v p_v^G$, which is $p^G + (1-p)^G$ for right and wrong. It judges nothing: a number beside its expectation.
+A group has zero variance where all its rewards are equal: it carries no gradient. For rewards of few values that is expected of
+$\sum_v p_v^G$ of the groups, which is $p^G + (1-p)^G$ for right and wrong.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import is_binary_mean
 
-FloatArray = NDArray[np.float64]
 MOST_VALUES = 32
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class GroupSeries:
     """One quantity of the groups along the run."""
 
     source: str  # where it comes from, or why there is none
-    step_T: FloatArray = field(default_factory=lambda: np.empty(0))  # steps; empty where there is none
-    value_T: FloatArray = field(default_factory=lambda: np.empty(0))  # values; nan where missing
+    step_T: Float = field(default_factory=lambda: np.empty(0))  # empty where the quantity is unknown
+    value_T: Float = field(default_factory=lambda: np.empty(0))  # nan where missing
 
     @property
     def known(self) -> bool:
@@ -36,13 +35,12 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class GroupEvidence:
-    """Spread, dead share and expected dead share of the groups."""
+    """Spread, share of zero-variance groups, and the share that is to be expected."""
 
-    spread: Track  # within-group standard deviation of the reward, mean over the groups of a step, reward units
-    dead: Track  # share of dead groups
-    expected: Track  # share expected of independent rollouts
-    # why `spread` is the standard deviation over the whole batch and not within groups; "" where it is within
-    spread_gap: str = ""
+    spread: GroupSeries  # within-group standard deviation of the reward, mean over the groups of a step, reward units
+    zero_variance: GroupSeries  # share of zero-variance groups
+    expected: GroupSeries  # that share, expected of independent rollouts
+    spread_gap: str = ""  # why `spread` is the standard deviation over the whole batch; "" where it is within groups
 
 
 def group_evidence(record: RunRecord) -> GroupEvidence:
@@ -61,7 +59,8 @@ def group_evidence(record: RunRecord) -> GroupEvidence:
 def _outcomes(record: RunRecord) -> pl.DataFrame | None:
     """Return the completions of groups of two and more, each with what it earned; None where that is not known.
 
-    Without the total, what every reward function gave stands for it: a group in which none of them differs is dead whatever their weights.
+    Without the total, what every reward function gave stands for it: a group in which none of them differs has zero variance whatever
+    their weights.
     """
     rollouts = record.rollouts
     if rollouts is None or not {"step", "prompt_id"} <= set(rollouts.columns):
@@ -79,37 +78,29 @@ def _outcomes(record: RunRecord) -> pl.DataFrame | None:
 
 
 def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
-    """Compute everything from the completions themselves."""
+    """Compute spread and shares from the completions themselves."""
     text = [pl.col("prompt").first()] if "prompt" in outcomes.columns else []
     spread = pl.col("reward").std(ddof=1) if "reward" in outcomes.columns else pl.lit(None, dtype=pl.Float64)
     groups = outcomes.group_by("step", "prompt_id", maintain_order=True).agg(
-        pl.len().alias("size"), spread.alias("spread"), (pl.col("outcome").n_unique() == 1).alias("dead"), *text
+        pl.len().alias("size"), spread.alias("spread"), (pl.col("outcome").n_unique() == 1).alias("zero_variance"), *text
     )
     groups, how = _with_expectation(groups, outcomes)
-    steps = (
-        groups.sort("step", "prompt_id")
-        .group_by("step")
-        .agg(pl.col("spread").mean(), pl.col("dead").mean(), pl.col("expected").mean())
-        .sort("step")
-    )
+    steps = groups.sort("step", "prompt_id").group_by("step").agg(pl.col("spread", "zero_variance", "expected").mean()).sort("step")
     source = f"from {len(outcomes):,} completions in {len(groups):,} groups"
     step = _array(steps["step"])
     return GroupEvidence(
-        Track(source, step, _array(steps["spread"])),
-        Track(source, step, _array(steps["dead"])),
-        Track(how, step, _array(steps["expected"])),
+        GroupSeries(source, step, _array(steps["spread"])),
+        GroupSeries(source, step, _array(steps["zero_variance"])),
+        GroupSeries(how, step, _array(steps["expected"])),
     )
 
 
 def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Add the probability that each group is dead, estimated without bias from completions that are not its own where possible."""
+    """Add the probability that a group has zero variance, estimated without bias, from other completions than its own where possible."""
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
-        unknown = groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected"))
-        return (
-            unknown,
-            f"unavailable: the reward takes {values:,} values, and the expectation needs one of few values (at most {MOST_VALUES})",
-        )
+        how = f"unavailable: the reward takes {values:,} values, and the expectation needs one of few values (at most {MOST_VALUES})"
+        return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
     if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
         by_prompt = _prompt_expectation(groups, outcomes)
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
@@ -119,7 +110,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
 
 
 def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Probability of a dead group when all rollouts of the step are exchangeable."""
+    """Add the probability of zero variance as if all rollouts of a step were exchangeable."""
     counts = outcomes.group_by("step", "outcome").agg(pl.len().alias("k")).with_columns(pl.col("k").sum().over("step").alias("m"))
     sizes = groups.select("step", "size").unique().join(counts, on="step")
     chance = (
@@ -132,7 +123,7 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
 
 
 def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Probability of a dead group from the same prompt's visits just before and after; null where there is neither.
+    """Add the probability of zero variance by the same prompt's visits just before and after; null where there is neither.
 
     Neighbouring visits and no others, because the policy moves: a rate pooled over the whole run fits no step of it.
     """
@@ -160,7 +151,7 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
 
 
 def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
-    r"""Unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} / \binom{m}{G}$."""
+    r"""Return the unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} / \binom{m}{G}$."""
     from scipy.special import gammaln
 
     successes, draws, group = _array(k), _array(m), _array(size)
@@ -171,45 +162,44 @@ def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
 
 
 def _from_columns(record: RunRecord) -> GroupEvidence:
-    """Take what the trainer logged; nothing else can be known without completions."""
+    """Return spread and shares as the trainer logged them."""
     spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
-    within = spread.known
-    dead = _logged(record, ("dead_group_share",))
+    zero_variance = _logged(record, ("dead_group_share",))
     return GroupEvidence(
-        spread if within else _logged(record, ("reward_std_batch",)),
-        dead,
-        _expected_from_mean(record) if dead.known else Track(f"unavailable: {LOG_COMPLETIONS}"),
-        spread_gap="" if within else LOG_COMPLETIONS,
+        spread if spread.known else _logged(record, ("reward_std_batch",)),
+        zero_variance,
+        _expected_from_mean(record) if zero_variance.known else GroupSeries(f"unavailable: {LOG_COMPLETIONS}"),
+        spread_gap="" if spread.known else LOG_COMPLETIONS,
     )
 
 
-def _logged(record: RunRecord, quantities: tuple[str, ...]) -> Track:
+def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
     """Return the first of the quantities that was logged, with its definition."""
     for quantity in quantities:
         for meaning in record.meanings:
             if meaning.quantity == quantity and not meaning.unavailable and record.steps[meaning.column].count():
                 doubt = "; ambiguous" if meaning.ambiguous else ""
                 source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
-                return Track(source, _array(record.steps["step"]), _array(record.steps[meaning.column]))
-    return Track(f"unavailable: not in the log; {LOG_COMPLETIONS}")
+                return GroupSeries(source, _array(record.steps["step"]), _array(record.steps[meaning.column]))
+    return GroupSeries(f"unavailable: not in the log; {LOG_COMPLETIONS}")
 
 
-def _expected_from_mean(record: RunRecord) -> Track:
-    """Expectation from the mean reward alone, where it can only be a share of right answers."""
+def _expected_from_mean(record: RunRecord) -> GroupSeries:
+    """Return the expectation by the mean reward alone, where that can only be a share of right answers."""
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
     rewards = [meaning.column for meaning in record.meanings if meaning.quantity == "reward"]
     if size is None or prompts is None or not rewards:
-        return Track(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
+        return GroupSeries(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
     mean = _array(record.steps[rewards[0]])
     known = np.isfinite(mean)
     window = np.maximum(_array(record.steps["window"])[known], 1)
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
     if not is_binary_mean(mean[known], rollouts):
-        return Track(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
+        return GroupSeries(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
     how = "from the step's mean reward as if all prompts were equally hard, which gives the smallest share that can be expected"
-    return Track(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
+    return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
 
 
-def _array(series: pl.Series) -> FloatArray:
+def _array(series: pl.Series) -> Float:
     """Return a column as float64, nulls as nan."""
     return series.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(float)

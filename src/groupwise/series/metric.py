@@ -1,7 +1,4 @@
-"""From a record to the arrays that the dynamics take: one metric, its clock, and what its groups say about its noise.
-
-No curve is fitted here.
-"""
+"""One metric of a record as arrays: its values, its clock, and the sampling noise that its groups account for."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
-FloatArray = NDArray[np.float64]
 Clock = Literal["updates", "steps", "learning_rate"]
 
 
@@ -40,13 +37,13 @@ class MetricSeries:
 
     metric: str
     step_T: NDArray[np.int64]
-    time_T: FloatArray
-    value_T: FloatArray
-    variance_T: FloatArray | None
+    time_T: Float
+    value_T: Float
+    variance_T: Float | None
     window: float
     smoothing: int | None
-    tokens_T: FloatArray | None
-    seconds_T: FloatArray | None
+    tokens_T: Float | None
+    seconds_T: Float | None
     noise_source: str
     healthy: Literal["up", "any"]
     bounds: tuple[float, float] | None = None
@@ -116,8 +113,8 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     )
 
 
-def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: FloatArray) -> FloatArray:
-    """Integral of the learning rate over updates, in units of its largest value; strictly increasing."""
+def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: Float) -> Float:
+    """Return the integral of the learning rate over updates, in units of its largest value; strictly increasing."""
     rate = rows[record.column("learning_rate")].fill_null(strategy="forward").fill_null(strategy="backward").to_numpy().astype(float)
     largest = float(np.nanmax(rate)) if rate.size else 0.0
     if not largest > 0:
@@ -128,15 +125,15 @@ def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: FloatAr
 
 
 def _smoothing(record: RunRecord) -> int | None:
-    """Rows over which the series was averaged before it was logged, where that is known."""
+    """Return the rows over which the series was averaged before it was logged, where that is known."""
     stated = record.config.value("smoothing")
     if stated is not None:
         return int(stated)
     return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
 
 
-def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray, window: float) -> bool:
-    """Whether the metric is a mean of zeros and ones."""
+def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, window: float) -> bool:
+    """Return whether the metric is a mean of zeros and ones."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
         return False
     name = "reward" if column == "reward" else quantity
@@ -147,7 +144,7 @@ def _is_share(record: RunRecord, column: str, quantity: str, value_T: FloatArray
 
 
 def _rollouts_of_a_step(record: RunRecord) -> float | None:
-    """B G by the settings; else by the columns of the steps, as where the group size changes; else by the completions of whole steps."""
+    """Return B G: by the settings, else by the columns of the steps (the group size may change), else by the completions of whole steps."""
     told = [record.config.value("group_size"), record.config.value("prompts_per_step")]
     for place, column in enumerate(("group_size", "prompts")):
         if told[place] is None and column in record.steps.columns:
@@ -164,17 +161,17 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     return float(both["count"].median())  # type: ignore[arg-type]
 
 
-def _cumulative(rows: pl.DataFrame, name: str) -> FloatArray | None:
-    """A cumulative clock, or None where it is not known throughout."""
+def _cumulative(rows: pl.DataFrame, name: str) -> Float | None:
+    """Return a cumulative clock, or None where it is not known throughout."""
     if not len(rows) or rows[name].null_count():
         return None
     return rows[name].to_numpy().astype(float)
 
 
 def _sampling_variance(
-    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: FloatArray, window: float
-) -> tuple[FloatArray | None, str]:
-    """Variance of each value that the rollouts of the step alone explain, and how it is known."""
+    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: Float, window: float
+) -> tuple[Float | None, str]:
+    """Return the variance of each value that the rollouts of its step alone explain, and how it is known."""
     name = "reward" if column == "reward" else quantity
     if name != "reward" and not name.startswith("reward/"):
         return None, "unavailable: known for training rewards only"
@@ -194,11 +191,10 @@ def _sampling_variance(
     return _from_logged_std(record, rows, name, count)
 
 
-def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> FloatArray | None:
-    """Variance of the group means over B at each step: prompts and completions are both drawn anew.
+def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | None:
+    """Return the variance of the group means over B at each step: prompts and completions are both drawn anew.
 
-    It is never taken below sum s_g^2 / G over B^2, which the completions alone explain. Steps without rollouts take the
-    mean of the others.
+    It is never below sum s_g^2 / G over B^2, which the completions alone explain. Steps without rollouts take the mean of the others.
     """
     rollouts = record.rollouts
     if rollouts is None or name not in rollouts.columns:
@@ -220,16 +216,16 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> FloatArr
     return variance if float(variance.max()) > 0 else None
 
 
-def _filled(variance_T: FloatArray) -> FloatArray:
-    """Missing values replaced by the mean of the others, and neighbours averaged; zeros where nothing is known."""
+def _filled(variance_T: Float) -> Float:
+    """Replace missing values by the mean of the others and average neighbours; zeros where nothing is known."""
     known = np.isfinite(variance_T)
     if not known.any():
         return np.zeros(variance_T.size)
     return _smooth(np.where(known, variance_T, float(variance_T[known].mean())))
 
 
-def is_binary_mean(value_T: FloatArray, count: float) -> bool:
-    """Whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
+def is_binary_mean(value_T: Float, count: float) -> bool:
+    """Return whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
         return False
     scaled = value_T * count
@@ -237,8 +233,8 @@ def is_binary_mean(value_T: FloatArray, count: float) -> bool:
     return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 + 1e-6 * count)
 
 
-def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[FloatArray | None, str]:
-    """From the reward's standard deviation where the log says which one it is."""
+def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[Float | None, str]:
+    """Return the variance by the reward's standard deviation, where the log says which one it is."""
     for quantity, words in (("reward_std_within_group", "within-group"), ("reward_std_batch", "batch-wide"), ("reward_std_ambiguous", "")):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning is not None and meaning.column in rows.columns:
@@ -251,8 +247,8 @@ def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: fl
     return None, "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
 
 
-def _smooth(value_T: FloatArray) -> FloatArray:
-    """Mean over up to eleven neighbouring rows: a single step's variance is itself noisy."""
+def _smooth(value_T: Float) -> Float:
+    """Average up to eleven neighbouring rows: a single step's variance is itself noisy."""
     half = min(5, max((value_T.size - 1) // 2, 0))
     total = np.cumsum(np.concatenate([[0.0], value_T]))
     low = np.maximum(np.arange(value_T.size) - half, 0)

@@ -1,6 +1,6 @@
 """Which groups of a run are scored: whole groups near a step, each prompt once, none that the model cannot read.
 
-Rows of the record in, rows out, with sentences on what was left aside. It knows no model and computes no score.
+What was left aside is said in sentences.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Sample:
     rows: pl.DataFrame  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
     repeated: int  # groups of the run that were other visits of prompts that have their group already
     notes: tuple[str, ...]  # sentences on what was left aside
+    longest: tuple[str, ...] = ()  # where no setting says at how many tokens completions were truncated, the longest of the whole log
 
 
 def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: tuple[int, int] | None, seed: int) -> Sample:
@@ -57,14 +58,15 @@ def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: 
         .select("step", "prompt_id", "group")
     )
     rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort("group", maintain_order=True)
+    longest = () if record.config.value("max_completion_length") is not None else _longest_texts(record)
     repeated = len(sizes) - different
     if not repeated:
-        return Sample(rows, 0, ())
+        return Sample(rows, 0, (), longest)
     note = (
         f"{recurrence(len(sizes), different)}: each prompt counts once, at its visit nearest to step {middle:,}, "
         "for prompts and not visits are the independent units."
     )
-    return Sample(rows, repeated, (note,))
+    return Sample(rows, repeated, (note,), longest)
 
 
 def recurrence(groups: int, different: int) -> str:
@@ -85,11 +87,11 @@ def recurrence_notes(record: RunRecord, first: int, last: int) -> tuple[str, ...
     return (f"{said}, counted as if they were {len(groups):,}: the intervals over prompts are too narrow.",)
 
 
-def longest_texts(record: RunRecord) -> list[str]:
-    """Return the completions of the whole log among which the longest in tokens is to be sought: the 4,096 longest in bytes."""
+def _longest_texts(record: RunRecord) -> tuple[str, ...]:
+    """Return the completions among which the longest in tokens is to be sought: the 4,096 longest in bytes."""
     assert record.rollouts is not None
     texts = record.rollouts.select(pl.col("completion").drop_nulls().unique())
-    return texts.top_k(_LONGEST_TEXTS, by=pl.col("completion").str.len_bytes())["completion"].to_list()
+    return tuple(texts.top_k(_LONGEST_TEXTS, by=pl.col("completion").str.len_bytes())["completion"])
 
 
 def without_groups(rows: pl.DataFrame, wrong: Sequence[int], limit: int) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
@@ -112,7 +114,7 @@ def without_groups(rows: pl.DataFrame, wrong: Sequence[int], limit: int) -> tupl
 
 
 def _scorable(record: RunRecord) -> pl.DataFrame:
-    """The rollouts that have everything a score and an advantage need."""
+    """Return the rollouts that have what a score and an advantage need."""
     if record.rollouts is None or not {"prompt", "completion", "reward"} <= set(record.rollouts.columns):
         raise InsufficientDataError(
             f"expected rollouts with prompt, completion and reward in {record.name}, got none: log them (TRL: log_completions=True)"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics import Diagnosis, Evidence, diagnose
-from groupwise.diagnostics.collapse import by_and_by, find_fall
-from groupwise.diagnostics.signals import floor_of, lowest_grade, signal_of, two_values
+from groupwise.diagnostics import Diagnosis, Evidence, Finding, diagnose
+from groupwise.diagnostics.collapse import _decline, _shortened, by_and_by, find_fall
+from groupwise.diagnostics.signals import Signal, floor_of, lowest_grade, signal_of, two_values
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 Floats = NDArray[np.float64]
@@ -22,6 +22,7 @@ MEANS = {
     "length": "completion_length",
     "spread": "reward_std_batch",
     "dead": "dead_group_share",
+    "gradient": "gradient_norm",
 }
 
 
@@ -223,3 +224,45 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert two_values(log(reward=np.zeros(5)), empty, empty) is None
     assert Evidence(log(entropy=np.ones(20))).grades is None
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
+
+
+def declined(by: float, deviation: float) -> Finding | None:
+    """What is said of 60 rows at 1 and 20 rows lower, whose noise is given: stretches are of 10 rows."""
+    value = np.where(np.arange(80) < 60, 1.0, 1.0 - by)
+    return _decline(Signal("reward", np.arange(1, 81), value, deviation, deviation), 0.0)
+
+
+def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:
+    """Of 8 stretches the highest was chosen: 1 in 50 becomes 1 in 400, and 2.054 standard errors become 2.807."""
+    for errors, found in ((2.1, False), (2.80, False), (2.81, True)):
+        assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is found
+
+
+def test_a_decline_of_less_than_a_fifth_of_the_height_is_none() -> None:
+    assert declined(0.19, 0.001) is None
+    assert declined(0.03, 0.001) is None
+    found = declined(0.21, 0.001)
+    assert found is not None
+    half = 1.96 * 0.001 * np.sqrt(2 / 10)
+    assert (found.value.value, found.value.low, found.value.high) == pytest.approx((0.21, 0.21 - half, 0.21 + half), abs=1e-12)
+    assert (found.since_step, found.threshold, found.severity) == (61, 0.2, "warning")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "alike", "collapsed"),
+    [(0.0, 0.9, True), (0.0, 0.1, False), (0.5, 0.9, False), (0.0, None, True), (None, 0.9, True), (0.5, None, False), (None, None, False)],
+)
+def test_answers_collapse_where_everything_that_is_logged_says_that_nothing_is_taught(
+    gradient: float | None, alike: float | None, collapsed: bool
+) -> None:
+    """The completions shrink from 100 tokens to 4 at row 60 of 120; the gradient and the zero-variance groups have to agree."""
+    late = np.arange(120) >= 60
+    columns = {"length": np.where(late, 4.0, 100.0)}
+    if gradient is not None:
+        columns["gradient"] = np.where(late, gradient, 1.0)
+    if alike is not None:
+        columns["dead"] = np.where(late, alike, 0.2)
+    found = _shortened(Evidence(log(**columns)))
+    assert (found is not None) is collapsed
+    if found is not None:
+        assert (found.since_step, found.severity, found.value.value) == (61, "critical", 0.04)

@@ -15,10 +15,10 @@ from groupwise.cli.shared import (
     Runs,
     Settings,
     advancing,
-    check_share,
     option,
     out_console,
     print_json,
+    share,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
@@ -30,7 +30,7 @@ def backtest(
     runs: Runs,
     *,
     metric: Metric = "reward",
-    from_share: Annotated[float, option("SHARE", "Share of each run that the forecast sees.", "--from")] = 0.4,
+    from_share: Annotated[float, option("SHARE", "Share of each run that the forecast sees.", "--from", check=share)] = 0.4,
     level: BandLevel = 0.9,
     min_rows: Annotated[int, option("ROWS", "Leave out runs with fewer rows of the metric.")] = 20,
     settings: Settings = None,
@@ -40,8 +40,6 @@ def backtest(
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--from", from_share, example="for the first 40 % write 0.4")
-    check_share("--level", level)
     if min_rows < 1:
         raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
     from groupwise.analysis.backtest import Scores

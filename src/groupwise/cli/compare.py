@@ -17,13 +17,12 @@ from groupwise.cli.shared import (
     Until,
     advancing,
     argument,
-    check_share,
-    check_until,
     flag,
     free_target,
     option,
     out_console,
     print_json,
+    share,
     write_whole,
 )
 from groupwise.errors import InvalidArgumentError
@@ -45,7 +44,7 @@ def compare(
     pair_by: Annotated[str | None, option("KEY", "Pair the runs of two groups by a setting, as seed.")] = None,
     metric: Metric = "reward",
     until: Until = None,
-    late: Annotated[float, option("SHARE", "The level is the mean over this share of the steps, at their end.")] = 0.25,
+    late: Annotated[float, option("SHARE", "The level is the mean over this share of the steps, at their end.", check=share)] = 0.25,
     reach: Annotated[float | None, option("LEVEL", "Speed is the time to this level; by default to half of the way.")] = None,
     effect: Annotated[float | None, option("D", "The smallest difference that matters; by default the one found.")] = None,
     seed_deviation: Annotated[float | None, option("S", "The spread between seeds, where it is known beforehand.")] = None,
@@ -59,9 +58,6 @@ def compare(
 ) -> None:
     """Is the difference of runs real: level, speed and plateau, with step noise and seed noise apart."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--late", late, example="for the last quarter write 0.25")
-    check_share("--level", level)
-    check_until(until)
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
     if output is not None:

@@ -23,7 +23,6 @@ from groupwise.cli.shared import (
     Opening,
     Settings,
     argument,
-    check_share,
     flag,
     free_target,
     option,
@@ -89,7 +88,6 @@ def components(
     _check_words({"--method": (method, METHODS), "--aggregation": (aggregation, AGGREGATIONS)})
     whole = {"--groups": (groups, 2), "--sketch-width": (sketch_width, 1), "--max-completion-length": (max_completion_length, 1)}
     _check_numbers({**whole, "--seed": (seed, 0)}, temperature)
-    check_share("--level", level)
     opening = Opening.parse(column=column, settings=settings, config=config)
     of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
     of_model += _given({"--layers": layers, "--sketch-width": sketch_width, "--max-completion-length": max_completion_length})

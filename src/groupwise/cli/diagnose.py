@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from groupwise.cli.shared import Column, Config, Json, Opening, Run, Settings, Until, check_until, flag, out_console, print_json
+from groupwise.cli.shared import Column, Config, Json, Opening, Run, Settings, Until, flag, out_console, print_json
 from groupwise.errors import InsufficientDataError
 
 HEALTHY, FOUND = 0, 1
@@ -24,7 +24,6 @@ def diagnose(
 ) -> int:
     """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_until(until)
     from groupwise.analysis.fitted import cut
     from groupwise.diagnostics import diagnose
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from groupwise.cli.shared import FitLevel, Json, argument, check_share, flag, option, out_console, print_json, progress
+from groupwise.cli.shared import FitLevel, Json, argument, flag, option, out_console, print_json, progress
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import percent
 from groupwise.wording import clean
@@ -115,7 +115,6 @@ def evaluate(
     sampling = Sampling(
         k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
     )
-    check_share("--level", level)
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
     if not 1 <= k <= sampling.samples:

@@ -14,8 +14,6 @@ from groupwise.cli.shared import (
     Run,
     Settings,
     Until,
-    check_share,
-    check_until,
     option,
     out_console,
     print_json,
@@ -37,8 +35,6 @@ def fit(
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--level", level)
-    check_until(until)
     from groupwise.analysis.fitted import fit_metric
     from groupwise.curves.laws import law_by_name
 

@@ -13,8 +13,6 @@ from groupwise.cli.shared import (
     Run,
     Settings,
     Until,
-    check_share,
-    check_until,
     out_console,
     print_json,
     steps_of,
@@ -36,8 +34,6 @@ def forecast(
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--level", level)
-    check_until(until)
     steps = steps_of(at)
     from groupwise.analysis.fitted import fit_metric
 

@@ -17,7 +17,6 @@ from groupwise.cli.shared import (
     Opening,
     Settings,
     argument,
-    check_share,
     option,
     out_console,
     print_json,
@@ -103,7 +102,6 @@ def plan(
     opening = Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
-    check_share("--level", level)
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.plan import plan_from_components, plan_group_size
 

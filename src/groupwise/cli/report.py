@@ -17,8 +17,6 @@ from groupwise.cli.shared import (
     Settings,
     Until,
     advancing,
-    check_share,
-    check_until,
     flag,
     free_target,
     option,
@@ -50,8 +48,6 @@ def report(
 ) -> None:
     """Write one page on one or several runs, and its summary here."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--level", level)
-    check_until(until)
     steps = steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     from groupwise.analysis.component_file import path_beside

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _WIDTH = 160
+_EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
 Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
 
 
-def option(metavar: str, text: str, *names: str) -> Any:
+def option(metavar: str, text: str, *names: str, check: Callable[..., Any] | None = None) -> Any:
     """An option that takes a value; its name is the parameter's where none is given."""
-    return typer.Option(*names, metavar=metavar, help=text)
+    return typer.Option(*names, metavar=metavar, help=text, callback=check)
 
 
 def flag(name: str, text: str) -> Any:
@@ -45,18 +46,33 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
+def share(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse a number that is not strictly between 0 and 1."""
+    if value is not None and not 0 < value < 1:
+        example = _EXAMPLES.get(param.opts[0], "for 90 % write 0.9")
+        raise InvalidArgumentError(f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
+    return value
+
+
+def _finite(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse a step that is no number."""
+    if value is not None and not math.isfinite(value):
+        raise InvalidArgumentError(f"{param.opts[0]} expects a step; got {value}")
+    return value
+
+
 Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
 Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved records.")]
 Metric = Annotated[str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")]
 Settings = Annotated[list[str] | None, option("KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set")]
 Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
 Column = Annotated[list[str] | None, option("NAME=COLUMN", "What a column of a table is, as reward=score. Repeatable.")]
-Until = Annotated[float | None, option("STEP", "Use nothing after this step.")]
+Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=_finite)]
 At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
-FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.")]
-BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.")]
-Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.")]
+FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
+BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)]
+Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.", check=share)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +125,6 @@ def steps_of(text: str | None) -> list[float] | None:
     if len(steps) > _MOST_STEPS:
         raise InvalidArgumentError(f"--at expects at most {_MOST_STEPS} steps; got {len(steps)}")
     return steps
-
-
-def check_share(name: str, value: float | None, *, example: str = "for 90 % write 0.9") -> None:
-    """Refuse a number that is not strictly between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise InvalidArgumentError(f"{name} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
-
-
-def check_until(until: float | None) -> None:
-    """Refuse a last step that is no number."""
-    if until is not None and not math.isfinite(until):
-        raise InvalidArgumentError(f"--until expects a step; got {until}")
 
 
 def free_target(output: Path, inputs: Sequence[Path], *, force: bool) -> Path:

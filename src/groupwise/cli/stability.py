@@ -22,8 +22,6 @@ from groupwise.cli.shared import (
     Settings,
     Until,
     argument,
-    check_share,
-    check_until,
     flag,
     free_target,
     option,
@@ -63,11 +61,6 @@ class Reading:
     law: str | None  # the one law to read it off, or None for the best
     until: float | None  # last step to use
     level: float  # coverage of the intervals
-
-    def __post_init__(self) -> None:
-        """Check what needs no run."""
-        check_share("--level", self.level)
-        check_until(self.until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, check_share, option
+from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, option
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def watch(
 ) -> None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    check_share("--level", level)
     if port is not None and not 0 <= port <= _HIGHEST_PORT:
         raise InvalidArgumentError(f"--port expects a number from 0 to {_HIGHEST_PORT}; got {port}")
     if len(runs) > _MOST_RUNS:

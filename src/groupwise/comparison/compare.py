@@ -15,7 +15,7 @@ import numpy as np
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
-from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
+from groupwise.comparison.results import Comparison, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
 from groupwise.comparison.seeds import seed_noise
 from groupwise.comparison.verdicts import holm, judged, summed_up
 from groupwise.errors import InvalidArgumentError
@@ -77,11 +77,9 @@ def _speed(
     """The level to be reached, and the time of each run."""
     reach, falls = _target(groups, level, start, stop, question)
     if math.isnan(reach):
-        nothing = missing(
-            f"the metric does not {'rise' if question.rises else 'move'} by more than its noise, so there is no time to a level",
-            level=question.level,
-        )
-        return math.nan, [[nothing for _ in group] for group in groups]
+        moves = "rise" if question.rises else "move"
+        none = missing(f"the metric does not {moves} by more than its noise, so there is no time to a level", level=question.level)
+        return math.nan, [[none for _ in group] for group in groups]
     sign = -1.0 if falls else 1.0
     turned = [[Curve(run.step_T, sign * run.value_T, sign * run.smooth_T, run.plateau) for run in group] for group in groups]
     return reach, [[time_to(run, sign * reach, rng, last=stop, level=question.level) for run in group] for group in turned]
@@ -119,20 +117,20 @@ def _pairings(
     asked = [(g, quantity) for g in range(1, len(groups)) for quantity in QUANTITIES]
     setups = {quantity: _setup(quantity, seeds[quantity], question) for quantity in QUANTITIES}
     tests = sum(is_tested(measured[quantity][0], measured[quantity][g], setups[quantity]) for g, quantity in asked)
-    raw: list[tuple[int, Contrast]] = []
-    for g, quantity in asked:
-        setup = dataclasses.replace(setups[quantity], tests=tests)
-        raw.append((g, contrast(quantity, measured[quantity][0], measured[quantity][g], setup, rng)))
-    adjusted = holm([found.p_value for _, found in raw])
-    done: dict[int, list[Contrast]] = {}
-    for (g, found), p in zip(raw, adjusted, strict=True):
-        effect = None if found.quantity == "speed" else question.effect
-        done.setdefault(g, []).append(judged(found, p, level=question.level, effect=effect, tests=tests))
+    raw = [
+        contrast(quantity, measured[quantity][0], measured[quantity][g], dataclasses.replace(setups[quantity], tests=tests), rng)
+        for g, quantity in asked
+    ]
+    effects = {"level": question.effect, "speed": None, "plateau": question.effect}
+    done = [
+        judged(found, p, level=question.level, effect=effects[found.quantity], tests=tests)
+        for found, p in zip(raw, holm([found.p_value for found in raw]), strict=True)
+    ]
     pairings = []
-    for g, contrasts in done.items():
+    for g in range(1, len(groups)):
+        contrasts = tuple(found for found, (own, _) in zip(done, asked, strict=True) if own == g)
         parting = _divergence(groups[0], groups[g], question, share=len(groups) - 1)
-        said = summed_up(contrasts, parting, first=names[0], second=names[g])
-        pairings.append(Pairing(0, g, tuple(contrasts), parting, said))
+        pairings.append(Pairing(0, g, contrasts, parting, summed_up(contrasts, parting, first=names[0], second=names[g])))
     return tuple(pairings)
 
 

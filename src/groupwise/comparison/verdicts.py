@@ -42,115 +42,71 @@ def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | 
         inside = effect is not None and -effect < found.difference.low and found.difference.high < effect
         status = "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
     found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
-    said = _SENTENCES[status](found, effect, tests)
+    said = f"The {NAMES[found.quantity]} {_said(found, effect, f' after {tests} contrasts' if tests > 1 else '')}."
     if found.left_out:
         said += f" {found.left_out[0].upper()}{found.left_out[1:]}."
     return dataclasses.replace(found, message=said)
 
 
-def _different(found: Contrast, _effect: float | None, tests: int) -> str:
-    """The difference is real."""
-    name, by = NAMES[found.quantity], _METHODS[found.method]
-    if found.method == "rank_permutation":
-        return f"The {name} differs: {found.message} (p {_p(found.adjusted_p)} by {by}{_after(tests)})."
-    return f"The {name} differs beyond seed noise: {_value(found.difference)}, p {_p(found.adjusted_p)} by {by}{_after(tests)}."
+def _said(found: Contrast, effect: float | None, after: str) -> str:
+    """What a status says of its quantity; `after` tells how many contrasts share the false-alarm rate."""
+    value, ranked = _value(found.difference), found.method == "rank_permutation"
+    match found.status:
+        case "different":
+            chance = f"p {_p(found.adjusted_p)} by {_METHODS[found.method]}{after}"
+            return f"differs: {found.message} ({chance})" if ranked else f"differs beyond seed noise: {value}, {chance}"
+        case "equivalent":
+            return f"is the same to within {_short(effect or 0)}: {value}"
+        case "not_separable":
+            chance = f"p {_p(found.adjusted_p)}{after}"
+            return "is not separable from seed noise: " + (f"{found.message} ({chance})" if ranked else f"{value}, {chance}{_power(found)}")
+        case "seed_noise_unknown":
+            real = f"the difference is real only if seeds of one setting differ by less than {_short(found.largest_seed_deviation)}"
+            bound = f": {real} (standard deviation)" if math.isfinite(found.largest_seed_deviation) else ""
+            noise = "step noise alone. With one seed each, seed noise is unknown"
+            return f"differs by more than the noise of the steps: {value}, {noise}{bound}"
+        case "within_step_noise":
+            noise = "step noise alone; seed noise, unknown with one seed each, comes on top"
+            return f"is not separable even from the noise of the steps: {value}, {noise}"
+        case "unavailable":
+            return f"cannot be compared: {found.message}"
 
 
-def _equivalent(found: Contrast, effect: float | None, _tests: int) -> str:
-    """No difference that matters."""
-    return f"The {NAMES[found.quantity]} is the same to within {_short(effect or 0)}: {_value(found.difference)}."
-
-
-def _not_separable(found: Contrast, _effect: float | None, tests: int) -> str:
-    """Neither shown."""
-    name = NAMES[found.quantity]
-    if found.method == "rank_permutation":
-        return f"The {name} is not separable from seed noise: {found.message} (p {_p(found.adjusted_p)}{_after(tests)})."
-    said = f"The {name} is not separable from seed noise: {_value(found.difference)}, p {_p(found.adjusted_p)}{_after(tests)}."
+def _power(found: Contrast) -> str:
+    """What so many runs would find, and how many the difference takes."""
+    if not (math.isfinite(found.minimum_detectable) or found.seeds_needed):
+        return ""
+    runs = f"{found.runs[0]} pairs" if found.method == "paired_t" else f"{found.runs[0]} and {found.runs[1]} runs"
+    said = f". {runs} would find no difference that is possible"
     if math.isfinite(found.minimum_detectable):
-        said += f" {_seeds(found)} would find a difference of {_short(found.minimum_detectable)} 8 times in 10"
-        said += f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group." if found.seeds_needed else "."
-    elif found.seeds_needed:
-        said += f" {_seeds(found)} would find no difference that is possible"
-        said += f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group."
-    return said
-
-
-def _unknown(found: Contrast, _effect: float | None, _tests: int) -> str:
-    """One run each, and more than step noise."""
-    said = (
-        f"The {NAMES[found.quantity]} differs by more than the noise of the steps: {_value(found.difference)}, step noise alone. "
-        "With one seed each, seed noise is unknown"
-    )
-    if math.isfinite(found.largest_seed_deviation):
-        said += f": the difference is real only if seeds of one setting differ by less than {_short(found.largest_seed_deviation)}"
-        said += " (standard deviation)"
-    return said + "."
-
-
-def _within(found: Contrast, _effect: float | None, _tests: int) -> str:
-    """One run each, and step noise does it."""
-    return (
-        f"The {NAMES[found.quantity]} is not separable even from the noise of the steps: {_value(found.difference)}, step noise alone; "
-        "seed noise, unknown with one seed each, comes on top."
-    )
-
-
-def _unavailable(found: Contrast, _effect: float | None, _tests: int) -> str:
-    """Nothing to compare."""
-    return f"The {NAMES[found.quantity]} cannot be compared: {found.message}."
-
-
-_SENTENCES = {
-    "different": _different,
-    "equivalent": _equivalent,
-    "not_separable": _not_separable,
-    "seed_noise_unknown": _unknown,
-    "within_step_noise": _within,
-    "unavailable": _unavailable,
-}
+        said = f". {runs} would find a difference of {_short(found.minimum_detectable)} 8 times in 10"
+    return said + (f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group" if found.seeds_needed else "")
 
 
 def summed_up(contrasts: Sequence[Contrast], divergence: Divergence, *, first: str, second: str) -> str:
     """Return what one group against another comes to, in one sentence."""
-    by_status = {status: [NAMES[c.quantity] for c in contrasts if c.status == status] for status in _SENTENCES}
-    names = f"{second} against {first}"
-    if by_status["different"]:
-        return f"{names}: {_listed(by_status['different'])} {_verb(by_status['different'])} beyond seed noise."
-    if by_status["seed_noise_unknown"]:
-        what = by_status["seed_noise_unknown"]
-        return (
-            f"{names}: {_listed(what)} {_verb(what)} by more than step noise; with one seed each nobody can say whether by more than seeds."
-        )
-    if by_status["within_step_noise"]:
-        return f"{names}: not separable even from step noise."
-    if by_status["not_separable"]:
-        return f"{names}: not separable from seed noise."
-    if by_status["equivalent"]:
-        return f"{names}: the same to within what matters."
-    return f"{names}: nothing could be compared. {divergence.message}"
+    names: dict[str, list[str]] = {}
+    for found in contrasts:
+        names.setdefault(found.status, []).append(NAMES[found.quantity])
+    if different := names.get("different"):
+        said = f"{_differs(different)} beyond seed noise"
+    elif unknown := names.get("seed_noise_unknown"):
+        said = f"{_differs(unknown)} by more than step noise; with one seed each nobody can say whether by more than seeds"
+    elif "within_step_noise" in names:
+        said = "not separable even from step noise"
+    elif "not_separable" in names:
+        said = "not separable from seed noise"
+    elif "equivalent" in names:
+        said = "the same to within what matters"
+    else:
+        return f"{second} against {first}: nothing could be compared. {divergence.message}"
+    return f"{second} against {first}: {said}."
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Names with commas and an and."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _verb(names: Sequence[str]) -> str:
-    """Differs or differ."""
-    return "differs" if len(names) == 1 else "differ"
-
-
-def _after(tests: int) -> str:
-    """How many contrasts share the rate."""
-    return f" after {tests} contrasts" if tests > 1 else ""
-
-
-def _seeds(found: Contrast) -> str:
-    """The numbers of runs."""
-    if found.method == "paired_t":
-        return f"{found.runs[0]} pairs"
-    return f"{found.runs[0]} and {found.runs[1]} runs"
+def _differs(names: Sequence[str]) -> str:
+    """Names with commas and an and, and their verb."""
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{listed} {'differs' if len(names) == 1 else 'differ'}"
 
 
 def _value(interval: Interval) -> str:

@@ -99,7 +99,8 @@ def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, s
     falls = not question.rises and (mean if question.reach is None else question.reach) < early
     if question.reach is not None:
         return question.reach, falls
-    moved = [end for end in late if (early - end if falls else end - early) > _MOVES * error]
+    least = max(_MOVES * error, 1e-12 * abs(early))  # a difference by rounding is no move
+    moved = [end for end in late if (early - end if falls else end - early) > least]
     if not moved:
         return math.nan, falls
     return (early + (max(moved) if falls else min(moved))) / 2, falls

@@ -1,0 +1,367 @@
+"""Groups of runs compared: windows, levels to reach, shared rates and sentences, on runs whose numbers are known exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from groupwise.comparison.compare import Question, compare
+from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.curves import Curve, curve, late_level
+from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured
+from groupwise.comparison.seeds import minimum_detectable, seed_noise
+from groupwise.comparison.verdicts import holm, judged, summed_up
+from groupwise.errors import InvalidArgumentError
+from groupwise.intervals import Interval
+
+ROWS = 81
+STEP = np.arange(float(ROWS))
+
+
+def exactly(*values: float, error: float = 0.0) -> list[Measured]:
+    return [Measured(Interval(value, value - 1.96 * error, value + 1.96 * error), error) for value in values]
+
+
+def ramp(end: float, pace: float = 40.0, start: float = 0.0) -> Curve:
+    """From the start to the end in so many steps, without noise, and flat from there; the plateau is known to be there."""
+    value = start + (end - start) * np.minimum(STEP / pace, 1.0)
+    return Curve(STEP, value, value, exactly(end)[0])
+
+
+def compared(*groups: list[Curve], question: Question | None = None) -> Comparison:
+    names = ["A", "B", "C"][: len(groups)]
+    return compare(groups, names, question or Question(), np.random.default_rng(1))
+
+
+FIRST, SECOND = [ramp(0.6), ramp(0.62), ramp(0.61)], [ramp(0.8), ramp(0.83), ramp(0.82)]
+
+
+def test_level_speed_and_plateau_of_exact_runs() -> None:
+    """The last quarter of steps 0 to 80. Half of the way to the first group's .61 from the mean of the first nine rows."""
+    found = compared(FIRST, SECOND)
+    early = np.mean([run.value_T[:9].mean() for run in (*FIRST, *SECOND)])
+    assert (found.late_from, found.late_to, found.level, found.paired) == (60.0, 80.0, 0.95, False)
+    assert found.reach == pytest.approx((early + 0.61) / 2)
+    level, speed, plateau = found.pairings[0].contrasts
+    assert [one.quantity for one in (level, speed, plateau)] == ["level", "speed", "plateau"]
+    assert [level.difference.value, plateau.difference.value] == pytest.approx([2.45 / 3 - 0.61] * 2)
+    for run, measured in zip(SECOND, found.measured["speed"][1], strict=True):
+        assert measured.value == np.flatnonzero(run.value_T >= found.reach)[0] - 0.5
+    assert found.seed_noise["level"].deviation.value == pytest.approx(
+        math.sqrt((np.var([0.6, 0.62, 0.61]) * 3 + np.var([0.8, 0.83, 0.82]) * 3) / 4)
+    )
+    assert (found.pairings[0].first, found.pairings[0].second) == (0, 1)
+
+
+def test_only_the_steps_that_all_runs_have_are_compared() -> None:
+    """One run begins at 10, another ends at 60: the last fifth of what is left is 50 to 60."""
+    late = Curve(STEP[10:], FIRST[0].value_T[10:], FIRST[0].smooth_T[10:], FIRST[0].plateau)
+    short = Curve(STEP[:61], SECOND[0].value_T[:61], SECOND[0].smooth_T[:61], SECOND[0].plateau)
+    found = compared([late, *FIRST[1:]], [short, *SECOND[1:]], question=Question(late=0.2))
+    assert (found.late_from, found.late_to) == (50.0, 60.0)
+    assert found.measured["level"][0][1].value == pytest.approx(FIRST[1].value_T[50:61].mean())
+
+
+def test_the_level_to_reach_is_half_way_to_the_nearest_group_that_moved() -> None:
+    """Of .61, .82 and a group that stays where it begins, the first; falling, the highest end."""
+    still = [ramp(0.0), ramp(0.01)]
+    found = compared(still, SECOND, FIRST)
+    early = np.mean([run.value_T[:9].mean() for run in (*still, *SECOND, *FIRST)])
+    assert found.reach == pytest.approx((early + 0.61) / 2)
+    down = [[ramp(end, start=1.0) for end in ends] for ends in ((0.5, 0.52), (0.3, 0.32))]
+    falling = compared(*down)
+    early = np.mean([run.value_T[:9].mean() for row in down for run in row])
+    assert falling.reach == pytest.approx((early + 0.51) / 2)
+    reached = down[0][0].value_T <= falling.reach
+    assert falling.measured["speed"][0][0].value == np.flatnonzero(reached)[0] - 0.5
+
+
+def test_a_metric_that_is_to_rise_has_no_time_to_a_level_it_falls_to() -> None:
+    down = [[ramp(end, start=1.0) for end in ends] for ends in ((0.5, 0.52), (0.3, 0.32))]
+    found = compared(*down, question=Question(rises=True))
+    assert math.isnan(found.reach)
+    said = "the metric does not rise by more than its noise, so there is no time to a level"
+    assert {run.problem for group in found.measured["speed"] for run in group} == {said}
+    flat = [[ramp(0.2, start=0.2)], [ramp(0.2, start=0.2)]]
+    assert "does not move by more" in compared(*flat).measured["speed"][0][0].problem
+
+
+def test_the_level_to_reach_may_be_given() -> None:
+    found = compared(FIRST, SECOND, question=Question(reach=0.3))
+    assert found.reach == 0.3
+    assert found.measured["speed"][0][0].value == np.flatnonzero(FIRST[0].value_T >= 0.3)[0] - 0.5
+    down = [[ramp(0.2, start=1.0), ramp(0.1, start=1.0)]] * 2
+    assert compared(*down, question=Question(reach=0.6)).measured["speed"][0][0].value == 19.5  # row 20 is at .6
+    assert math.isinf(compared(FIRST, SECOND, question=Question(reach=0.7)).measured["speed"][0][0].value)
+
+
+def test_a_move_counts_from_five_standard_errors_on() -> None:
+    """Noise of .1 on steps of a rise by .1, or by 1: errors of late means of about .02."""
+    rng = np.random.default_rng(2)
+
+    def runs(size: float) -> list[Curve]:
+        return [Curve(STEP, size * STEP / 80 + rng.normal(0, 0.1, ROWS), size * STEP / 80, exactly(size)[0]) for _ in range(2)]
+
+    small, large = [runs(0.1) for _ in range(2)], [runs(1.0) for _ in range(2)]
+    errors = [late_level(run, 60, 80).step_error for group in small for run in group]
+    assert 5 * float(np.median(errors)) > 0.1
+    assert math.isnan(compared(*small).reach)
+    assert compared(*large).reach == pytest.approx(0.5, abs=0.06)
+
+
+def test_contrasts_share_the_false_alarm_rate() -> None:
+    """Six tests of two groups against the first: Holm's p-values, and what would be found at 1 - .05/6."""
+    groups = [FIRST, SECOND, [ramp(0.62), ramp(0.61), ramp(0.63)]]
+    found = compared(*groups)
+    every = [one for pairing in found.pairings for one in pairing.contrasts]
+    assert [one.adjusted_p for one in every] == pytest.approx(holm([one.p_value for one in every]))
+    level = every[0]
+    half = level.difference.high - level.difference.value
+    error = half / stats.t.ppf(0.975, level.freedom)
+    assert level.minimum_detectable == pytest.approx(minimum_detectable(error, level.freedom, level=1 - 0.05 / 6))
+    assert [pairing.second for pairing in found.pairings] == [1, 2]
+    assert [pairing.divergence.rate for pairing in found.pairings] == pytest.approx([0.025, 0.025])
+    assert found.pairings[0].message.startswith("B against A: ")
+    assert found.pairings[1].message.startswith("C against A: ")
+
+
+def test_what_is_asked_reaches_the_contrasts() -> None:
+    """The smallest difference and the known spread are of levels and plateaus; a time has neither."""
+    question = Question(effect=0.5, seed_deviation=0.1, level=0.9, paired=True, span=0.05)
+    level, speed, plateau = compared(FIRST, SECOND, question=question).pairings[0].contrasts
+    for one in (level, plateau):
+        assert (one.method, one.asked, one.status) == ("known_seed_noise", 0.5, "equivalent")
+        assert one.difference.width == pytest.approx(2 * 1.6448536 * 0.1 * math.sqrt(2 / 3))
+        assert math.isnan(one.minimum_detectable)
+    assert speed.method == "paired_t"
+    assert speed.asked == pytest.approx(abs(speed.difference.value))
+    assert speed.difference.level == 0.9
+
+
+def test_a_divergence_is_of_runs_or_of_groups_or_cannot_be_told() -> None:
+    rng = np.random.default_rng(3)
+    runs = [Curve(STEP, rng.normal(0, 0.1, ROWS), np.zeros(ROWS), exactly(0.0)[0]) for _ in range(4)]
+    assert compared(runs[:1], runs[1:2]).pairings[0].divergence.beyond == "step_noise"
+    assert compared(runs[:2], runs[2:]).pairings[0].divergence.beyond == "seed_noise"
+    one = compared(runs[:1], runs[1:3]).pairings[0].divergence
+    assert (one.status, one.beyond) == ("unavailable", "seed_noise")
+    assert one.message == "one group has one run: where it parts from the others beyond seed noise cannot be told"
+    shared = [Curve(STEP, run.value_T + 5 * i, run.smooth_T, run.plateau) for i, run in enumerate(runs[:2])]
+    moved = [Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T, run.plateau) for i, run in enumerate(shared)]
+    assert compared(shared, moved, question=Question(paired=True)).pairings[0].divergence.status == "diverged"
+    assert compared(shared, moved).pairings[0].divergence.status == "none"
+
+
+def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float = 15.0) -> Curve:
+    return curve(STEP, end + seed - 0.6 * np.exp(-STEP / pace) + rng.normal(0, 0.05, ROWS))
+
+
+def test_a_comparison_finds_level_speed_and_plateau_where_they_differ() -> None:
+    rng = np.random.default_rng(13)
+    seeds = rng.normal(0, 0.01, (2, 4))
+    same = compare([[learned(rng, s) for s in row] for row in seeds], ["A", "B"], Question(rises=True), rng).pairings[0]
+    assert {c.status for c in same.contrasts} == {"not_separable"}
+    assert same.divergence.status == "none"
+    slow = [[learned(rng, s, pace=pace) for s in row] for row, pace in zip(seeds, (8.0, 20.0), strict=True)]
+    slower = compare(slow, ["A", "B"], Question(rises=True), rng).pairings[0].contrasts[1]
+    assert slower.status == "different"
+    assert slower.difference.value > 2
+    high = [[learned(rng, s, end=end) for s in row] for row, end in zip(seeds, (0.7, 0.8), strict=True)]
+    higher = compare(high, ["A", "B"], Question(rises=True), rng).pairings[0]
+    assert higher.contrasts[0].status == "different"
+    assert "late mean" in higher.message
+    assert higher.contrasts[0].difference.covers(0.1)
+    assert higher.contrasts[2].difference.covers(0.1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"late": 0.0}, "late is a share between 0 and 1; got 0"),
+        ({"late": 1.0}, "late is a share between 0 and 1; got 1"),
+        ({"level": 1.0}, "level is a share between 0 and 1; got 1"),
+        ({"effect": 0.0}, "effect is a positive number; got 0"),
+        ({"effect": math.inf}, "effect is a positive number; got inf"),
+        ({"seed_deviation": -1.0}, "seed deviation is a positive number; got -1"),
+        ({"reach": math.inf}, "reach is a level of the metric; got inf"),
+    ],
+)
+def test_questions_outside_their_domain_are_refused(asked: dict, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        Question(**asked)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    later = Curve(STEP + 1000, FIRST[0].value_T, FIRST[0].smooth_T, FIRST[0].plateau)
+    with pytest.raises(InvalidArgumentError, match="share no steps: one begins at step 1000, another ends at 80"):
+        compared(FIRST[:1], [later])
+    for groups in ([FIRST], [FIRST, []]):
+        with pytest.raises(InvalidArgumentError, match="two groups of at least one run each"):
+            compared(*groups)
+
+
+# Statuses and sentences
+
+
+def test_holm_is_the_textbook() -> None:
+    """Values of R's p.adjust(c(.01, .02, .03, .005), 'holm'), worked by hand; what is no number stays and does not count."""
+    assert holm([0.01, 0.02, 0.03, 0.005]) == pytest.approx([0.03, 0.04, 0.04, 0.02])
+    assert holm([0.01, math.nan, 0.04]) == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+
+
+def found(difference: tuple[float, float, float], **fields: Any) -> Contrast:
+    start = Contrast("level", "not_separable", "", Interval(*difference), p_value=0.01, method="welch", runs=(3, 4))
+    return dataclasses.replace(start, **fields)
+
+
+def test_a_difference_is_equivalent_where_its_whole_interval_is_inside() -> None:
+    """Whatever the p-value; an interval that touches the smallest difference that matters is not inside."""
+    for ends, effect, status in (
+        ((-0.09, 0.09), 0.1, "equivalent"),
+        ((-0.1, 0.09), 0.1, "not_separable"),
+        ((-0.09, 0.1), 0.1, "not_separable"),
+        ((-0.09, 0.09), None, "not_separable"),
+    ):
+        assert judged(found((0.0, *ends)), 0.5, level=0.95, effect=effect, tests=1).status == status
+    real = found((0.01, 0.009, 0.011))
+    assert judged(real, 1e-6, level=0.95, effect=0.1, tests=1).status == "equivalent"
+    assert judged(real, 1e-6, level=0.95, effect=0.001, tests=1).status == "different"
+
+
+def test_a_difference_is_told_below_the_rate_and_not_at_it() -> None:
+    assert judged(found((0.1, 0.0, 0.2)), 0.0999, level=0.9, effect=None, tests=1).status == "different"
+    assert judged(found((0.1, 0.0, 0.2)), 0.1, level=0.9, effect=None, tests=1).status == "not_separable"
+    assert judged(found((0.1, 0.0, 0.2)), 0.02, level=0.9, effect=None, tests=1).adjusted_p == 0.02
+
+
+UNBOUNDED = (0.1, -math.inf, math.inf)
+SENTENCES = [
+    (
+        found((0.2067, 0.18, 1234.4), adjusted_p=0.012),
+        {"adjusted_p": 0.012, "tests": 6},
+        "The late mean differs beyond seed noise: +0.207 (95 % interval 0.18 to 1234), p 0.012 by Welch's t after 6 contrasts.",
+    ),
+    (
+        found((-3.0, -5.0, -1.0), quantity="speed", method="rank_permutation", message="reached in 3 of 3 and in 0 of 4 runs"),
+        {"adjusted_p": 0.00001, "tests": 1},
+        "The time to the level differs: reached in 3 of 3 and in 0 of 4 runs (p < 0.0001 by relabelling of ranks).",
+    ),
+    (
+        found((-0.01, -0.05, 0.03), quantity="plateau"),
+        {"adjusted_p": 0.5, "effect": 0.1, "tests": 1},
+        "The plateau is the same to within 0.1: −0.01 (95 % interval −0.05 to 0.03).",
+    ),
+    (
+        found((0.1, -0.2, 0.4), minimum_detectable=0.5, asked=0.1, seeds_needed=40),
+        {"adjusted_p": 0.4567, "tests": 2},
+        (
+            "The late mean is not separable from seed noise: +0.1 (95 % interval −0.2 to 0.4), p 0.46 after 2 contrasts. 3 and 4 runs would "
+            "find a difference of 0.5 8 times in 10; one of 0.1 needs about 40 a group."
+        ),
+    ),
+    (
+        found((0.0, -0.2, 0.2), method="paired_t", minimum_detectable=0.5),
+        {"adjusted_p": 0.4, "tests": 1},
+        (
+            "The late mean is not separable from seed noise: +0 (95 % interval −0.2 to 0.2), p 0.4. 3 pairs would find a difference of 0.5 "
+            "8 times in 10."
+        ),
+    ),
+    (
+        found(UNBOUNDED, asked=0.1, seeds_needed=40),
+        {"adjusted_p": 1.0, "tests": 1},
+        (
+            "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p 1. 3 and 4 runs would find no difference "
+            "that is possible; one of 0.1 needs about 40 a group."
+        ),
+    ),
+    (
+        found(UNBOUNDED),
+        {"adjusted_p": 1.0, "tests": 1},
+        "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p 1.",
+    ),
+    (
+        found(UNBOUNDED, method="rank_permutation", message="reached in 1 of 3 and in 2 of 4 runs"),
+        {"adjusted_p": 0.4, "tests": 3},
+        "The late mean is not separable from seed noise: reached in 1 of 3 and in 2 of 4 runs (p 0.4 after 3 contrasts).",
+    ),
+    (
+        found((0.1, 0.05, 0.15), status="seed_noise_unknown", largest_seed_deviation=0.0333),
+        {"adjusted_p": math.nan, "tests": 0},
+        (
+            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 to 0.15), step noise alone. With one seed "
+            "each, seed noise is unknown: the difference is real only if seeds of one setting differ by less than 0.0333 (standard deviation)."
+        ),
+    ),
+    (
+        found((0.1, 0.05, 0.15), status="seed_noise_unknown"),
+        {"adjusted_p": math.nan, "tests": 0},
+        (
+            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 to 0.15), step noise alone. With one seed "
+            "each, seed noise is unknown."
+        ),
+    ),
+    (
+        found((0.1, -0.05, 0.15), status="within_step_noise"),
+        {"adjusted_p": math.nan, "tests": 0},
+        (
+            "The late mean is not separable even from the noise of the steps: +0.1 (95 % interval −0.05 to 0.15), step noise alone; seed "
+            "noise, unknown with one seed each, comes on top."
+        ),
+    ),
+    (
+        found(UNBOUNDED, status="unavailable", message="no run has it"),
+        {"adjusted_p": math.nan, "tests": 0},
+        "The late mean cannot be compared: no run has it.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("contrast", "asked", "sentence"), SENTENCES)
+def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence: str) -> None:
+    assert judged(contrast, asked["adjusted_p"], level=0.95, effect=asked.get("effect"), tests=asked["tests"]).message == sentence
+
+
+PARTED = Divergence("none", "They do not part.", 0.05, "seed_noise")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "sentence"),
+    [
+        (("different", "not_separable", "unavailable"), "B against A: late mean differs beyond seed noise."),
+        (("different", "different", "not_separable"), "B against A: late mean and time to the level differ beyond seed noise."),
+        (("different",) * 3, "B against A: late mean, time to the level and plateau differ beyond seed noise."),
+        (
+            ("within_step_noise", "unavailable", "seed_noise_unknown"),
+            "B against A: plateau differs by more than step noise; with one seed each nobody can say whether by more than seeds.",
+        ),
+        (("within_step_noise", "unavailable", "not_separable"), "B against A: not separable even from step noise."),
+        (("equivalent", "unavailable", "not_separable"), "B against A: not separable from seed noise."),
+        (("equivalent", "unavailable", "equivalent"), "B against A: the same to within what matters."),
+        (("unavailable",) * 3, "B against A: nothing could be compared. They do not part."),
+    ],
+)
+def test_what_a_group_against_another_comes_to(statuses: tuple, sentence: str) -> None:
+    quantities = ("level", "speed", "plateau")
+    contrasts = [found((0.1, 0.0, 0.2), quantity=q, status=status) for q, status in zip(quantities, statuses, strict=True)]
+    assert summed_up(contrasts, PARTED, first="A", second="B") == sentence
+
+
+def test_a_divergence_as_plain_data() -> None:
+    parted = Divergence("diverged", "They part.", 0.05, "step_noise", 12.0, 20.0)
+    assert parted.as_dict() == {
+        "status": "diverged", "message": "They part.", "step": 12.0, "seen": 20.0, "false_alarm_rate": 0.05, "beyond": "step_noise",
+    }  # fmt: skip
+
+
+def test_a_real_difference_below_what_matters_is_the_same() -> None:
+    a, b = exactly(0.5, 0.501, 0.499), exactly(0.51, 0.511, 0.509)
+    told = contrast("level", a, b, Setup(0.95, paired=False, seeds=seed_noise([a, b])), np.random.default_rng(0))
+    assert told.p_value < 0.001
+    assert judged(told, told.p_value, level=0.95, effect=0.1, tests=1).status == "equivalent"

@@ -296,7 +296,8 @@ SENTENCES = [
         {"adjusted_p": math.nan, "tests": 0},
         (
             "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 to 0.15), step noise alone. With one seed "
-            "each, seed noise is unknown: the difference is real only if seeds of one setting differ by less than 0.0333 (standard deviation)."
+            "each, seed noise is unknown: the difference is real only if seeds of one setting differ by less than "
+            "0.0333 (standard deviation)."
         ),
     ),
     (

@@ -261,8 +261,8 @@ SENTENCES = [
         found((0.1, -0.2, 0.4), minimum_detectable=0.5, asked=0.1, seeds_needed=40),
         {"adjusted_p": 0.4567, "tests": 2},
         (
-            "The late mean is not separable from seed noise: +0.1 (95 % interval −0.2 to 0.4), p 0.46 after 2 contrasts. 3 and 4 runs would "
-            "find a difference of 0.5 8 times in 10; one of 0.1 needs about 40 a group."
+            "The late mean is not separable from seed noise: +0.1 (95 % interval −0.2 to 0.4), p 0.46 after 2 contrasts. 3 and 4 runs "
+            "would find a difference of 0.5 8 times in 10; one of 0.1 needs about 40 a group."
         ),
     ),
     (
@@ -277,8 +277,8 @@ SENTENCES = [
         found(UNBOUNDED, asked=0.1, seeds_needed=40),
         {"adjusted_p": 1.0, "tests": 1},
         (
-            "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p 1. 3 and 4 runs would find no difference "
-            "that is possible; one of 0.1 needs about 40 a group."
+            "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p 1. 3 and 4 runs would find no "
+            "difference that is possible; one of 0.1 needs about 40 a group."
         ),
     ),
     (

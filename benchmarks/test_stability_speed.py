@@ -38,7 +38,7 @@ def test_one_matrix_a_cell(benchmark: BenchmarkFixture, lag: str) -> None:
     rates, intervals = RATES[::5], INTERVALS[::4]
 
     def radii() -> list[bool]:
-        return [bool(np.abs(np.linalg.eigvals(kind.map(0.2 * e, 0.9, int(r)))).max() < 1) for e in rates for r in intervals]
+        return [bool(np.abs(np.linalg.eigvals(kind.matrix(0.2 * e, 0.9, int(r)))).max() < 1) for e in rates for r in intervals]
 
     stable = benchmark.pedantic(radii, rounds=1, iterations=1)  # type: ignore[no-untyped-call]
     assert stable == stability_map(lag, 0.9, 0.2, rates, intervals).stable.ravel().tolist()

@@ -20,7 +20,7 @@ from prompts import rest_of, shared_world, simulate_prompts
 
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
-from groupwise.stability.fluctuations import group_size_test, reward_band, stationary_variance, temperature_over_stiffness, variance_ratio
+from groupwise.theory.fluctuations import group_size_test, reward_band, stationary_variance, temperature_over_stiffness, variance_ratio
 
 MOMENTUM, FORCE = 0.9, 0.0004
 # Time constant (1 - mu)/a = 250 updates; a variance settles at twice that rate, so three of them leave a fraction exp(-6).
@@ -77,9 +77,11 @@ def unlike_prompts(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndar
 def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
     """One group size: simulated and predicted variances."""
     value, measured, parts = (one_prompt if name == "one prompt" else unlike_prompts)(size, runs, seed)
-    settings = {"prompts": PROMPTS[name], "force": FORCE, "momentum": MOMENTUM}
-    true, said = reward_band(**parts, group_size=size, **settings)
-    floor, _ = reward_band(**parts | {"t": 0.0, "r": 0.0}, group_size=size, **settings)
+    unit = stationary_variance(FORCE, MOMENTUM, learning_rate=parts["learning_rate"], noise_variance=1.0)
+    settings = {"group_size": size, "prompts": PROMPTS[name], "gain": parts["gain"]}
+    settings |= {key: parts[key] for key in ("reward_variance", "value_variance")}
+    true, said = reward_band((parts["vp"], parts["t"], parts["r"]), unit, **settings)
+    floor, _ = reward_band((parts["vp"], 0.0, 0.0), unit, **settings)
     row = {"world": name, "group_size": size, "prompts": PROMPTS[name], "floor": floor**2, "predicted": true**2}
     row["variance"], row["standard_error"] = spread(value)
     row["predicted_measured"] = said**2

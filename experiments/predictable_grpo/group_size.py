@@ -20,7 +20,7 @@ from moments import ModeNoise, mode_noise
 from groupwise.errors import InvalidArgumentError
 from groupwise.simulate.bandit_runs import BanditRuns, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
-from groupwise.stability.fluctuations import stationary_variance
+from groupwise.theory.fluctuations import stationary_variance
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (
     ("leave_one_out", "leave-one-out"),

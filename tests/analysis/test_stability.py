@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,8 @@ from groupwise.report.stability_tables import evidence_grid, mode_grid, stabilit
 from groupwise.report.text import print_summary
 from groupwise.simulate.bandit_runs import simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
-from groupwise.stability.threshold import stability, threshold
+from groupwise.stability.mode import stability
+from groupwise.stability.threshold import threshold
 from groupwise.theory.oscillator import recursion
 
 KNOWN = {"momentum": 0.9, "lag_kind": "refresh", "refresh_interval": 8, "learning_rate": 0.05, "optimizer": "sgd"}
@@ -372,8 +372,8 @@ def test_the_report_has_the_section_on_page_and_terminal(known_run: tuple[RunRec
     assert len(page.encode()) <= 400_000
 
 
-def test_a_run_without_settings_says_what_is_missing(made_record: Callable[..., RunRecord]) -> None:
-    summary = summarise(made_record(120))
+def test_a_run_without_settings_says_what_is_missing() -> None:
+    summary = summarise(record_of(1 - np.exp(-np.arange(120) / 20) + 0.01 * np.random.default_rng(1).standard_normal(120), {}))
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     assert "--set momentum=VALUE" in section

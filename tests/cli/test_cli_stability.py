@@ -13,8 +13,8 @@ import pytest
 from groupwise import examples
 from groupwise.cli import app as cli
 from groupwise.curves.laws import oscillator_decay
-from groupwise.stability.lags import mixed_threshold
-from groupwise.stability.threshold import stability
+from groupwise.stability.mode import stability
+from groupwise.stability.threshold import mixed_threshold
 from groupwise.theory.oscillator import recursion
 
 NUMBERS = "--learning-rate 0.11 --momentum 0.9 --stiffness 0.182398 --refresh-interval 8 --lag-kind refresh"

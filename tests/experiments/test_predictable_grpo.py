@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from groupwise.simulate.softmax_bandit import Training
-from groupwise.stability.threshold import stability, threshold
+from groupwise.stability.mode import stability
+from groupwise.stability.threshold import threshold
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "predictable_grpo"

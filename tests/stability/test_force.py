@@ -9,8 +9,9 @@ import pytest
 
 from groupwise.curves.fit import fit
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.stability.force import _Mode, force_of_fit, lasting_swing
+from groupwise.stability.force import _Mode, force_of_fit
 from groupwise.stability.lags import lag_by_name, mixed_lag
+from groupwise.stability.swings import lasting_swing
 from groupwise.stability.threshold import oscillation_onset, threshold
 from groupwise.theory.oscillator import oscillator, reading_error, recursion, size_exponent
 
@@ -130,7 +131,7 @@ def test_readings_of_an_oscillation_are_those_of_the_map(lag: str, interval: int
     mode = _Mode(kind, momentum, interval)
     for part in (0.1, 0.5, 0.9):
         force = mode.onset + part * (mode.limit - mode.onset)
-        values = np.linalg.eigvals(kind.map(force, momentum, interval))
+        values = np.linalg.eigvals(kind.matrix(force, momentum, interval))
         leading = values[np.argmax(np.abs(values))]
         assert mode.envelope(-mode.period / math.log(abs(leading))) == pytest.approx(force, rel=1e-4)
         if leading.imag:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.crossings import first_crossing
-from groupwise.stability.lags import LAGS, block_sums, lag_by_name, mixed_lag, mixed_map, mixed_threshold
+from groupwise.stability.lags import LAGS, Lag, block_sums, lag_by_name, mixed_lag
+from groupwise.stability.threshold import first_crossing, meeting, mixed_threshold, oscillation_onset, threshold
 from groupwise.theory.oscillator import recursion
 
 MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99)
@@ -53,7 +53,7 @@ def threshold_by_halving(kind: str, momentum: float, interval: int, guess: float
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize("interval", [1, 2, 3, 8, 33])
 def test_thresholds_are_those_of_the_products(kind: str, momentum: float, interval: int) -> None:
-    closed = float(lag_by_name(kind).threshold(np.asarray(momentum), np.asarray(interval)))
+    closed = float(threshold(kind, momentum, interval))
     assert threshold_by_halving(kind, momentum, interval, closed) == pytest.approx(closed, rel=1e-9)
 
 
@@ -61,7 +61,7 @@ def test_thresholds_are_those_of_the_products(kind: str, momentum: float, interv
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize(("kind", "interval"), [("fixed", 64), ("fixed", 128), ("fixed", 256), ("refresh", 64), ("async", 64)])
 def test_thresholds_of_long_intervals(kind: str, interval: int, momentum: float) -> None:
-    closed = float(lag_by_name(kind).threshold(np.asarray(momentum), np.asarray(interval)))
+    closed = float(threshold(kind, momentum, interval))
     assert threshold_by_halving(kind, momentum, interval, closed) == pytest.approx(closed, rel=1e-9)
 
 
@@ -70,7 +70,7 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
     """R single updates of (x, v, the stale position) one after the other: a billionth below the threshold settles, above it grows."""
     momentum = np.array(MOMENTA)
     for interval in range(1, 257):
-        limit = lag_by_name(kind).threshold(momentum, np.asarray(interval))
+        limit = threshold(kind, momentum, interval)
         for sign in (-1, 1):
             update = np.zeros((len(momentum), 3, 3))
             update[:, :2, 0] = [1.0, 0.0]
@@ -93,10 +93,7 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
 @pytest.mark.parametrize("interval", [1, 2, 5])
 def test_the_slow_mode_turns_where_the_products_do(kind: str, momentum: float, interval: int) -> None:
     """Just below the onset the leading eigenvalue of the product is real and positive, just above it is not."""
-    lag = lag_by_name(kind)
-    assert lag.force is not None
-    assert lag.turn is not None
-    onset = lag.force(lag.turn(momentum, interval), momentum, interval)
+    onset = oscillation_onset(kind, momentum, interval)
     for share, turns in ((0.5, False), (1 - 1e-4, False), (1 + 1e-4, True)):
         values = np.linalg.eigvals(product_of_updates(kind, share * onset, momentum, interval))
         leading = values[np.argmax(np.abs(values))]
@@ -107,7 +104,6 @@ def test_the_slow_mode_turns_where_the_products_do(kind: str, momentum: float, i
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str) -> None:
     lag = lag_by_name(kind)
-    assert lag.force is not None
     for momentum, interval, eigenvalue in ((0.0, 3, 0.7), (0.8, 1, 0.95), (0.8, 4, 0.97)):
         force = lag.force(eigenvalue, momentum, interval)
         assert np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval)) - eigenvalue).min() < 1e-9
@@ -118,7 +114,7 @@ def test_no_smaller_force_is_unstable(kind: str) -> None:
     """Below the threshold the products stay inside the unit circle all the way down."""
     for momentum in (0.0, 0.9):
         for interval in (1, 4):
-            limit = float(lag_by_name(kind).threshold(np.asarray(momentum), np.asarray(interval)))
+            limit = float(threshold(kind, momentum, interval))
             for share in (0.999, 0.9, 0.5, 0.1, 0.01):
                 assert radius(kind, share * limit, momentum, interval) < 1
 
@@ -126,7 +122,7 @@ def test_no_smaller_force_is_unstable(kind: str) -> None:
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
     for momentum, interval in ((0.0, 2), (0.6, 3), (0.95, 7)):
-        closed = np.linalg.eigvals(lag_by_name(kind).map(0.013, momentum, interval))
+        closed = np.linalg.eigvals(lag_by_name(kind).matrix(0.013, momentum, interval))
         product = np.linalg.eigvals(product_of_updates(kind, 0.013, momentum, interval))
         for value in closed[np.abs(closed) > 1e-6]:
             assert np.abs(product - value).min() < 1e-9
@@ -134,23 +130,23 @@ def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
 
 def test_the_numbers_of_the_note() -> None:
     """K_ref = 8, momentum .9: refresh .0339, fixed .01394, async .01023, on-policy 3.80; and the rule is unsafe for async."""
-    found = {lag.name: float(lag.threshold(np.asarray(0.9), np.asarray(8))) for lag in LAGS}
+    found = {lag.name: float(threshold(lag, 0.9, 8)) for lag in LAGS}
     assert {name: round(value, 5) for name, value in found.items()} == {"none": 3.8, "fixed": 0.01394, "refresh": 0.03386, "async": 0.01023}
     over_rule = {momentum: min(_async_over_rule(momentum, interval) for interval in range(1, 257)) for momentum in (0.5, 0.9, 0.95, 0.999)}
     assert over_rule[0.5] == pytest.approx(0.94, abs=0.005)
     assert over_rule[0.95] == pytest.approx(0.76, abs=0.005)
     assert over_rule[0.999] == pytest.approx(0.68, abs=0.005)
     assert min(_async_over_rule(0.9, interval) for interval in range(2, 17)) == pytest.approx(0.80, abs=0.005)
-    assert float(lag_by_name("refresh").threshold(np.asarray(0.9), np.asarray(1))) / 0.1 == pytest.approx(38)
+    assert float(threshold("refresh", 0.9, 1)) / 0.1 == pytest.approx(38)
 
 
 def _async_over_rule(momentum: float, interval: int) -> float:
-    return float(lag_by_name("async").threshold(np.asarray(momentum), np.asarray(interval))) * interval / (1 - momentum)
+    return float(threshold("async", momentum, interval)) * interval / (1 - momentum)
 
 
 def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:
     for momentum in MOMENTA:
-        assert float(lag_by_name("fixed").threshold(np.asarray(momentum), np.asarray(1))) == pytest.approx(1 - momentum, rel=1e-12)
+        assert float(threshold("fixed", momentum, 1)) == pytest.approx(1 - momentum, rel=1e-12)
 
 
 def test_block_sums_are_sums() -> None:
@@ -167,10 +163,12 @@ def test_block_sums_are_sums() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_mixed_lags(weight: list[float], momentum: float) -> None:
     limit = mixed_threshold(momentum, weight)
-    spectrum = [float(np.abs(np.linalg.eigvals(mixed_map(share * limit, momentum, weight))).max()) for share in (1 - 1e-7, 1 + 1e-7)]
+    spectrum = [
+        float(np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max()) for share in (1 - 1e-7, 1 + 1e-7)
+    ]
     assert spectrum[0] < 1 < spectrum[1]
     for share in (0.9, 0.5, 0.1):
-        assert np.abs(np.linalg.eigvals(mixed_map(share * limit, momentum, weight))).max() < 1
+        assert np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max() < 1
 
 
 def test_mixtures_with_weights_of_either_sign() -> None:
@@ -181,10 +179,10 @@ def test_mixtures_with_weights_of_either_sign() -> None:
         weight = rng.normal(size=len(ages))
         weight += (1 - weight.sum()) / len(ages)
         limit = first_crossing(momentum, ages, weight)
-        dense = np.bincount(ages, weights=weight)
+        mixture = Lag("mixed", "", "", 1.0, tuple(np.bincount(ages, weights=weight)))
 
-        def grows(force: float, momentum: float = momentum, dense: np.ndarray = dense) -> float:
-            return float(np.abs(np.linalg.eigvals(mixed_map(force, momentum, dense))).max() - 1)
+        def grows(force: float, momentum: float = momentum, mixture: Lag = mixture) -> float:
+            return float(np.abs(np.linalg.eigvals(mixture.matrix(force, momentum, 1))).max() - 1)
 
         assert max(grows(share * limit) for share in np.linspace(0.002, 0.999999, 200)) < 1e-9
         assert grows(limit * (1 + 1e-6)) > 0
@@ -193,27 +191,20 @@ def test_mixtures_with_weights_of_either_sign() -> None:
 def test_a_mixture_is_a_lag() -> None:
     lag = mixed_lag([0.0] * 8 + [1.0])
     fixed = lag_by_name("fixed")
-    assert lag.force is not None
-    assert lag.turn is not None
-    assert fixed.turn is not None
-    assert lag.turn(0.9, 1) == pytest.approx(fixed.turn(0.9, 8), rel=1e-7)
-    assert float(lag.mean_lag(np.array(1))) == 8
-    assert lag.threshold(np.array([0.0, 0.9]), np.array(1)).tolist() == pytest.approx(
-        fixed.threshold(np.array([0.0, 0.9]), np.array(8)).tolist(), rel=1e-9
-    )
+    assert meeting(lag, 0.9, 1) == pytest.approx(meeting(fixed, 0.9, 8), rel=1e-7)
+    assert float(lag.mean_lag(1)) == 8
+    assert threshold(lag, [0.0, 0.9], 1).tolist() == pytest.approx(threshold(fixed, [0.0, 0.9], 8).tolist(), rel=1e-9)
 
 
 def test_mixed_lags_of_one_kind_are_that_kind() -> None:
-    assert mixed_threshold(0.9, [0.0] * 8 + [1.0]) == pytest.approx(
-        float(lag_by_name("fixed").threshold(np.asarray(0.9), np.asarray(8))), rel=1e-9
-    )
+    assert mixed_threshold(0.9, [0.0] * 8 + [1.0]) == pytest.approx(float(threshold("fixed", 0.9, 8)), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
     interval, momentum, force = 3, 0.7, 0.02
     lag = lag_by_name(kind)
-    matrix = lag.map(force, momentum, interval)
+    matrix = lag.matrix(force, momentum, interval)
     state = np.full(len(matrix), -1.0)
     state[1] = 0.0
     curve = recursion(force, momentum, 30, refresh_interval=interval, lag=kind)

@@ -9,7 +9,7 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.stability.map import StalenessRule, adam_force, rate_limits, stability_map
-from groupwise.stability.threshold import stability
+from groupwise.stability.mode import stability
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
 

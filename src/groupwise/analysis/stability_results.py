@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from groupwise.analysis.charts import Chart
 from groupwise.diagnostics.margin import LARGE
 from groupwise.diagnostics.stability_settings import asking
-from groupwise.intervals import Interval, finite_or_none
+from groupwise.intervals import Interval
 from groupwise.wording import alike, number
 
 if TYPE_CHECKING:
-    from groupwise.stability.fluctuations import EarlyWarning
-    from groupwise.stability.force import EffectiveForce, LastingSwing
+    from groupwise.stability.force import EffectiveForce
     from groupwise.stability.map import RateLimit
-    from groupwise.stability.threshold import Stability
+    from groupwise.stability.mode import Stability
+    from groupwise.stability.swings import EarlyWarning, LastingSwing
 
 _OF_A_FORCE = (
     "regime",
@@ -110,7 +110,8 @@ class StabilityEvidence:
             return {**dict.fromkeys(names), "time_constants": [], "effective_force": force, **plain}
         judged = {**self.found.as_dict(), **plain, "status": self.said, "effective_force": force}
         # Without a learning rate the limits are factors of the present one, and of a lag that there is not no interval is the longest.
-        judged["max_learning_rate"] = finite_or_none(self.found.max_learning_rate) if self.knows_rate else None
+        if not self.knows_rate:
+            judged["max_learning_rate"] = None
         if self.found.lag == "none":
             judged |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}
         if self.margin is None:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.stability_settings import LagSetting
     from groupwise.record.run import RunRecord
     from groupwise.report.tables import Grid
-    from groupwise.stability.threshold import Stability
-    from groupwise.stability.trainer_rules import TrainerLag
+    from groupwise.stability.mode import Stability
+    from groupwise.stability.trainers import TrainerLag
 
 _CHOSEN = "The law was named, not found: what describes the reward best is for groupwise fit to say."
 
@@ -133,7 +133,7 @@ def _split(typed: Typed, given: Given) -> tuple[Opening, dict[str, str]]:
     opening = Opening.parse(column=given.column, settings=given.settings, config=given.config)
     if typed.trainer is None:
         return opening, {}
-    from groupwise.stability.trainer_lags import takes
+    from groupwise.stability.trainers import takes
 
     own = {name: value for name, value in opening.settings.items() if takes(typed.trainer, name)}
     rest = {name: value for name, value in opening.settings.items() if name not in own}
@@ -145,7 +145,7 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
     if typed.trainer is None:
         return None
     from groupwise.diagnostics.stability_settings import setting_of_trainer
-    from groupwise.stability.trainer_lags import lag_of_trainer
+    from groupwise.stability.trainers import lag_of_trainer
 
     found = lag_of_trainer(typed.trainer, own)
     return found, typed.answered(setting_of_trainer(found))

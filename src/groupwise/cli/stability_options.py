@@ -123,7 +123,7 @@ class Typed:
     def answered(self, lag: LagSetting) -> LagSetting:
         """Return a lag with what was typed of the loss in the place of what was found or asked."""
         from groupwise.diagnostics.stability_settings import UNKNOWN_RATIO
-        from groupwise.stability.trainer_lags import KL_SETTINGS, RATIO_SETTINGS
+        from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
 
         if self.importance_ratio is not None:
             asked = tuple(name for name in lag.asked if name not in RATIO_SETTINGS)

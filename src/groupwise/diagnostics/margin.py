@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.lags import Lag
-    from groupwise.stability.threshold import Stability
+    from groupwise.stability.mode import Stability
 
 NAME = "dynamical_instability"
 OFF = 3.0
@@ -64,7 +64,7 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
     """Read the margin off a fit of the reward."""
-    from groupwise.stability.force import lasting_swing
+    from groupwise.stability.swings import lasting_swing
 
     fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
     best = fitted(None)
@@ -77,7 +77,7 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
     doubts = doubts_of(best, told, force, law=law, swings=swings)
     if doubts:
         return _none("; ".join(doubts))
-    found = judged(force.force.value, momentum, lag.left[0], learning_rate=1.0)
+    found = judged(force.force.value, momentum, lag.left[0])
     stable = "the whole of it above 1: stable as far as the log shows"
     place = stable if margin.low > 1 else "which may be below 1: not told from instability"
     heuristic = ", Adam mapped heuristically" if adam else ""
@@ -126,7 +126,7 @@ def _none(why: str, log: str = "") -> Measure:
 def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None) -> tuple[FitResult, EffectiveForce, Interval]:
     """Return the fit that tells a force, the force and the margin: over every lag that the loss may leave."""
     from groupwise.stability.force import force_of_fit
-    from groupwise.stability.staleness import partly_stale
+    from groupwise.stability.threshold import threshold
 
     problem: InsufficientDataError | None = None
     for fit in fits:
@@ -138,10 +138,7 @@ def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: 
         except InsufficientDataError as error:
             problem = problem or error
             continue
-        kinds = [partly_stale(lag_of_setting(one), one.stale_share) for one in lag.left]
-        limits = [
-            float(kind.threshold(np.asarray(momentum), np.asarray(one.refresh_interval))) for kind, one in zip(kinds, lag.left, strict=True)
-        ]
+        limits = [float(threshold(lag_of_setting(one), momentum, one.refresh_interval, stale_share=one.stale_share)) for one in lag.left]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
         return fit, _hull_of_forces(forces), _hull(margins)
@@ -243,9 +240,9 @@ def lag_of_setting(lag: LagSetting) -> str | Lag:
     return mixed_lag(lag.weight_D) if lag.kind == "mixed" else lag.kind
 
 
-def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float) -> Stability:
+def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None) -> Stability:
     """Judge one mode under a lag."""
-    from groupwise.stability.threshold import stability
+    from groupwise.stability.mode import stability
 
     found = stability(
         force,

@@ -12,8 +12,8 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
 if TYPE_CHECKING:
-    from groupwise.stability.threshold import ImportanceRatio, KLTerm
-    from groupwise.stability.trainer_rules import TrainerLag
+    from groupwise.stability.mode import ImportanceRatio, KLTerm
+    from groupwise.stability.trainers import TrainerLag
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."

@@ -16,7 +16,7 @@ from groupwise.wording import number
 
 if TYPE_CHECKING:
     from groupwise.stability.map import RateLimit
-    from groupwise.stability.threshold import Stability
+    from groupwise.stability.mode import Stability
 
 
 def stability_grid(
@@ -50,7 +50,7 @@ def stability_grid(
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
         rows.append(("Threshold with the ratio", " to ".join(ends), "what the importance ratio leaves possible"))
-    if learning_rate:
+    if learning_rate and found.max_learning_rate is not None:
         rows.append(
             ("Largest learning rate", number(found.max_learning_rate), "of this mode alone" if margin else "at this interval and momentum")
         )

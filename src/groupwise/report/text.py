@@ -27,7 +27,7 @@ from groupwise.estimators.plan import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.intervals import percent
 from groupwise.report.tables import Grid, baseline_grid, component_grid, contrast_grid, dead_grid, plan_grid, reward_grid, word_of
-from groupwise.stability.threshold import Stability
+from groupwise.stability.mode import Stability
 from groupwise.wording import (
     alike,
     capital,

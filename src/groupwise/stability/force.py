@@ -12,27 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from groupwise.curves.results import FitResult
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none
-from groupwise.stability.lags import Float, Lag, lag_by_name
-from groupwise.stability.threshold import oscillation_onset
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
+from groupwise.stability.lags import Complex, Float, Lag, lag_by_name
+from groupwise.stability.threshold import meeting, threshold
 
-Complex = NDArray[np.complex128]
 _POINTS = 800
-_LATE = 0.4
-_FEWEST_LATE = 24
 _FADED = 3.0  # blocks within which a sign that flips cannot be told from one that does not
 _OTHERS = 2.0  # factor by which an envelope may miss the one of its momentum before it is taken as something else
-CHANCE = 1e-3
-"""Chance at which a swing of settled rows is taken as one that is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveForce:
+class EffectiveForce(Plain):
     """The force per update that a fitted curve tells."""
+
+    KEYS = ("force", "stiffness", "told_by", "too_fast", "status")
 
     force: Interval  # a, with the interval that the curve's time constant, or its frequency and its envelope, give it
     stiffness: Interval | None  # a over the learning rate; None where that is unknown
@@ -41,12 +38,6 @@ class EffectiveForce:
     # whether no force at all gives so fast a curve: the value is then the largest that does not, a bound and no
     # estimate
     too_fast: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        stiffness = None if self.stiffness is None else self.stiffness.as_dict()
-        plain = {"force": self.force.as_dict(), "stiffness": stiffness, "told_by": self.told_by}
-        return {**plain, "too_fast": self.too_fast, "status": self.status}
 
 
 def force_of_fit(
@@ -90,20 +81,21 @@ class _Mode:
         self.kind = lag_by_name(lag) if isinstance(lag, str) else lag
         self.momentum, self.interval = momentum, interval
         self.period = self.kind.period(interval)
-        self.limit = float(self.kind.threshold(np.asarray(momentum), np.asarray(interval)))
-        self.onset = oscillation_onset(self.kind, momentum, interval)
-        assert self.kind.force is not None
-        assert self.kind.turn is not None
-        self.turn = self.kind.turn(momentum, interval)
+        self.limit = float(threshold(self.kind, momentum, interval))
+        self.turn = meeting(self.kind, momentum, interval)
+        self.onset = float(self.force(self.turn))
+
+    def force(self, eigenvalue: Any) -> Any:
+        """The force at which the matrix has an eigenvalue; of a complex one it is a force where it is real and positive."""
+        return self.kind.force(eigenvalue, self.momentum, self.interval)
 
     def slow(self, time: float) -> float:
         """The force without oscillation that decays as exp(-1/time) an update; infinite where none decays so fast."""
-        assert self.kind.force is not None
         if math.isinf(time):
             return 0.0
         eigenvalue = math.exp(-self.period / time) if time > 0 else 0.0
         # The slow real eigenvalue lies between the turn, where it meets the next, and 1.
-        return math.inf if eigenvalue <= self.turn else self.kind.force(eigenvalue, self.momentum, self.interval)
+        return math.inf if eigenvalue <= self.turn else float(self.force(eigenvalue))
 
     def envelope(self, time: float) -> float:
         """The force beyond the onset whose oscillation decays as exp(-1/time) an update; the onset where none decays so fast."""
@@ -112,25 +104,20 @@ class _Mode:
         if time <= 0 or math.exp(-self.period / time) <= self.turn:
             return self.onset
         decay = self.period / time
-        return min(self._crossing(lambda angle: -decay + 1j * angle, self._furthest()), self.limit)
+        oldest = 1.0 if self.kind.by_block else max(float(self.kind.delays(self.interval)[0].max()), 1.0)
+        return min(self._crossing(lambda angle: -decay + 1j * angle, math.pi / oldest, otherwise=self.limit), self.limit)
 
     def frequency(self, frequency: float) -> float:
         """The force at which the leading eigenvalue's logarithm has this length an update; infinite beyond the threshold's."""
         length = self.period * frequency
         if math.isinf(length):
             return math.inf
-        least = -math.log(self.turn) if self.turn > 0 else math.inf
-        if length <= least:
+        if length <= -math.log(self.turn):
             # Before the onset it is the geometric mean of two rates: at small forces the root of force over mass.
             return min((1 + self.momentum) / 2 * frequency**2, self.onset)
         # From real, where the angle is zero, to undamped, where it is a right angle.
-        found = self._crossing(lambda angle: length * (-np.cos(angle) + 1j * np.sin(angle)), math.pi / 2, after=True)
+        found = self._crossing(lambda angle: length * (-np.cos(angle) + 1j * np.sin(angle)), math.pi / 2, otherwise=math.inf)
         return found if found <= self.limit * (1 + 1e-9) else math.inf
-
-    def _furthest(self) -> float:
-        """Largest angle of the leading pair within one period of the map."""
-        ages = self.interval if self.kind.name == "fixed" else len(self.kind.map(0.0, self.momentum, 1)) - 2 if self._mixed else 1
-        return math.pi / max(ages, 1)
 
     @property
     def flips(self) -> bool:
@@ -142,39 +129,25 @@ class _Mode:
         """Whether every oscillation fades alike, whatever its force: on-policy."""
         return self.kind.name == "none" or (self.kind.name == "refresh" and self.interval == 1)
 
-    @property
-    def _mixed(self) -> bool:
-        return self.kind.name == "mixed"
-
-    def _force(self, logarithm: Complex) -> Complex:
-        """The complex force at which the map has an eigenvalue; where it is real and positive it is one."""
-        eigenvalue = np.exp(logarithm)
-        if not self._mixed:
-            assert self.kind.force is not None
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                return np.asarray(self.kind.force(eigenvalue, self.momentum, self.interval))  # type: ignore[arg-type]
-        still = self.kind.map(0.0, self.momentum, 1)
-        pull = self.kind.map(1.0, self.momentum, 1) - still
-        # The force enters as a matrix of rank one: det(z - M - aB) = det(z - M)(1 - a tr[(z - M)^-1 B]).
-        whole = eigenvalue.reshape(-1, 1, 1) * np.eye(len(still)) - still
-        return np.asarray(1 / np.einsum("nij,ji->n", np.linalg.inv(whole), pull).reshape(eigenvalue.shape))
-
-    def _crossing(self, logarithm: Callable[[Any], Any], furthest: float, *, after: bool = False) -> float:
+    def _crossing(self, logarithm: Callable[[Float], Any], furthest: float, *, otherwise: float) -> float:
         """The force at the first angle at which it is real and positive; at the last angle, where the eigenvalue is negative, if none."""
+
+        def force(angle: Float) -> Complex:
+            return np.asarray(self.force(np.exp(logarithm(angle))), dtype=np.complex128)
+
         angle = np.linspace(0, furthest, _POINTS + 1)[1:]
-        force = self._force(np.asarray(logarithm(angle), dtype=np.complex128))
-        sign = np.sign(force.imag)
-        change = np.flatnonzero((sign[1:] != sign[:-1]) & (force.real[1:] > 0) & (force.real[:-1] > 0))
+        seen = force(angle)
+        sign = np.sign(seen.imag)
+        change = np.flatnonzero((sign[1:] != sign[:-1]) & (seen.real[1:] > 0) & (seen.real[:-1] > 0))
         if not len(change):
-            end = complex(force[-1])
-            negative = abs(end.imag) <= 1e-6 * abs(end) and end.real > 0
-            return float(end.real) if negative else math.inf if after else self.limit
+            end = complex(seen[-1])
+            return float(end.real) if abs(end.imag) <= 1e-6 * abs(end) and end.real > 0 else otherwise
         low, high, below = angle[change[0]], angle[change[0] + 1], sign[change[0]]
         for _ in range(50):
             middle = (low + high) / 2
-            same = np.sign(self._force(np.asarray(logarithm(np.array([middle])), dtype=np.complex128)).imag[0]) == below
+            same = np.sign(force(np.array([middle])).imag[0]) == below
             low, high = (middle, high) if same else (low, middle)
-        return float(self._force(np.asarray(logarithm(np.array([(low + high) / 2])), dtype=np.complex128)).real[0])
+        return float(force(np.array([(low + high) / 2])).real[0])
 
 
 def _by_decay(mode: _Mode, name: str, time: Interval, learning_rate: float | None) -> EffectiveForce:
@@ -247,60 +220,3 @@ def _effective(force: Interval, learning_rate: float | None, name: str, status: 
     if learning_rate is not None and learning_rate > 0:
         stiffness = Interval(force.value / learning_rate, force.low / learning_rate, force.high / learning_rate, force.level)
     return EffectiveForce(force, stiffness, name, status, too_fast)
-
-
-@dataclass(frozen=True, slots=True)
-class LastingSwing:
-    """Whether the last rows of a log swing to and fro at one frequency."""
-
-    amplitude: float  # of the strongest frequency, reward units
-    period: float  # of it, in rows
-    p_value: float  # chance of as strong a line in rows that do not depend on each other
-    rows: int  # how many were looked at; 0 where they are too few to tell
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it is beyond chance."""
-        return self.rows > 0 and self.p_value < CHANCE
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "amplitude": self.amplitude,
-            "period": finite_or_none(self.period),
-            "p_value": self.p_value,
-            "rows": self.rows,
-            "lasts": self.lasts,
-        }
-
-
-def lasting_swing(value_T: ArrayLike) -> LastingSwing:
-    r"""Test whether the last two fifths of a log swing beyond sampling noise, as on a limit cycle or near the edge.
-
-    The largest share g of one frequency in the periodogram of m frequencies, after the linear trend: $P(g > x) \le m(1-x)^{m-1}$ for
-    independent rows. Slow noise raises the lowest frequencies and is seen as a swing too.
-
-    Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its series bounds it.
-
-    Example:
-        >>> noise = np.random.default_rng(1).standard_normal(300)
-        >>> lasting_swing(noise).lasts, lasting_swing(noise + np.sin(np.arange(300) / 5)).lasts
-        (False, True)
-    """
-    value = np.asarray(value_T, dtype=np.float64)
-    value = value[np.isfinite(value)]
-    late = value[-max(_FEWEST_LATE, math.ceil(_LATE * len(value))) :]
-    n = len(late)
-    if n < _FEWEST_LATE:
-        return LastingSwing(0.0, math.nan, 1.0, 0)
-    place = np.arange(n, dtype=np.float64)
-    left: Float = late - np.polyval(np.polyfit(place, late, 1), place)
-    power = np.abs(np.fft.rfft(left)[1:]) ** 2
-    if n % 2 == 0:
-        power[-1] /= 2  # the highest frequency has one degree of freedom and not two
-    total, top = float(power.sum()), int(power.argmax())
-    if total <= 1e-24 * n * max(1.0, float(np.abs(late).max())) ** 2:
-        return LastingSwing(0.0, math.nan, 1.0, n)
-    share = float(power[top]) / total
-    amplitude = 2 * math.sqrt(float(power[top])) / n
-    return LastingSwing(amplitude, n / (top + 1), min(1.0, len(power) * (1 - share) ** (len(power) - 1)), n)

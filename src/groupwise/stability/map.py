@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.intervals import finite_or_none
-from groupwise.stability.lags import Float, lag_by_name
-from groupwise.stability.threshold import Stability, rule_threshold, threshold
-
-Flags = NDArray[np.bool_]
+from groupwise.plain import Plain
+from groupwise.stability.lags import Flags, Float
+from groupwise.stability.mode import Stability
+from groupwise.stability.threshold import rule_threshold, threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +74,17 @@ def stability_map(
     rule = np.broadcast_to(rule_threshold(momentum, np.ones_like(interval) if lag == "none" else interval), interval.shape) / force_per_rate
     with np.errstate(over="ignore"):
         margin = limit / rate[:, None]
-    return StabilityMap(lag_by_name(lag).name, momentum, force_per_rate, rate, interval, limit, rule, margin)
+    return StabilityMap(lag, momentum, force_per_rate, rate, interval, limit, rule, margin)
 
 
 @dataclass(frozen=True, slots=True)
-class StalenessRule:
+class StalenessRule(Plain):
     r"""The constants of the rival rule $\eta \ll \min\{R_{batch}/(S\,G),\ R_{crit}/(T\,G)\}$.
 
     Source: arXiv 2607.01083.
     """
+
+    KEYS = ("batch_limit", "critical_limit", "binding_constraint=binds")
 
     staleness: float  # S, updates by which the oldest rollouts of a batch lag
     horizon: float  # T, updates of the run
@@ -114,18 +114,12 @@ class StalenessRule:
         """Which of the two constraints binds: staleness or horizon."""
         return "staleness" if self.batch_limit < self.critical_limit else "horizon"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "batch_limit": finite_or_none(self.batch_limit),
-            "critical_limit": self.critical_limit,
-            "binding_constraint": self.binds,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RateLimit:
+class RateLimit(Plain):
     """What one rule allows."""
+
+    KEYS = ("rule", "max_learning_rate=learning_rate", "allows", "binds", "note")
 
     rule: str  # exact, published or rival
     learning_rate: float  # its limit
@@ -133,22 +127,12 @@ class RateLimit:
     binds: bool  # whether it is the smallest limit of all
     note: str  # what to know
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "rule": self.rule,
-            "max_learning_rate": finite_or_none(self.learning_rate),
-            "allows": self.allows,
-            "binds": self.binds,
-            "note": self.note,
-        }
-
 
 def rate_limits(found: Stability, learning_rate: float, rival: StalenessRule | None = None) -> tuple[RateLimit, ...]:
     """Return what each rule allows at most, the smallest one marked.
 
     Example:
-        >>> from groupwise.stability.threshold import stability
+        >>> from groupwise.stability.mode import stability
         >>> [
         ...     (limit.rule, round(limit.learning_rate, 3), limit.binds)
         ...     for limit in rate_limits(stability(0.02, 0.9, refresh_interval=8), 1.0)
@@ -156,7 +140,7 @@ def rate_limits(found: Stability, learning_rate: float, rival: StalenessRule | N
         [('exact', 1.693, False), ('published', 0.625, True)]
     """
     limits = [
-        ("exact", found.max_learning_rate, "of the linear mode, without importance ratio"),
+        ("exact", learning_rate * found.margin, "of the linear mode, without importance ratio"),
         ("published", learning_rate * found.rule_threshold / found.force, "learning rate × stiffness × interval < 1 − momentum"),
     ]
     if rival is not None:

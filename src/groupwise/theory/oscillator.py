@@ -17,7 +17,7 @@ from groupwise.curves.laws import oscillator_decay, oscillator_quantities
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none, student_quantile
 from groupwise.stability.lags import Float, lag_by_name
-from groupwise.stability.threshold import readings
+from groupwise.stability.mode import readings
 
 ReadingName = Literal["centred", "backward"]
 
@@ -236,7 +236,7 @@ def reading_error(
     """
     kind = lag_by_name(lag)
     mode = oscillator(force, momentum, refresh_interval=refresh_interval, lag=lag, reading=reading)
-    radius = float(np.abs(np.linalg.eigvals(kind.map(force, momentum, refresh_interval))).max())
+    radius = float(np.abs(np.linalg.eigvals(kind.matrix(force, momentum, refresh_interval))).max())
     if radius >= 1:
         raise InvalidArgumentError(f"expected a force below the threshold, got {force:g}: the exact recursion does not settle")
     if mode.damping <= 0:

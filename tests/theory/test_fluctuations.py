@@ -9,18 +9,18 @@ import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.stability.fluctuations import (
-    early_warning,
+from groupwise.stability.mode import readings
+from groupwise.stability.swings import early_warning
+from groupwise.stability.threshold import threshold
+from groupwise.theory.fluctuations import (
     group_size_test,
     reward_band,
     reward_band_of_modes,
     stationary_covariance,
     stationary_variance,
-    swings,
     temperature_over_stiffness,
     variance_ratio,
 )
-from groupwise.stability.threshold import readings, threshold
 
 
 def simulated_variance(
@@ -123,14 +123,10 @@ def test_the_band_follows_from_rollouts_of_many_parameters() -> None:
     # Every prompt's parameter has the stiffness beta p q/world, so every direction is a mode.
     force = learning_rate * beta * p * (1 - p) / world
     true, _ = reward_band(
-        along.vp.value,
-        along.t.value,
-        along.r.value,
+        (along.vp.value, along.t.value, along.r.value),
+        stationary_variance(force, momentum, learning_rate=learning_rate, noise_variance=1.0),
         group_size=group_size,
         prompts=prompts,
-        force=force,
-        momentum=momentum,
-        learning_rate=learning_rate,
         gain=float(np.linalg.norm(gradient)),
     )
     runs, updates = 300, 1200
@@ -150,23 +146,6 @@ def test_the_band_follows_from_rollouts_of_many_parameters() -> None:
     # The trace over all forty parameters would say six times as wide.
     whole = components(reward_first, label, score_ND=sparse)
     assert math.sqrt(whole.t.value / along.t.value) > 5
-
-
-def test_sampling_noise_is_taken_off_the_measured_swing() -> None:
-    """AR(1) swings of variance 1 under white noise of 4: the interval covers 1 in at least 88 % of 200 (95 % less four deviations)."""
-    from scipy.signal import lfilter
-
-    rng, hits, naive = np.random.default_rng(9), 0, 0
-    for _ in range(200):
-        slow = lfilter([math.sqrt(1 - 0.8**2)], [1.0, -0.8], rng.standard_normal(1300))[300:]
-        found = swings(slow + 2 * rng.standard_normal(1000), sampling_variance=4.0)
-        hits += found.variance.covers(1.0)
-        naive += found.variance.covers(5.0)
-    assert hits >= 176
-    assert naive == 0
-    still = swings(rng.standard_normal(1000), sampling_variance=1.0)
-    assert "cannot be told from none" in still.status or still.variance.low > 0
-    assert still.rows < 20
 
 
 def test_an_interval_of_one_is_on_policy() -> None:
@@ -212,35 +191,21 @@ def test_the_band_takes_projections_and_not_traces() -> None:
         position += learning_rate * (-stiffness * position + noise)
         if now >= updates - 300:
             total += float((position @ direction).var()) / 300
-    arguments = {
-        "group_size": group_size,
-        "prompts": prompts,
-        "force": stiffness * learning_rate,
-        "momentum": 0.0,
-        "learning_rate": learning_rate,
-        "gain": 1.0,
-    }
-    projected, _ = reward_band(0.0, float(deviation[0] ** 2), 0.0, **arguments)  # type: ignore[arg-type]
-    trace, _ = reward_band(0.0, float((deviation**2).sum()), 0.0, **arguments)  # type: ignore[arg-type]
+    unit = stationary_variance(stiffness * learning_rate, 0.0, learning_rate=learning_rate, noise_variance=1.0)
+    projected, _ = reward_band((0.0, float(deviation[0] ** 2), 0.0), unit, group_size=group_size, prompts=prompts, gain=1.0)
+    trace, _ = reward_band((0.0, float((deviation**2).sum()), 0.0), unit, group_size=group_size, prompts=prompts, gain=1.0)
     assert projected == pytest.approx(math.sqrt(total), rel=0.1)
     assert trace > 10 * math.sqrt(total)
 
 
 def test_the_measured_mean_swings_more_than_the_true_one() -> None:
-    true, measured = reward_band(
-        0.0,
-        1.0,
-        1.0,
-        group_size=8,
-        prompts=4,
-        force=0.1,
-        momentum=0.0,
-        learning_rate=0.1,
-        gain=0.2,
-        reward_variance=0.25,
-        value_variance=0.1,
-    )
+    """By hand: an error of one prompt of 1/8 + 1/56 = 1/7, over 4 prompts 1/28, times the unit variance 7 and the gain's square."""
+    true, measured = reward_band((0.0, 1.0, 1.0), 7.0, group_size=8, prompts=4, gain=0.2, reward_variance=0.25, value_variance=0.1)
+    assert true**2 == pytest.approx(0.2**2 * 7 / 28, rel=1e-12)
     assert measured**2 - true**2 == pytest.approx(0.25 / 32 + 0.1 / 4)
+    for size, prompts in ((1, 4), (8, 0)):
+        with pytest.raises(InvalidArgumentError, match="group size of at least 2 and at least one prompt"):
+            reward_band((0.0, 1.0, 1.0), 7.0, group_size=size, prompts=prompts, gain=0.2)
 
 
 def test_exponent_of_the_group_size() -> None:
@@ -304,12 +269,6 @@ def test_bad_input_is_refused() -> None:
         stationary_covariance([0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0]])
     with pytest.raises(InvalidArgumentError, match="symmetric"):
         stationary_covariance([0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0, 0.5], [0.0, 1.0]])
-    with pytest.raises(InsufficientDataError, match="at least 50 rows"):
-        swings(np.zeros(20), sampling_variance=0.0)
-    with pytest.raises(InvalidArgumentError, match="sampling variance of at least 0"):
-        swings(np.zeros(100), sampling_variance=-1.0)
-    with pytest.raises(InvalidArgumentError, match="finite residuals"):
-        swings([math.nan] * 100, sampling_variance=0.0)
     assert np.isinf(stationary_covariance([0.1, 5.0], 0.0, learning_rate=1.0, noise_covariance_MM=np.eye(2))).all()
     with pytest.raises(InsufficientDataError, match="at least 200 rows"):
         early_warning(np.zeros(100))

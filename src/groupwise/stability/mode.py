@@ -1,0 +1,399 @@
+r"""Where one mode of a run stands: its margin, its motion, and which settings would be safe.
+
+A mode of stiffness K is stable while $\eta K$ is below the threshold of its lag. Everything here speaks of the linear mode that it is
+given: a faster one that the reward does not show may be unstable while this one is not.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.plain import Plain
+from groupwise.stability.lags import LONGEST_FIXED_LAG, Complex, Flags, Float, Lag, check_setting, partly_stale
+from groupwise.stability.threshold import CLOSED, crossed, first_growth, oscillation_onset, spectrum
+
+ImportanceRatio = Literal["none", "exact", "clipped"]
+KLTerm = Literal["none", "reward", "loss", "unknown"]
+Regime = Literal["overdamped", "underdamped", "unstable"]
+IntervalStatus = Literal["exact", "at least", "any", "none"]  # of a longest interval: found, the longest looked at, proved, none at all
+
+LARGEST_MOMENTUM = 0.9999
+LONGEST_INTERVAL = 1_000_000
+"""Longest interval that is looked at, in updates."""
+LONGEST_PARTLY_STALE = 16_384
+"""The same where a part of the force is current, and each interval takes a search."""
+
+WINDOW = (
+    "The spectral radius at this force is below 1: it lies in a window of stability above the threshold. It counts as unstable, since "
+    "whatever lowers the force by enough makes the mode grow."
+)
+AT_LEAST = "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not looked at."
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Plain):
+    r"""The oscillator $m r'' + \gamma r' + k (r - r^*) = 0$ that stands for the discrete law."""
+
+    KEYS = ("mass", "damping", "restoring")
+
+    name: str  # backward (the paper's rule is its damping) or centred (the smaller error)
+    mass: float  # m
+    damping: float  # gamma, per update
+    restoring: float  # k, per update squared; the force per update a, not the stiffness
+
+
+@dataclass(frozen=True, slots=True)
+class Stability(Plain):
+    """Where one mode stands."""
+
+    KEYS = (
+        *("regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin", "max_learning_rate", "max_refresh_interval"),
+        *("max_refresh_status", "max_momentum", "momentum_windows", "oscillator", "readings=readings_by_name", "time_constants", "period"),
+        *("oscillation_onset", "force", "lag", "refresh_interval", "momentum", "stale_share", "bounds", "tightness", "status", "notes"),
+    )
+
+    force: float  # learning rate x stiffness, a
+    lag: str  # kind
+    refresh_interval: int  # R, updates
+    momentum: float  # mu
+    regime: Regime
+    # of the matrix of one period; below 1 where it is stable, and in a window above the threshold
+    spectral_radius: float
+    threshold: float  # of a, for this lag without importance ratio
+    rule_threshold: float  # (1 - mu)/R, the published rule
+    margin: float  # threshold over a
+    max_learning_rate: float | None  # at the threshold; None where the present learning rate is not known
+    max_refresh_interval: float  # the longest one up to which all are stable; infinite where none is too long
+    # upper end of the window of stable momenta that holds the present one, or else of the nearest; 0.9999 where
+    # none above it is too large, NaN where none is stable
+    max_momentum: float
+    oscillation_onset: float  # a from which this mode oscillates; infinite where it grows before
+    time_constants: tuple[float, ...]  # of the slow modes of the matrix, in updates
+    period: float  # of its oscillation in updates, infinite where it has none
+    readings: tuple[Reading, ...]  # oscillators, centred first
+    bounds: tuple[float, float]  # thresholds that the importance ratio leaves possible, lowest first
+    notes: tuple[str, ...]  # sentences
+    stale_share: float = 1.0  # share of the restoring force that is as old as the rollouts
+    max_refresh_status: IntervalStatus = "exact"
+    momentum_windows: tuple[tuple[float, float], ...] = ()  # (low, high) of the stable momenta at this force and interval, up to 0.9999
+
+    @property
+    def stable(self) -> bool:
+        """Whether the force is below the first threshold, so that the mode returns to its fixed point without an importance ratio."""
+        return self.force < self.threshold
+
+    @property
+    def tightness(self) -> float:
+        """How far the bounds lie apart, upper over lower; 1 where the threshold is known."""
+        return self.bounds[1] / self.bounds[0]
+
+    @property
+    def oscillator(self) -> Reading:
+        """The centred reading."""
+        return self.readings[0]
+
+    @property
+    def readings_by_name(self) -> dict[str, Reading]:
+        """Both readings under their names."""
+        return {reading.name: reading for reading in self.readings}
+
+    @property
+    def status(self) -> str:
+        """What to know, in one sentence."""
+        if self.stable:
+            margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
+            return f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {margin}; {self.regime}."
+        largest = "" if self.max_learning_rate is None else f"; the largest learning rate is {self.max_learning_rate:.3g}"
+        return f"Unstable: {self.force:.3g} exceeds {self.threshold:.3g}{largest}."
+
+
+def stability(
+    force: float,
+    momentum: float,
+    *,
+    refresh_interval: int = 1,
+    lag: str | Lag = "refresh",
+    learning_rate: float | None = None,
+    importance_ratio: ImportanceRatio = "none",
+    stale_share: float = 1.0,
+    kl_term: KLTerm = "unknown",
+) -> Stability:
+    r"""Return where a mode stands.
+
+    The force is learning rate times stiffness; with the learning rate the largest one follows too.
+
+    Source: derived here (docs/theory/dynamics.md).
+
+    Example:
+        >>> found = stability(0.02, 0.9, refresh_interval=8, learning_rate=0.1)
+        >>> found.regime, round(found.margin, 3), round(found.max_learning_rate, 4)
+        ('underdamped', 1.693, 0.1693)
+    """
+    _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
+    kind = partly_stale(lag, stale_share)
+    if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:
+        raise InvalidArgumentError(f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: use threshold")
+    interval = refresh_interval if kind.name not in {"none", "mixed"} else 1
+    limit = float(first_growth(kind, np.array([momentum]), interval)[0])
+    constants, period, radius = _motion(kind, force, momentum, interval, limit)
+    longest, known = longest_interval(kind, force, momentum)
+    windows = stable_momenta(kind, force, interval)
+    margin = limit / force if force > limit / sys.float_info.max else math.inf
+    # The interval of a mixture is that of a fixed lag of its mean.
+    rule = (1 - momentum) / (max(1.0, kind.mean_lag(1)) if kind.name == "mixed" else interval)
+    found = Stability(
+        force=force,
+        lag=kind.name,
+        refresh_interval=interval,
+        momentum=momentum,
+        regime="unstable" if force >= limit else "underdamped" if math.isfinite(period) else "overdamped",
+        spectral_radius=radius,
+        threshold=limit,
+        rule_threshold=rule,
+        margin=margin,
+        max_learning_rate=None if learning_rate is None else learning_rate * margin,
+        max_refresh_interval=longest,
+        max_momentum=_nearest_end(windows, momentum),
+        oscillation_onset=oscillation_onset(kind, momentum, interval, stale_share=kind.stale_share),
+        time_constants=constants,
+        period=period,
+        readings=readings(force, momentum, refresh_interval=interval, lag=kind, stale_share=stale_share),
+        bounds=_bounds(limit, 2 * (1 + momentum), importance_ratio, kl_term),
+        notes=(),
+        stale_share=stale_share,
+        max_refresh_status=known,
+        momentum_windows=windows,
+    )
+    return replace(found, notes=tuple(_notes(found, importance_ratio, kl_term)))
+
+
+def modes(
+    stiffness: Sequence[float],
+    learning_rate: float,
+    momentum: float,
+    *,
+    refresh_interval: int = 1,
+    lag: str | Lag = "refresh",
+    importance_ratio: ImportanceRatio = "none",
+    stale_share: float = 1.0,
+    kl_term: KLTerm = "unknown",
+) -> tuple[Stability, ...]:
+    """Return where each of several modes stands, stiffest first: it alone decides whether the run is stable."""
+    if not len(stiffness) or not all(math.isfinite(value) and value > 0 for value in stiffness):
+        raise InvalidArgumentError("expected a list of positive stiffnesses: a mode without a restoring force never settles")
+    return tuple(
+        stability(
+            learning_rate * value,
+            momentum,
+            refresh_interval=refresh_interval,
+            lag=lag,
+            learning_rate=learning_rate,
+            importance_ratio=importance_ratio,
+            stale_share=stale_share,
+            kl_term=kl_term,
+        )
+        for value in sorted(stiffness, reverse=True)
+    )
+
+
+def readings(
+    force: float, momentum: float, *, refresh_interval: int = 1, lag: str | Lag = "refresh", stale_share: float = 1.0
+) -> tuple[Reading, Reading]:
+    r"""Return both oscillators that stand for the discrete law, centred first.
+
+    Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag d. Backward: $m = \mu$,
+    $\gamma = (1-\mu) - aR$, whose sign is the published rule. In both $k = a$. Where a share of the force is stale, d and R count that
+    often.
+
+    Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
+
+    Example:
+        >>> [round(reading.damping, 3) for reading in readings(0.01, 0.9, refresh_interval=8)]
+        [0.065, 0.02]
+    """
+    kind = partly_stale(lag, stale_share)
+    mean_lag = kind.mean_lag(refresh_interval)
+    mass = (1 + momentum) / 2 + (stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0)
+    reach = {"none": 0.0, "mixed": mean_lag}.get(kind.name, stale_share * refresh_interval)
+    return (
+        Reading("centred", mass, (1 - momentum) - force * mean_lag, force),
+        Reading("backward", momentum, (1 - momentum) - force * reach, force),
+    )
+
+
+def momentum_windows(
+    force: float, *, refresh_interval: int = 1, lag: str | Lag = "refresh", stale_share: float = 1.0
+) -> tuple[tuple[float, float], ...]:
+    r"""Return the momenta at which a mode is stable: there may be a gap at small ones, and several windows.
+
+    Searched for by scanning up to a momentum of .9999 and halving each change; a window that is narrower than a thousandth (a hundredth
+    where a part of the force is current) may be missed.
+
+    Source: derived here.
+
+    Example:
+        >>> [tuple(round(end, 4) for end in window) for window in momentum_windows(1.207, refresh_interval=2)]
+        [(0.455, 0.5645)]
+    """
+    _check_mode(force, 0.0, refresh_interval, "none", "unknown", None)
+    return stable_momenta(partly_stale(lag, stale_share), force, refresh_interval)
+
+
+def _motion(kind: Lag, force: float, momentum: float, interval: int, limit: float) -> tuple[tuple[float, ...], float, float]:
+    """Time constants of a mode, its period and its spectral radius, which the threshold corrects where it is 1 but for rounding."""
+    span = interval if kind.name == "fixed" else kind.period(interval)
+    slowest = (1 - momentum) / force if force > 1e-300 else sys.float_info.max
+    constants, period, radius = _times(spectrum(kind, force, momentum, interval), period=kind.period(interval), span=span, slowest=slowest)
+    if force < limit:
+        return constants, period, min(radius, math.nextafter(1, 0))
+    return constants, period, radius if radius < 1 - 1e-9 else max(radius, 1.0)
+
+
+def _times(value_E: Complex, *, period: int, span: int, slowest: float) -> tuple[tuple[float, ...], float, float]:
+    """Time constants of the decaying modes that outlast a block or a lag, period of the slowest, in updates, and the spectral radius."""
+    with np.errstate(divide="ignore"):
+        rate = np.log(np.abs(value_E))
+    leading = int(np.argmax(rate))
+    angle = abs(math.atan2(value_E[leading].imag, value_E[leading].real))
+    turn = 2 * math.pi * period / angle if angle > 1e-7 else math.inf
+    slow = (rate > -period / span) | (rate == rate[leading])
+    constants = sorted({float(f"{-period / part:.12g}") for part in rate[slow] if -math.inf < part < -1e-14}, reverse=True)
+    # An eigenvalue so near 1 is rounding: at first order the mode decays by a/(1 - mu) an update, whatever its lag.
+    if abs(rate[leading]) < 1e-8 * period and math.isinf(turn) and slowest > 1e8:
+        constants = [slowest, *(time for time in constants if time < 1e6)]
+    return tuple(constants), turn, float(np.abs(value_E[leading]))
+
+
+def _bounds(limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm) -> tuple[float, float]:
+    """Thresholds that the ratio leaves possible: with a KL term in the reward the whole force stays stale at the fixed point."""
+    if ratio == "none" or kl_term == "reward":
+        return limit, limit
+    return (free, free) if ratio == "exact" else (min(limit, free), max(limit, free))
+
+
+def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, IntervalStatus]:
+    r"""Return the longest interval up to which all are stable, and what is known of it.
+
+    Thresholds of a wholly stale force fall with the interval. Where a part is current they need not: short intervals are looked at one by
+    one, long ones by a sample. No interval is too long where less than half is stale and $(1-\sigma)a \le (1-\sqrt\mu)^2$: the current
+    part then answers without a swing, so that a stale part that is smaller returns less than it is given, however old it is.
+    """
+    share = kind.stale_share
+
+    def unstable(interval: int) -> bool:
+        return bool(crossed(kind, force, np.array([momentum]), interval)[0])
+
+    if kind.name in {"none", "mixed"} or share == 0:
+        return (0.0, "none") if unstable(1) else (math.inf, "any")
+    if share <= 0.5 and (1 - share) * force <= (1 - math.sqrt(momentum)) ** 2:
+        return math.inf, "any"
+    before = 0
+    for interval in _tried_intervals(share):
+        if unstable(interval):
+            low, high = before, interval
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if unstable(middle) else (middle, high)
+            return float(low), "exact" if low else "none"
+        before = interval
+    return float(before), "at least"
+
+
+def _tried_intervals(share: float) -> list[int]:
+    """Rising intervals that are looked at before the first change is halved."""
+    if share == 1:
+        return [*(2**power for power in range(20)), LONGEST_INTERVAL]
+    ladder = np.geomspace(64, LONGEST_PARTLY_STALE, 41).astype(np.int64)
+    # Even and odd blocks differ where the current part flips its sign.
+    found: list[int] = np.unique(np.concatenate([np.arange(1, 65), ladder, ladder - 1])).tolist()
+    return found
+
+
+def stable_momenta(kind: Lag, force: float, interval: int) -> tuple[tuple[float, float], ...]:
+    """Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`."""
+
+    def stable(momentum: Float) -> Flags:
+        return ~crossed(kind, force, momentum, interval)
+
+    count = 120
+    if kind.name in CLOSED and kind.stale_share in (0.0, 1.0):
+        count = 400 if kind.name == "fixed" else 2000
+    near_one = 1 - np.geomspace(0.02, 1 - LARGEST_MOMENTUM, 40)
+    grid = np.unique(np.concatenate([np.linspace(0, 0.99, count), near_one]))
+    inside = stable(grid)
+    changes = np.flatnonzero(inside[1:] != inside[:-1])
+    edges = [_last_stable(stable, float(grid[place]), float(grid[place + 1]), inside=bool(inside[place])) for place in changes]
+    ends = [*([0.0] if inside[0] else []), *edges, *([LARGEST_MOMENTUM] if inside[-1] else [])]
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _last_stable(stable: Callable[[Float], Flags], low: float, high: float, *, inside: bool) -> float:
+    """The last stable momentum between two of which one is stable."""
+    while high - low > 1e-8:
+        middle = (low + high) / 2
+        low, high = (middle, high) if bool(stable(np.array([middle]))[0]) == inside else (low, middle)
+    return low if inside else high
+
+
+def _nearest_end(windows: Sequence[tuple[float, float]], momentum: float) -> float:
+    """The upper end of the window that holds a momentum, or else of the nearest one; NaN where there is none."""
+    if not windows:
+        return math.nan
+    return min(windows, key=lambda window: max(window[0] - momentum, momentum - window[1], 0.0))[1]
+
+
+def _check_mode(force: float, momentum: float, interval: int, ratio: str, kl_term: str, learning_rate: float | None) -> None:
+    """Refuse what is no mode of a run."""
+    check_setting(momentum, interval)
+    if interval != int(interval):
+        raise InvalidArgumentError(f"expected whole updates as refresh interval, got {interval:g}")
+    if learning_rate is not None and not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise InvalidArgumentError(f"expected a positive learning rate, got {learning_rate:g}")
+    if not (math.isfinite(force) and force > 0):
+        raise InvalidArgumentError(
+            f"expected a positive stiffness times learning rate, got {force}: without a restoring force nothing settles"
+        )
+    if ratio not in {"none", "exact", "clipped"}:
+        raise InvalidArgumentError(f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}")
+    if kl_term not in {"none", "reward", "loss", "unknown"}:
+        raise InvalidArgumentError(f"expected a KL term of none, reward, loss or unknown, got {kl_term[:60]!r}")
+
+
+def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
+    """What to know of the numbers."""
+    notes, limit, rule = [], found.threshold, found.rule_threshold
+    if not found.stable and found.spectral_radius < 1:
+        notes.append(WINDOW)
+    if rule > limit * (1 + 1e-12):
+        notes.append(f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here.")
+    elif found.lag != "none" and rule < 0.5 * limit:
+        notes.append(f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be.")
+    if found.lag == "mixed":
+        notes.append("The published rule is taken at the mean lag; shares are of lags in updates, so a longer interval is another mixture.")
+    if found.stale_share != 1:
+        notes.append(f"A share of {found.stale_share:.3g} of the force is taken as stale, the rest as current.")
+    if found.lag != "none" and ratio != "none":
+        notes += _notes_on_ratio(ratio, kl_term)
+    return [*notes, *([AT_LEAST.format(found.max_refresh_interval)] if found.max_refresh_status == "at least" else [])]
+
+
+def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
+    """What an importance ratio does about the lag."""
+    if kl_term == "reward":
+        stays = "A KL term in the reward is as old as the rollouts: at the fixed point the whole force stays stale, whatever the ratio."
+        held = "The clip holds the swings beyond the threshold; it does not move the threshold."
+        return [stays, held] if ratio == "clipped" else [stays]
+    if ratio == "exact":
+        return ["With the exact importance ratio no lag is left but in the old deviation and in a KL term inside the reward."]
+    clipped = (
+        "A clipped importance ratio is exact while no ratio leaves its range: small swings have the upper bound. Larger ones are held "
+        "by the clip but need not settle, and no linear threshold speaks of them."
+    )
+    return [clipped]

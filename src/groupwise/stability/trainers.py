@@ -1,0 +1,566 @@
+r"""From a trainer's own settings to the lag between the policy that sampled a rollout and the one it updates.
+
+`TRAINERS` is the table; every lag counts in optimiser updates. A bound on staleness becomes a fixed lag at the bound, which is nearly the
+worst: lags that change below the bound can be about 5 % less stable. A known pattern that is none of the four kinds also gives its mixture.
+What a trainer needs and was not told is asked for. No threshold is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.plain import Plain
+
+Kind = Literal["none", "fixed", "refresh", "async"]
+Ratio = Literal["none", "exact", "clipped", "unknown"]
+KlTerm = Literal["none", "reward", "loss", "unknown"]
+Evidence = Literal["ran", "read", "documentation", "second-hand"]
+_LONGEST_WINDOW, _LONGEST_MIXTURE = 100_000, 1_000
+
+# Two-part names whose last part alone says nothing.
+_PAIRS = {
+    ("train", "batch_size"): "train_batch_size",
+    ("rollout", "batch_size"): "rollout_batch_size",
+    ("kl", "init_coef"): "init_kl_coef",
+    ("kl", "use_loss"): "use_kl_loss",
+    ("async_grpo", "enabled"): "async_grpo_enabled",
+}
+
+
+def by_leaf(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under the last part of their paths, with underscores."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        parts = [part.strip("- ").replace("-", "_").lower() for part in re.split(r"[./]", path)]
+        name = _PAIRS.get((parts[-2], parts[-1]), parts[-1]) if len(parts) > 1 else parts[-1]
+        if name in found and str(found[name]) != str(value):
+            raise InvalidArgumentError(f"expected one value of {name[:60]}, got {found[name]!r} and {value!r}: give it once")
+        found[name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one trainer, each taken in its own type."""
+
+    title: str  # of the trainer, for messages
+    given: Mapping[str, Any]  # name -> value
+
+    def count(self, name: str, *, least: int = 1) -> int:
+        """Return a setting that is there as a whole number."""
+        value = self.number(name)
+        if value is None or value != int(value) or not least <= value < 1e6:
+            raise self._refusal(name, f"a whole number of at least {least}")
+        return int(value)
+
+    def number(self, name: str) -> float | None:
+        """Return a setting as a number of at least 0, or None where it is not given."""
+        value = self.given.get(name)
+        if value is None:
+            return None
+        try:
+            found = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            found = math.nan
+        if not (math.isfinite(found) and found >= 0):
+            raise self._refusal(name, "a number of at least 0")
+        return found
+
+    def flag(self, name: str) -> bool | None:
+        """Return a setting as yes or no, or None where it is not given."""
+        value = self.given.get(name)
+        if value is None:
+            return None
+        spelled = str(value).strip().lower()
+        if spelled in {"true", "yes", "1", "on"}:
+            return True
+        if spelled in {"false", "no", "0", "off", "none", "null"}:
+            return False
+        raise self._refusal(name, "true or false")
+
+    def word(self, name: str) -> str | None:
+        """Return a setting as a word, "" where it says no or null, or None where it is not given."""
+        value = self.given.get(name)
+        if value is None:
+            return None
+        spelled = str(value).strip().lower()
+        return "" if spelled in {"false", "no", "0", "off", "none", "null"} else spelled
+
+    def _refusal(self, name: str, expected: str) -> InvalidArgumentError:
+        """The error for a value outside its domain."""
+        return InvalidArgumentError(f"expected {expected} for {name} of {self.title}, got {str(self.given.get(name))[:60]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLag(Plain):
+    """The lag of one run."""
+
+    KEYS = (
+        *("trainer", "lag=kind", "refresh_interval", "weights=weight_D", "worst_case"),
+        *("importance_ratio", "kl_term", "said", "asked"),
+    )
+
+    kind: Kind
+    refresh_interval: int  # R in updates; of a fixed lag the lag itself
+    importance_ratio: Ratio  # what the loss does about the lag
+    kl_term: KlTerm  # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current
+    said: tuple[str, ...]  # how it follows, in sentences
+    asked: tuple[str, ...] = ()  # settings that are unknown and change the answer
+    # share of the lags 0, 1, ..., where their pattern is known and none of the four kinds; else empty
+    weight_D: tuple[float, ...] = ()
+    # whether the settings only bound the lag; the kind is then that of the bound, nearly the worst case
+    worst_case: bool = False
+    trainer: str = ""  # entry of `TRAINERS` that told it
+
+
+def _block(updates: int, *, kl: KlTerm, said: tuple[str, ...], asked: tuple[str, ...] = ()) -> TrainerLag:
+    """The lag of R updates on one generation, whose ratio is clipped where there are several."""
+    if updates == 1:
+        return TrainerLag("none", 1, "none", kl, (*said, "One update a generation: on-policy."), asked)
+    more = f"{updates} updates a generation, their importance ratio clipped: lags 0 to {updates - 1}."
+    return TrainerLag("refresh", updates, "clipped", kl, (*said, more), asked)
+
+
+def _bound(lag: int, *, ratio: Ratio, kl: KlTerm, said: tuple[str, ...], asked: tuple[str, ...] = ()) -> TrainerLag:
+    """A lag of which only the largest value is known."""
+    if lag == 0:
+        return TrainerLag("none", 1, "none", kl, (*said, "The bound is 0: on-policy."), asked)
+    more = (
+        f"Rollouts are at most {lag} updates old; how old they are is not in the settings. All of them at the bound is nearly the worst: "
+        "lags that change below it can have a threshold about 5 % lower."
+    )
+    return TrainerLag("fixed", lag, ratio, kl, (*said, more), asked, worst_case=True)
+
+
+def _kl_in_loss(settings: Settings, name: str) -> tuple[KlTerm, tuple[str, ...]]:
+    """Where the KL term is, if its weight alone decides; and what to ask."""
+    weight = settings.number(name)
+    return ("unknown", (name,)) if weight is None else ("loss" if weight > 0 else "none", ())
+
+
+def _kl_place(settings: Settings, in_reward: str, in_loss: str) -> tuple[KlTerm, tuple[str, ...]]:
+    """Where the KL term is, if one setting puts it into the reward and another into the loss; and what to ask."""
+    reward = settings.number(in_reward) if in_reward == "kl_coef" else settings.flag(in_reward)
+    loss = settings.flag(in_loss)
+    if reward:
+        return "reward", ()
+    if loss:
+        return "loss", ()
+    asked = tuple(name for name, value in ((in_reward, reward), (in_loss, loss)) if value is None)
+    return ("unknown" if asked else "none"), asked
+
+
+def _ratio_by(settings: Settings, name: str) -> tuple[Ratio, tuple[str, ...]]:
+    """What the loss does about the lag, if one switch decides; and what to ask."""
+    corrected = settings.flag(name)
+    return ("unknown", (name,)) if corrected is None else ("clipped" if corrected else "none", ())
+
+
+def _trl(settings: Settings) -> TrainerLag:
+    """TRL's GRPOTrainer: generates every steps_per_generation x num_iterations micro-steps; an update takes accumulation of them."""
+    iterations, steps = settings.count("num_iterations"), settings.count("steps_per_generation")
+    accumulation = settings.count("gradient_accumulation_steps")
+    every = iterations * steps
+    # Micro-step m belongs to update m // accumulation; a generation starts at best at the beginning of one, at worst this far into it.
+    into = accumulation - math.gcd(every, accumulation)
+    updates = 1 + (into + every - 1) // accumulation
+    said: tuple[str, ...] = (
+        f"Settings: num_iterations {iterations} x steps_per_generation {steps} / gradient_accumulation_steps {accumulation}.",
+    )
+    if every % accumulation and accumulation % every:
+        said += (f"Generations and updates do not end together: the lag of at most {updates - 1} is taken as that of {updates} updates.",)
+    kl, asked = _kl_in_loss(settings, "beta")
+    return _block(updates, kl=kl, said=said, asked=asked)
+
+
+def _trl_async(settings: Settings) -> TrainerLag:
+    """TRL's AsyncGRPOTrainer: drops samples older than max_staleness synchronisations as they leave the queue."""
+    staleness, spacing = settings.count("max_staleness", least=0), settings.count("weight_sync_steps")
+    lag = staleness * spacing + spacing - 1
+    said = (
+        f"Settings: max_staleness {staleness} synchronisations of weight_sync_steps {spacing}, and {spacing - 1} updates at most since.",
+    )
+    return _bound(lag, ratio="clipped", kl="none", said=(*said, "The ratio is to the sampling policy, and clipped."))
+
+
+def _verl_updates(settings: Settings) -> tuple[int, str]:
+    """Updates a step of verl: epochs x mini-batches."""
+    batch, mini, epochs = settings.count("train_batch_size"), settings.count("ppo_mini_batch_size"), settings.count("ppo_epochs")
+    if batch < mini:
+        raise InvalidArgumentError(f"expected a ppo_mini_batch_size of at most train_batch_size, got {mini} of {batch}: both count prompts")
+    return epochs * -(-batch // mini), f"Settings: ppo_epochs {epochs} x train_batch_size {batch} / ppo_mini_batch_size {mini}."
+
+
+def _verl_ratio(settings: Settings) -> tuple[Ratio, tuple[str, ...]]:
+    """Whether verl's ratio reaches back to the sampling policy: with bypass_mode, or with rollout_is; and what to ask."""
+    bypass, rollout_is = settings.flag("bypass_mode"), settings.word("rollout_is")
+    if bypass or rollout_is:
+        return "clipped", ()
+    asked = tuple(name for name, value in (("bypass_mode", bypass), ("rollout_is", rollout_is)) if value is None)
+    return ("unknown" if asked else "none"), asked
+
+
+def _verl(settings: Settings) -> TrainerLag:
+    """Verl, synchronous."""
+    updates, how = _verl_updates(settings)
+    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
+    return _block(updates, kl=kl, said=(how,), asked=asked)
+
+
+def _verl_fully_async(settings: Settings) -> TrainerLag:
+    """Verl's fully asynchronous trainer: the rollouter may run staleness_threshold windows ahead of the synchronisation."""
+    spacing, ahead = settings.count("trigger_parameter_sync_step"), settings.number("staleness_threshold") or 0.0
+    batches, epochs = settings.count("require_batches"), settings.count("ppo_epochs")
+    window = spacing * batches * epochs
+    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
+    said: tuple[str, ...] = (
+        f"A window of trigger_parameter_sync_step {spacing} x require_batches {batches} x ppo_epochs {epochs} = {window} updates.",
+    )
+    if ahead == 0:
+        return _block(window, kl=kl, said=(*said, "staleness_threshold 0: nothing is generated ahead."), asked=asked)
+    if window * (1 + ahead) > _LONGEST_WINDOW:
+        raise InvalidArgumentError(f"expected at most {_LONGEST_WINDOW} updates between two synchronisations, got {window * (1 + ahead):g}")
+    lags = [update + window * math.ceil(ahead - update / window) for update in range(window)]
+    ratio, more = _verl_ratio(settings)
+    asked = (*asked, *more)
+    said += (f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates where generation is fast enough.",)
+    if ahead == 1:
+        return TrainerLag("async", window, ratio, kl, (*said, "One window ahead: double-buffered."), asked)
+    found = _bound(max(lags), ratio=ratio, kl=kl, said=said, asked=asked)
+    return _with_weights(found, lags)
+
+
+def _verl_separate_async(settings: Settings) -> TrainerLag:
+    """Verl's separate asynchronous trainer: a trajectory may span max_off_policy_threshold versions."""
+    versions, spacing = settings.count("max_off_policy_threshold"), settings.count("parameter_sync_step")
+    epochs = settings.count("ppo_epochs")
+    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
+    said = (f"Settings: max_off_policy_threshold {versions} versions of parameter_sync_step {spacing} x ppo_epochs {epochs} updates.",)
+    ratio, more = _verl_ratio(settings)
+    return _bound(versions * spacing * epochs - 1, ratio=ratio, kl=kl, said=said, asked=(*asked, *more))
+
+
+def _prime_rl(settings: Settings) -> TrainerLag:
+    """prime-rl: one update a step; episodes older than max_off_policy_steps are dropped."""
+    lag = settings.count("max_off_policy_steps", least=0)
+    said = (
+        f"Settings: max_off_policy_steps {lag}, one update a step.",
+        "Ratios to the sampling policy are masked beyond their thresholds.",
+    )
+    return _bound(lag, ratio="clipped", kl="loss", said=said)
+
+
+def _openrlhf_updates(settings: Settings) -> tuple[int, str]:
+    """Updates a generation of OpenRLHF: epochs x mini-batches of samples."""
+    prompts, samples = settings.count("rollout_batch_size"), settings.count("n_samples_per_prompt")
+    batch, epochs = settings.count("train_batch_size"), settings.count("max_epochs")
+    how = f"Settings: max_epochs {epochs} x rollout_batch_size {prompts} x n_samples_per_prompt {samples} / train_batch_size {batch}."
+    return max(1, epochs * -(-prompts * samples // batch)), how
+
+
+def _openrlhf_kl(settings: Settings) -> tuple[KlTerm, tuple[str, ...]]:
+    """OpenRLHF's KL term: in the reward unless use_kl_loss."""
+    weight, loss = settings.number("init_kl_coef"), settings.flag("use_kl_loss")
+    if weight == 0:
+        return "none", ()
+    asked = tuple(name for name, value in (("init_kl_coef", weight), ("use_kl_loss", loss)) if value is None)
+    return ("unknown", asked) if asked else ("loss" if loss else "reward", ())
+
+
+def _openrlhf(settings: Settings) -> TrainerLag:
+    """OpenRLHF, synchronous."""
+    updates, how = _openrlhf_updates(settings)
+    kl, asked = _openrlhf_kl(settings)
+    return _block(updates, kl=kl, said=(how,), asked=asked)
+
+
+def _openrlhf_async(settings: Settings) -> TrainerLag:
+    """OpenRLHF, asynchronous: a queue of whole generations."""
+    updates, how = _openrlhf_updates(settings)
+    kl, asked = _openrlhf_kl(settings)
+    queue = settings.count("async_queue_size")
+    said: tuple[str, ...] = (
+        how,
+        "The ratio is to the policy at the start of a batch: the age of the rollouts before that is not corrected.",
+    )
+    if queue == 1:
+        more = "A queue of one: each generation is made while the one before it is trained on."
+        return TrainerLag("async", updates, "none", kl, (*said, more), asked)
+    said += (f"At async_queue_size {queue} up to {queue} generations of {updates} updates ahead.",)
+    return _bound(queue * updates + updates - 1, ratio="none", kl=kl, said=said, asked=asked)
+
+
+def _slime(settings: Settings) -> TrainerLag:
+    """Slime's train.py."""
+    updates = settings.count("num_steps_per_rollout")
+    kl, asked = _kl_place(settings, "kl_coef", "use_kl_loss")
+    return _block(updates, kl=kl, said=(f"Settings: num_steps_per_rollout {updates}.",), asked=asked)
+
+
+def _slime_async(settings: Settings) -> TrainerLag:
+    """Slime's train_async.py: the next rollout is generated while this one is trained on; weights go over every so many rollouts."""
+    updates, spacing = settings.count("num_steps_per_rollout"), settings.count("update_weights_interval")
+    kl, asked = _kl_place(settings, "kl_coef", "use_kl_loss")
+    ratio, more = _ratio_by(settings, "use_tis")
+    asked = (*asked, *more)
+    said = (
+        f"Settings: num_steps_per_rollout {updates}, weights sent every update_weights_interval {spacing} rollouts, one rollout ahead.",
+    )
+    if spacing == 1:
+        return TrainerLag("async", updates, ratio, kl, (*said, "Double-buffered."), asked)
+    lags = [updates + update for update in range(updates * spacing)]
+    return _with_weights(_bound(max(lags), ratio=ratio, kl=kl, said=said, asked=asked), lags)
+
+
+def _nemo_updates(settings: Settings) -> tuple[int, str]:
+    """Updates a step of NeMo-RL: samples over the batch of one update."""
+    prompts, samples = settings.count("num_prompts_per_step"), settings.count("num_generations_per_prompt")
+    batch = settings.count("train_global_batch_size")
+    how = f"Settings: num_prompts_per_step {prompts} x num_generations_per_prompt {samples} / train_global_batch_size {batch}."
+    return max(1, -(-prompts * samples // batch)), how
+
+
+def _nemo_rl(settings: Settings) -> TrainerLag:
+    """NeMo-RL, synchronous."""
+    updates, how = _nemo_updates(settings)
+    kl, asked = _kl_in_loss(settings, "reference_policy_kl_penalty")
+    return _block(updates, kl=kl, said=(how,), asked=asked)
+
+
+def _nemo_rl_async(settings: Settings) -> TrainerLag:
+    """NeMo-RL, asynchronous: trajectories of at most max_trajectory_age_steps steps."""
+    updates, how = _nemo_updates(settings)
+    age = settings.count("max_trajectory_age_steps", least=0)
+    kl, asked = _kl_in_loss(settings, "reference_policy_kl_penalty")
+    ratio, more = _ratio_by(settings, "use_importance_sampling_correction")
+    asked = (*asked, *more)
+    said: tuple[str, ...] = (
+        how,
+        f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates within one.",
+    )
+    if age == 1:
+        said += ("At the bound it is double-buffered.",)
+        return TrainerLag("async", updates, ratio, kl, said, asked, worst_case=True)
+    return _bound(age * updates + updates - 1, ratio=ratio, kl=kl, said=said, asked=asked)
+
+
+def _areal(settings: Settings) -> TrainerLag:
+    """AReaL: as many versions ahead as max_head_offpolicyness, each of ppo_n_minibatches updates."""
+    ahead, updates = settings.count("max_head_offpolicyness", least=0), settings.count("ppo_n_minibatches")
+    kl, asked = _kl_in_loss(settings, "kl_ctl")
+    kl = "reward" if kl == "loss" else kl
+    said = (f"Settings: max_head_offpolicyness {ahead} versions of ppo_n_minibatches {updates} updates.",)
+    if ahead == 0:
+        return _block(updates, kl=kl, said=said, asked=asked)
+    return _bound(ahead * updates + updates - 1, ratio="clipped", kl=kl, said=said, asked=asked)
+
+
+def _with_weights(found: TrainerLag, lags: list[int]) -> TrainerLag:
+    """Add the shares of lags whose pattern is known."""
+    if max(lags) > _LONGEST_MIXTURE:
+        return found
+    weight = [0.0] * (max(lags) + 1)
+    for lag in lags:
+        weight[lag] += 1 / len(lags)
+    more = "Where generation never falls behind, the lags follow a known pattern, whose mixture is given beside the fixed lag at the bound."
+    return replace(found, weight_D=tuple(weight), said=(*found.said, more))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerRule:
+    """How one trainer's settings tell its lag."""
+
+    name: str
+    framework: str  # the name that a run's settings carry
+    title: str  # as people call it
+    rule: Callable[[Settings], TrainerLag]
+    lag: str  # what it comes to, in a phrase
+    evidence: Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
+    version: str  # that was looked at
+    needs: tuple[str, ...]  # settings without which nothing follows
+    optional: tuple[str, ...] = ()  # further settings that are read
+    # settings whose presence says that it is this trainer of the framework; none for the framework's usual one
+    marks: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()  # settings that say outright whether it is this trainer, by yes, no, or its own name
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Every setting that is read."""
+        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.optional)))
+
+
+RATIO_SETTINGS = frozenset({"bypass_mode", "rollout_is", "use_tis", "use_importance_sampling_correction"})
+"""Settings that tell the importance ratio, and nothing else."""
+_VERL_KL = ("use_kl_in_reward", "use_kl_loss")
+KL_SETTINGS = frozenset({*_VERL_KL, "beta", "init_kl_coef", "kl_coef", "reference_policy_kl_penalty", "kl_ctl"})
+"""Settings that tell where the KL term is, and nothing else."""
+_OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "max_epochs")
+_NEMO = ("num_prompts_per_step", "num_generations_per_prompt", "train_global_batch_size")
+
+# fmt: off
+TRAINERS: tuple[TrainerRule, ...] = (
+    TrainerRule(
+        "trl", "trl", "TRL's GRPOTrainer", _trl,
+        "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; none where that is at most 1",
+        "read", "1.16.0",
+        needs=("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
+        optional=("beta",),
+    ),
+    TrainerRule(
+        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async,
+        "fixed at the bound, (max_staleness + 1) x weight_sync_steps - 1",
+        "read", "1.16.0",
+        needs=("max_staleness", "weight_sync_steps"),
+        marks=("max_staleness", "weight_sync_steps"),
+    ),
+    TrainerRule(
+        "verl", "verl", "verl", _verl,
+        "refresh, R = ppo_epochs x train_batch_size / ppo_mini_batch_size",
+        "read", "0.9.1",
+        needs=("train_batch_size", "ppo_mini_batch_size", "ppo_epochs"),
+        optional=_VERL_KL,
+    ),
+    TrainerRule(
+        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async,
+        "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at staleness_threshold 0, async at 1, "
+        "else fixed at the bound, with the mixture",
+        "documentation", "0.9.1",
+        needs=("staleness_threshold", "trigger_parameter_sync_step", "require_batches", "ppo_epochs"),
+        optional=("bypass_mode", "rollout_is", *_VERL_KL),
+        marks=("staleness_threshold", "trigger_parameter_sync_step"),
+        switches=("trainer_mode",),
+    ),
+    TrainerRule(
+        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async,
+        "fixed at the bound, max_off_policy_threshold x parameter_sync_step x ppo_epochs - 1",
+        "read", "0.9.1",
+        needs=("max_off_policy_threshold", "parameter_sync_step", "ppo_epochs"),
+        optional=("bypass_mode", "rollout_is", *_VERL_KL),
+        marks=("max_off_policy_threshold", "parameter_sync_step"),
+        switches=("trainer_mode",),
+    ),
+    TrainerRule(
+        "prime_rl", "prime_rl", "prime-rl", _prime_rl,
+        "fixed at the bound, max_off_policy_steps",
+        "read", "0.8",
+        needs=("max_off_policy_steps",),
+    ),
+    TrainerRule(
+        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf,
+        "refresh, R = max_epochs x rollout_batch_size x n_samples_per_prompt / train_batch_size",
+        "second-hand", "0.11",
+        needs=_OPENRLHF,
+        optional=("use_kl_loss", "init_kl_coef"),
+    ),
+    TrainerRule(
+        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async,
+        "async with R as above at async_queue_size 1, else fixed at the bound",
+        "read", "0.11",
+        needs=("async_queue_size", *_OPENRLHF),
+        optional=("use_kl_loss", "init_kl_coef"),
+        marks=("async_queue_size",),
+        switches=("async_enable", "async_train"),
+    ),
+    TrainerRule(
+        "slime", "slime", "slime", _slime,
+        "refresh, R = num_steps_per_rollout",
+        "read", "0.3",
+        needs=("num_steps_per_rollout",),
+        optional=("kl_coef", "use_kl_loss"),
+    ),
+    TrainerRule(
+        "slime_async", "slime", "slime's train_async.py", _slime_async,
+        "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the bound, with the mixture",
+        "read", "0.3",
+        needs=("num_steps_per_rollout", "update_weights_interval"),
+        optional=("use_tis", "kl_coef", "use_kl_loss"),
+        marks=("update_weights_interval",),
+    ),
+    TrainerRule(
+        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl,
+        "refresh, R = num_prompts_per_step x num_generations_per_prompt / train_global_batch_size",
+        "second-hand", "0.7",
+        needs=_NEMO,
+        optional=("reference_policy_kl_penalty",),
+    ),
+    TrainerRule(
+        "nemo_rl_async", "nemo_rl", "NeMo-RL, asynchronous", _nemo_rl_async,
+        "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
+        "documentation", "0.7",
+        needs=("max_trajectory_age_steps", *_NEMO),
+        optional=("use_importance_sampling_correction", "reference_policy_kl_penalty"),
+        marks=("max_trajectory_age_steps",),
+        switches=("async_grpo_enabled",),
+    ),
+    TrainerRule(
+        "areal", "areal", "AReaL", _areal,
+        "refresh, R = ppo_n_minibatches, at max_head_offpolicyness 0, else fixed at the bound",
+        "documentation", "1.0",
+        needs=("max_head_offpolicyness", "ppo_n_minibatches"),
+        optional=("kl_ctl",),
+    ),
+)
+# fmt: on
+
+
+def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
+    """Return the lag that a trainer's settings amount to.
+
+    Source: the sources and the documentation of the trainers; docs/lags.md says which was read in which version.
+
+    Example:
+        >>> found = lag_of_trainer("trl", {"num_iterations": 4, "steps_per_generation": 8, "gradient_accumulation_steps": 4})
+        >>> found.kind, found.refresh_interval, found.importance_ratio
+        ('refresh', 8, 'clipped')
+    """
+    given = by_leaf(settings)
+    entry = rule_of_trainer(framework, given)
+    missing = [name for name in entry.needs if given.get(name) is None]
+    if missing:
+        raise InvalidArgumentError(
+            f"expected {' and '.join(missing)} for {entry.title}, got no value: give "
+            f"{'it' if len(missing) == 1 else 'each'} as --set NAME=VALUE"
+        )
+    return replace(entry.rule(Settings(entry.title, given)), trainer=entry.name)
+
+
+def takes(framework: str, name: str) -> bool:
+    """Say whether a setting is one that tells a trainer's lag."""
+    leaf = next(iter(by_leaf({name: None})))
+    return any(leaf in entry.settings for entry in _family(framework))
+
+
+def rule_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerRule:
+    """Return the entry for a framework: the one whose marks are among the settings, else its usual one."""
+    family = _family(framework)
+    given = by_leaf(settings)
+    marked = [entry for entry in family if _selected(entry, given)]
+    return (marked or family)[0]
+
+
+def _family(framework: str) -> list[TrainerRule]:
+    """The entries of a framework, or the one that was named."""
+    name = framework.strip().lower().replace("-", "_").replace(" ", "_")
+    name = {"unsloth": "trl", "primerl": "prime_rl", "nemo": "nemo_rl", "nemorl": "nemo_rl"}.get(name, name)
+    exact = [entry for entry in TRAINERS if entry.name == name and entry.framework != name]
+    family = exact or [entry for entry in TRAINERS if entry.framework == name]
+    if not family:
+        known = ", ".join(dict.fromkeys(entry.framework for entry in TRAINERS))
+        raise InvalidArgumentError(
+            f"expected a trainer, got {framework[:60]!r}: use one of {known}, or give --lag-kind and --refresh-interval"
+        )
+    return family
+
+
+def _selected(entry: TrainerRule, given: Mapping[str, Any]) -> bool:
+    """Whether settings select an entry that is not its framework's usual one: by a switch where there is one, else by a mark."""
+    for switch in entry.switches:
+        if given.get(switch) is not None:
+            value = str(given[switch]).strip().lower()
+            return value in {"true", "yes", "1", "on"} or f"{entry.framework}_{value}" == entry.name
+    return any(given.get(mark) is not None for mark in entry.marks)

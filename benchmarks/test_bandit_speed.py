@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
 
 ARMS, GROUP, REPLICATES, STEPS = 10, 8, 10_000, 1000
@@ -48,14 +48,24 @@ def expected_value() -> float:
     """What all must learn, to the sampling error of 10,000 replicates: from float64, another seed and another code path for chunks."""
     task = bandit(np.linspace(0, 1, ARMS), kl_weight=BETA)
     training = Training(RATE, group_size=GROUP, momentum=MOMENTUM)
-    return float(simulate_bandit(task, training, steps=STEPS, replicates=REPLICATES, seed=99, every=STEPS).value[-1].mean())
+    return float(
+        simulate_bandit(task, training, steps=STEPS, replicates=REPLICATES, seed=99, records=Records(every=STEPS)).value[-1].mean()
+    )
 
 
 def our_value(workers: int | None = None) -> float:
     """Our loop; the mean value at its end."""
     task = bandit(np.linspace(0, 1, ARMS), kl_weight=BETA)
     training = Training(RATE, group_size=GROUP, momentum=MOMENTUM)
-    runs = simulate_bandit(task, training, steps=STEPS, replicates=REPLICATES, seed=1, every=STEPS, precision="float32", workers=workers)
+    runs = simulate_bandit(
+        task,
+        training,
+        steps=STEPS,
+        replicates=REPLICATES,
+        seed=1,
+        records=Records(every=STEPS),
+        machine=Machine(precision="float32", workers=workers),
+    )
     return float(runs.value[-1].mean())
 
 

@@ -18,7 +18,7 @@ from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_band
 from moments import mode_noise
 from prompts import rest_of, shared_world, simulate_prompts
 
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.theory.fluctuations import group_size_test, reward_band, stationary_variance, temperature_over_stiffness, variance_ratio
 
@@ -51,9 +51,8 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
         replicates=runs,
         seed=seed,
         start_A=logits_at(rest.value),
-        keep=("value", "reward"),
-        every=EVERY,
-        workers=WORKERS,
+        records=Records(("value", "reward"), every=EVERY),
+        machine=Machine(workers=WORKERS),
     )
     seen = slice(BURN // EVERY, -1)
     parts = {"vp": noise.vp, "t": noise.t, "r": noise.r, "gain": noise.gain, "learning_rate": training.learning_rate}
@@ -139,7 +138,14 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[st
     training = Training(rate, 8, batch)
     settle = int(3 / force + 100)
     found = simulate_bandit(
-        world, training, steps=2 * settle, replicates=runs, seed=seed, start_A=logits_at(rest.value), every=10, workers=WORKERS
+        world,
+        training,
+        steps=2 * settle,
+        replicates=runs,
+        seed=seed,
+        start_A=logits_at(rest.value),
+        records=Records(every=10),
+        machine=Machine(workers=WORKERS),
     )
     variance, error = spread(found.value[settle // 10 :])
     s2 = noise.variance(8, batch)

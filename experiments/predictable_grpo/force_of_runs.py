@@ -23,7 +23,7 @@ from groupwise.analysis.stability import measured_stability
 from groupwise.diagnostics.stability_settings import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, KlPlace, LagName, Training, bandit, fixed_point
 from groupwise.stability.threshold import threshold
 
@@ -76,7 +76,13 @@ def all_rows(momenta: tuple[float, ...], shares: tuple[float, ...], seed: int) -
         rate = share * limit / fixed_point(world, Training(1.0, kl_place=place)).stiffness
         training = Training(rate, GROUP_SIZE, prompts, momentum=momentum, lag=lag, interval=interval, kl_place=place)
         made = simulate_bandit(
-            world, training, steps=UPDATES, replicates=1, seed=seed + len(rows), keep=("reward", "reward_std"), workers=WORKERS
+            world,
+            training,
+            steps=UPDATES,
+            replicates=1,
+            seed=seed + len(rows),
+            records=Records(("reward", "reward_std")),
+            machine=Machine(workers=WORKERS),
         )
         record = record_of(made.series["reward"][:UPDATES, 0], made.series["reward_std"][:UPDATES, 0], prompts)
         row = {"world": name, "momentum": momentum, "lag": lag, "interval": interval, "prompts": prompts, "share": share, "doubted": 0}

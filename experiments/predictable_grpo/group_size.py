@@ -18,7 +18,7 @@ from drawing import BLACK, BLUE, ORANGE, VERMILION, WORKERS, logits_at, note_ban
 from moments import ModeNoise, mode_noise
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit_runs import BanditRuns, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import BanditRuns, Machine, Records, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
 from groupwise.theory.fluctuations import stationary_variance
 
@@ -52,7 +52,9 @@ def plateau_row(
     except InvalidArgumentError:
         exact = math.nan
     path = expected_path(world, training, steps=long).value[:, 0]
-    runs = simulate_bandit(world, training, steps=UPDATES, replicates=replicates, seed=seed, workers=WORKERS, every=5)
+    runs = simulate_bandit(
+        world, training, steps=UPDATES, replicates=replicates, seed=seed, records=Records(every=5), machine=Machine(workers=WORKERS)
+    )
     last = runs.value[-WINDOW // 5 :].mean(axis=0)
     row = {
         "advantage": label,
@@ -80,7 +82,16 @@ def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
     # theta is a difference of two logits: sqrt 2 times the coordinate along the unit vector.
     variance = 2 * stationary_variance(RATE * rest.stiffness, 0.0, learning_rate=RATE, noise_variance=noise)
     p = rest.value
-    runs = simulate_bandit(world, training, steps=1000, replicates=replicates, seed=seed, start_A=logits_at(p), every=10, workers=WORKERS)
+    runs = simulate_bandit(
+        world,
+        training,
+        steps=1000,
+        replicates=replicates,
+        seed=seed,
+        start_A=logits_at(p),
+        records=Records(every=10),
+        machine=Machine(workers=WORKERS),
+    )
     mean_S = runs.value[20:].mean(axis=0)
     return {
         "group_size": size,
@@ -113,7 +124,14 @@ def time_row(optimizer: str, size: int, replicates: int, seed: int) -> dict[str,
     rest = fixed_point(world, training)
     updates = 4000 if adam else 600
     runs = simulate_bandit(
-        world, training, steps=updates, replicates=replicates, seed=seed, workers=WORKERS, start_A=logits_at(ADAM_START), every=5
+        world,
+        training,
+        steps=updates,
+        replicates=replicates,
+        seed=seed,
+        start_A=logits_at(ADAM_START),
+        records=Records(every=5),
+        machine=Machine(workers=WORKERS),
     )
     parts = np.array_split(np.arange(replicates), 10)
     times = np.array([time_to_63(runs.step_T, runs.value[:, part].mean(axis=1), rest.value) for part in parts])

@@ -16,7 +16,7 @@ import numpy as np
 from drawing import WORKERS, note_bandit, options, print_table, read_csv, short, write_csv
 
 from groupwise.curves.fit import fit
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, Training, bandit
 
 UPDATES, GROUP_SIZE = 300, 8
@@ -44,7 +44,14 @@ def one_row(name: str, world: Bandit, training: Training, start: float | None, r
     """Medians over runs of the shares explained; how often each law is the best by AICc."""
     place = None if start is None else [0.0, math.log(start / (1 - start))]
     found = simulate_bandit(
-        world, training, steps=UPDATES, replicates=runs, seed=seed, start_A=place, keep=("value", "reward"), workers=WORKERS
+        world,
+        training,
+        steps=UPDATES,
+        replicates=runs,
+        seed=seed,
+        start_A=place,
+        records=Records(("value", "reward")),
+        machine=Machine(workers=WORKERS),
     )
     time_T = np.arange(float(UPDATES))
     share: dict[str, list[float]] = {"oscillator": [], "exponential": [], "best": []}

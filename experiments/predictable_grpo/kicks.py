@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from drawing import note_bandit, options
 
-from groupwise.simulate.bandit_runs import expected_path
+from groupwise.simulate.bandit_runs import Records, expected_path
 from groupwise.simulate.softmax_bandit import Bandit, Training, fixed_point, policy_of
 from groupwise.theory.stiffness import MeasuredStiffness, kicked_stiffness
 
@@ -34,7 +34,7 @@ class Kicked:
 
 def settled(world: Bandit, training: Training) -> np.ndarray:
     """The point where the expected dynamics come to rest, found by running them."""
-    return np.asarray(expected_path(world, training, steps=4000, every=4000).logit_AS[:, 0])
+    return np.asarray(expected_path(world, training, steps=4000, records=Records(every=4000)).logit_AS[:, 0])
 
 
 def kicked(world: Bandit, training: Training, seed: int = 1) -> MeasuredStiffness:

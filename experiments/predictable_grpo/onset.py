@@ -17,7 +17,7 @@ import numpy as np
 from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from kicks import measured_stiffness
 
-from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import Machine, Records, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.theory.oscillator import oscillator, recursion
 
@@ -93,7 +93,14 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
         row[reading] = oscillator(force, momentum, lag="none", reading=reading).overshoot  # type: ignore[arg-type]
     training = Training(force / stiffness, group_size=8, prompts=32, momentum=momentum, kl_place="reward")
     runs = simulate_bandit(
-        world, training, steps=peak, replicates=replicates, seed=seed, start_A=logits_at(START), workers=WORKERS, every=peak
+        world,
+        training,
+        steps=peak,
+        replicates=replicates,
+        seed=seed,
+        start_A=logits_at(START),
+        records=Records(every=peak),
+        machine=Machine(workers=WORKERS),
     )
     above = (runs.value[-1] - rest.value) / (rest.value - START)
     row["mean"] = float(above.mean())

@@ -28,7 +28,7 @@ from groupwise.report.figures import draw, new_sheet, standalone
 from groupwise.report.html import render
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.text import print_summary
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
 from groupwise.stability.mode import stability
 from groupwise.stability.threshold import threshold
@@ -75,7 +75,7 @@ def simulated_record(momentum: float, interval: int, lag: Any, rate: float, *, p
     """A run of the bandit of the note, of stiffness .182398."""
     world = bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5)
     training = Training(rate, prompts=prompts, group_size=16, momentum=momentum, lag=lag, interval=interval)
-    runs = simulate_bandit(world, training, steps=steps, replicates=1, seed=1, keep=("reward",))
+    runs = simulate_bandit(world, training, steps=steps, replicates=1, seed=1, records=Records(("reward",)))
     return record_of(runs.series["reward"][:, 0], {"group_size": 16, "prompts_per_step": prompts})
 
 

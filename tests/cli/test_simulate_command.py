@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.cli import app as cli
 from groupwise.record.run import RunRecord
-from groupwise.simulate.bandit_runs import simulate_bandit
+from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
 
 OPTIONS = ["--reference", ".7,.3", "--kl-weight", ".5", "--momentum", ".9", "--learning-rate", ".05", "--refresh-interval", "8"]
@@ -38,7 +38,12 @@ def test_the_record_holds_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     record = RunRecord.load("run")
     training = Training(0.05, prompts=16, momentum=0.9, lag="refresh", interval=8)
     runs = simulate_bandit(
-        bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5), training, steps=60, replicates=1, seed=3, keep=("reward", "value", "kl")
+        bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5),
+        training,
+        steps=60,
+        replicates=1,
+        seed=3,
+        records=Records(("reward", "value", "kl")),
     )
     assert np.array_equal(record.steps["reward"].to_numpy(), runs.series["reward"][:, 0])
     assert np.array_equal(record.steps["value"].to_numpy(), runs.value[:-1, 0])

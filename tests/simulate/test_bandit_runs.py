@@ -15,6 +15,8 @@ from groupwise.simulate import bandit_runs
 from groupwise.simulate.bandit_runs import (
     BLOCK,
     ArmCounter,
+    Machine,
+    Records,
     drawn_arms,
     drawn_arms_of,
     expectation_method,
@@ -46,7 +48,9 @@ def uniforms(seed: int, block: int, training: Training, steps: int) -> np.ndarra
 
 def agree_with_naive(training: Training, *, task: Bandit = THREE, replicate: int = 3) -> None:
     steps = 25
-    runs = simulate_bandit(task, training, steps=steps, replicates=BLOCK + 5, seed=7, keep=EVERYTHING, workers=1)
+    runs = simulate_bandit(
+        task, training, steps=steps, replicates=BLOCK + 5, seed=7, records=Records(EVERYTHING), machine=Machine(workers=1)
+    )
     block, column = divmod(replicate, BLOCK)
     logit_TA, reward_T = train(task, training, uniforms(7, block, training, steps)[..., column])
     policy_TA = np.array([softmax(logit) for logit in logit_TA])
@@ -81,7 +85,9 @@ def test_adam_is_that_of_a_naive_loop() -> None:
 def test_clipping_does_clip() -> None:
     """The comparison above would pass for a clip that never acts."""
     clipped, exact = (
-        simulate_bandit(THREE, changed(BASE, lag="refresh", interval=8, ratio=ratio, clip=0.05), steps=20, seed=1, workers=1).value
+        simulate_bandit(
+            THREE, changed(BASE, lag="refresh", interval=8, ratio=ratio, clip=0.05), steps=20, seed=1, machine=Machine(workers=1)
+        ).value
         for ratio in ("clipped", "exact")
     )
     assert np.abs(clipped - exact).max() > 0.01
@@ -180,7 +186,12 @@ def test_a_seed_gives_the_same_bits_whatever_the_chunks_and_the_workers(precisio
 
     def run(chunk: int | None, processes: int, replicates: int = 1600) -> np.ndarray:
         runs = simulate_bandit(
-            THREE, training, steps=40, replicates=replicates, seed=3, precision=precision, chunk_size=chunk, workers=processes
+            THREE,
+            training,
+            steps=40,
+            replicates=replicates,
+            seed=3,
+            machine=Machine(precision=precision, chunk_size=chunk, workers=processes),
         )
         assert runs.value.dtype == precision
         return np.asarray(runs.value)
@@ -190,7 +201,7 @@ def test_a_seed_gives_the_same_bits_whatever_the_chunks_and_the_workers(precisio
         assert np.array_equal(run(chunk, processes), whole), (chunk, processes)
     assert np.array_equal(run(None, 1, replicates=1), whole[:, :1])
     assert np.array_equal(run(None, 1, replicates=301), whole[:, :301])
-    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4, precision=precision, workers=1).value
+    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4, machine=Machine(precision=precision, workers=1)).value
     assert not np.array_equal(other, whole)
 
 
@@ -207,11 +218,15 @@ def test_random_numbers_are_common_to_all_settings() -> None:
     ]
     training = changed(BASE, learning_rate=1e-12)
     rewards = [
-        simulate_bandit(THREE, changed(training, **setting), steps=30, replicates=300, seed=2, keep=("reward",), workers=1).series["reward"]
+        simulate_bandit(
+            THREE, changed(training, **setting), steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(workers=1)
+        ).series["reward"]
         for setting in settings
     ]
     assert all(np.array_equal(reward, rewards[0]) for reward in rewards)
-    single = simulate_bandit(THREE, training, steps=30, replicates=300, seed=2, keep=("reward",), precision="float32", workers=1)
+    single = simulate_bandit(
+        THREE, training, steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(precision="float32", workers=1)
+    )
     np.testing.assert_allclose(single.series["reward"], rewards[0], atol=1e-6)
 
 
@@ -219,7 +234,7 @@ def test_common_random_numbers_take_the_noise_out_of_a_difference() -> None:
     """Two learning rates 2 % apart: the difference of values varies far less than with seeds of their own."""
 
     def value(rate: float, seed: int) -> np.ndarray:
-        return np.asarray(simulate_bandit(TWO, Training(rate, momentum=0.5), steps=60, seed=seed, workers=1).value[-1])
+        return np.asarray(simulate_bandit(TWO, Training(rate, momentum=0.5), steps=60, seed=seed, machine=Machine(workers=1)).value[-1])
 
     assert np.std(value(0.102, 1) - value(0.1, 1)) < 0.2 * np.std(value(0.102, 2) - value(0.1, 1))
 
@@ -259,7 +274,7 @@ def test_how_finely_probabilities_are_met() -> None:
 def test_the_arms_of_the_first_replicate() -> None:
     training = changed(BASE, group_size=3, lag="refresh", interval=4)
     arm_TPG = drawn_arms_of(THREE, training, steps=12, seed=9)
-    reward = simulate_bandit(THREE, training, steps=12, replicates=1, seed=9, keep=("reward", "reward_std", "dead_share"))
+    reward = simulate_bandit(THREE, training, steps=12, replicates=1, seed=9, records=Records(("reward", "reward_std", "dead_share")))
     reward_TPG = THREE.reward_A[arm_TPG]
     dead_TP = np.ptp(reward_TPG, axis=2) == 0
     assert 0 < dead_TP.sum() < dead_TP.size
@@ -349,7 +364,13 @@ def test_the_thresholds_of_the_theory(lag: Any, kl_place: Any, ratio: Any, known
 
 def test_progress_is_told_and_ends_with_everything() -> None:
     seen: list[tuple[int, int]] = []
-    simulate_bandit(TWO, Training(0.1), steps=500, replicates=900, chunk_size=250, progress=lambda done, total: seen.append((done, total)))
+    simulate_bandit(
+        TWO,
+        Training(0.1),
+        steps=500,
+        replicates=900,
+        machine=Machine(chunk_size=250, progress=lambda done, total: seen.append((done, total))),
+    )
     assert len(seen) > 3
     assert seen == sorted(seen)
     assert seen[-1] == (500_000, 500_000)
@@ -362,7 +383,7 @@ def test_progress_is_told_and_ends_with_everything() -> None:
 def test_a_worker_that_dies_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    whole = simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, workers=1).value
+    whole = simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, machine=Machine(workers=1)).value
     parent, looked = os.getpid(), bandit_runs.run_parts
 
     def failing(parts: Any, run: Any, **settings: Any) -> None:
@@ -374,7 +395,7 @@ def test_a_worker_that_dies_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> N
         looked(parts, one, **settings)
 
     monkeypatch.setattr("groupwise.simulate.bandit_runs.run_parts", failing)
-    assert np.array_equal(simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, workers=2).value, whole)
+    assert np.array_equal(simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, machine=Machine(workers=2)).value, whole)
 
 
 def test_no_fork_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,8 +409,10 @@ def test_no_fork_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_every_few_updates() -> None:
-    runs = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, every=10, keep=("value", "reward"), workers=1)
-    every = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, keep=("value", "reward"), workers=1)
+    runs = simulate_bandit(
+        TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward"), every=10), machine=Machine(workers=1)
+    )
+    every = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward")), machine=Machine(workers=1))
     assert runs.step_T.tolist() == [0, 10, 20, 25]
     assert np.array_equal(runs.value, every.value[[0, 10, 20, 25]])
     assert np.array_equal(runs.series["reward"], every.series["reward"][[0, 10, 20]])
@@ -427,7 +450,7 @@ def test_bandits_that_are_none_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="number of steps"):
         simulate_bandit(TWO, Training(0.1), steps=0)
     with pytest.raises(InvalidArgumentError, match="quantities"):
-        expected_path(TWO, Training(0.1), steps=1, keep=("reward",))
+        expected_path(TWO, Training(0.1), steps=1, records=Records(("reward",)))
     with pytest.raises(InvalidArgumentError, match="finite logits"):
         expected_path(TWO, Training(0.1), steps=1, start_AS=[0.0])
     with pytest.raises(InvalidArgumentError, match="positive learning rate"):
@@ -443,12 +466,12 @@ def test_bandits_that_are_none_are_refused() -> None:
     [
         ({"seed": -1}, "seed of at least 0"),
         ({"seed": 0.5}, "seed of at least 0"),
-        ({"precision": "float16"}, "float32 or float64"),
-        ({"workers": 0}, "number of workers of at least 1"),
-        ({"chunk_size": 0}, "chunk of at least 1"),
+        ({"machine": Machine(precision="float16")}, "float32 or float64"),  # type: ignore[arg-type]
+        ({"machine": Machine(workers=0)}, "number of workers of at least 1"),
+        ({"machine": Machine(chunk_size=0)}, "chunk of at least 1"),
         ({"start_A": np.zeros((2, 3))}, "one start for all replicates, got 3"),
         ({"replicates": 0}, "number of replicates"),
-        ({"every": 0}, "distance of records"),
+        ({"records": Records(every=0)}, "distance of records"),
     ],
 )
 def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
@@ -459,7 +482,14 @@ def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -
 def test_a_long_fixed_lag_makes_chunks_smaller_and_a_longer_one_is_refused() -> None:
     """Every update of a fixed lag keeps a policy of each replicate."""
     short, long = (
-        simulate_bandit(TWO, Training(0.1, lag="fixed", interval=interval), steps=2000, replicates=4000, every=2000, workers=1)
+        simulate_bandit(
+            TWO,
+            Training(0.1, lag="fixed", interval=interval),
+            steps=2000,
+            replicates=4000,
+            records=Records(every=2000),
+            machine=Machine(workers=1),
+        )
         for interval in (1, 2000)
     )
     assert (short.chunk_size, long.chunk_size) == (4000, 2000)
@@ -475,7 +505,9 @@ def test_memory_is_bounded_by_chunks() -> None:
     peaks = []
     for replicates in (16_000, 80_000):
         tracemalloc.start()
-        simulate_bandit(task, training, steps=5, replicates=replicates, every=5, workers=1, precision="float32")
+        simulate_bandit(
+            task, training, steps=5, replicates=replicates, records=Records(every=5), machine=Machine(workers=1, precision="float32")
+        )
         peaks.append(tracemalloc.get_traced_memory()[1] - 4 * replicates * (10 + 2))
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -485,7 +517,7 @@ def test_certain_arms_do_no_harm() -> None:
     """A policy that has become certain in float32 keeps finite weights and logits."""
     training = Training(50.0, momentum=0.9, lag="async", interval=3, ratio="exact")
     with np.errstate(all="raise", under="ignore"):
-        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50, precision="float32", workers=1)
+        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50, machine=Machine(precision="float32", workers=1))
     assert np.isfinite(runs.value).all()
     assert np.isfinite(runs.logit_AS).all()
 

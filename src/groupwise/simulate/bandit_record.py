@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.record.settings import RunConfig
-from groupwise.simulate.bandit_runs import drawn_arms_of, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import ROLLOUT_QUANTITIES, Machine, Records, drawn_arms_of, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, Training, exact_value, fixed_point
 
 _MEANINGS = {
@@ -44,11 +44,12 @@ def bandit_record(
             progress(steps * done // total, steps)  # it comes in replicate-steps, of which one run is some
 
     if expected:
-        runs = expected_path(bandit, training, steps=steps, keep=("value", "kl", "entropy"), progress=told)
+        runs = expected_path(bandit, training, steps=steps, progress=told, records=Records(("value", "kl", "entropy")))
         series = {"reward": runs.value[:-1, 0]}
     else:
-        runs = simulate_bandit(bandit, training, steps=steps, replicates=1, seed=seed, keep=tuple(_MEANINGS), progress=told)  # type: ignore[arg-type]
-        series = {key: runs.series[key][:, 0] for key in ("reward", "reward_std", "dead_share")}
+        kept = Records(("value", *ROLLOUT_QUANTITIES, "kl", "entropy"))
+        runs = simulate_bandit(bandit, training, steps=steps, replicates=1, seed=seed, records=kept, machine=Machine(progress=told))
+        series = {key: runs.series[key][:, 0] for key in ROLLOUT_QUANTITIES}
     series |= {key: runs.series[key][:-1, 0] for key in ("kl", "entropy", "value")}
     _refuse_overflow(runs.value[:, 0])
     texts = {**_MEANINGS, **({"reward": ("reward", "exact expected reward of the policy before this update")} if expected else {})}

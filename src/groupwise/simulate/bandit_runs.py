@@ -459,6 +459,25 @@ _MOST_CHUNK = 8000
 
 Quantity = Literal["value", "reward", "reward_std", "dead_share", "kl", "entropy"]
 EXACT_QUANTITIES: tuple[Quantity, ...] = ("value", "kl", "entropy")
+ROLLOUT_QUANTITIES: tuple[Quantity, ...] = ("reward", "reward_std", "dead_share")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What is recorded of each run."""
+
+    keep: Sequence[Quantity] = ("value",)  # quantities of `BanditRuns.series`
+    every: int = 1  # updates between two records
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How a computer goes about it: nothing of it changes a result but the precision."""
+
+    precision: Literal["float32", "float64"] = "float64"
+    chunk_size: int | None = None  # replicates that are stepped together; chosen where None
+    workers: int | None = None  # processes; one a core where None
+    progress: Callable[[int, int], None] | None = None  # is told the replicate-updates that are done, and how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,24 +519,20 @@ def simulate_bandit(
     replicates: int = 1000,
     seed: int = 0,
     start_A: ArrayLike | None = None,
-    keep: Sequence[Quantity] = ("value",),
-    every: int = 1,
-    precision: Literal["float32", "float64"] = "float64",
-    chunk_size: int | None = None,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    records: Records = Records(),
+    machine: Machine = Machine(),
 ) -> BanditRuns:
     r"""Simulate independent training runs with sampled rollouts.
 
     $\hat g = \sum_a b_a(e_a - \pi) - \beta\nabla KL$, $b_a$ the mean over groups of $c_a w_a A_a/G$.
     """
-    kept = _checked(steps=steps, replicates=replicates, every=every, keep=keep, known=get_args(Quantity))
-    _check_run(seed, precision, chunk_size, workers)
-    number = np.dtype(precision)
+    kept, every = _checked(steps, replicates, records, known=get_args(Quantity)), records.every
+    _check_run(seed, machine)
+    number = np.dtype(machine.precision)
     start = _one_start(bandit, start_A, number)
     whole = -(-replicates // BLOCK) * BLOCK
-    processes = usable_workers(workers)
-    width = _chunk(chunk_size, bandit, training, number, share=-(-whole // processes), steps=steps)
+    processes = usable_workers(machine.workers)
+    width = _chunk(machine.chunk_size, bandit, training, number, share=-(-whole // processes), steps=steps)
     shared = processes > 1 and width < whole
     plan = _Plan(kept, every, steps, _empty(kept, steps, every, replicates, number, shared=shared))
     final_AS = shared_array((bandit.arms, replicates), number, shared=shared)
@@ -529,7 +544,7 @@ def simulate_bandit(
         _run_chunk(update, plan, slice(first, min(first + columns, replicates)), draws, tick)
         final_AS[:, first : first + columns] = update.logit_AS[:, : replicates - first]
 
-    run_parts(range(0, whole, width), run, workers=processes if shared else 1, total=steps * whole, progress=progress)
+    run_parts(range(0, whole, width), run, workers=processes if shared else 1, total=steps * whole, progress=machine.progress)
     return BanditRuns(_times(steps, every), plan.series, final_AS, "sampled", seed, width)
 
 
@@ -540,12 +555,11 @@ def expected_path(
     steps: int,
     start_AS: ArrayLike | None = None,
     learning_rate_S: ArrayLike | None = None,
-    keep: Sequence[Quantity] = ("value",),
-    every: int = 1,
+    records: Records = Records(),
     progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
     r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise."""
-    kept = _checked(steps=steps, replicates=1, every=every, keep=keep, known=EXACT_QUANTITIES)
+    kept, every = _checked(steps, 1, records, known=EXACT_QUANTITIES), records.every
     start = _start(bandit, start_AS, np.dtype(np.float64))
     rate_S = None if learning_rate_S is None else np.asarray(learning_rate_S, dtype=np.float64)
     if rate_S is not None and (rate_S.ndim != 1 or not np.isfinite(rate_S).all() or (rate_S <= 0).any()):
@@ -568,8 +582,8 @@ def expected_path(
 
 def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> NDArray[np.int64]:
     """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing."""
-    _checked(steps=steps, replicates=1, every=1, keep=(), known=EXACT_QUANTITIES)
-    _check_run(seed, "float64", None, None)
+    _checked(steps, 1, Records(()), known=EXACT_QUANTITIES)
+    _check_run(seed, Machine())
     update = Update(bandit, training, np.repeat(_start(bandit, None, np.dtype(np.float64)), BLOCK, axis=1))
     draws, counts = _Draws(training, seed, range(1)), _Counts(update)
     arm_TPG = np.empty((steps, training.prompts, training.group_size), np.int64)
@@ -682,24 +696,24 @@ def _record(update: Update, plan: _Plan, row: int, columns: slice, names: tuple[
             plan.series[name][row, columns] = update.exact(name)[:width]
 
 
-def _checked(*, steps: int, replicates: int, every: int, keep: Sequence[Quantity], known: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
-    """Refuse numbers below one and unknown quantities."""
-    for what, value in (("number of steps", steps), ("number of replicates", replicates), ("distance of records", every)):
+def _checked(steps: int, replicates: int, records: Records, *, known: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
+    """Return the quantities to keep, each once; refuse numbers below one and unknown quantities."""
+    for what, value in (("number of steps", steps), ("number of replicates", replicates), ("distance of records", records.every)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise InvalidArgumentError(f"expected a {what} of at least 1, got {value}: give a whole number")
-    strangers = [name for name in keep if name not in known]
+    strangers = [name for name in records.keep if name not in known]
     if strangers:
         raise InvalidArgumentError(f"expected quantities to keep, got {str(strangers[0])[:60]!r}: use some of {', '.join(known)}")
-    return tuple(dict.fromkeys(keep))
+    return tuple(dict.fromkeys(records.keep))
 
 
-def _check_run(seed: int, precision: str, chunk_size: int | None, workers: int | None) -> None:
+def _check_run(seed: int, machine: Machine) -> None:
     """Refuse what no run can have."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidArgumentError(f"expected a seed of at least 0, got {seed}: give a whole number")
-    if precision not in ("float32", "float64"):
-        raise InvalidArgumentError(f"expected a precision, got {str(precision)[:60]!r}: use float32 or float64")
-    for what, value in (("chunk of at least 1 replicate", chunk_size), ("number of workers of at least 1", workers)):
+    if machine.precision not in ("float32", "float64"):
+        raise InvalidArgumentError(f"expected a precision, got {str(machine.precision)[:60]!r}: use float32 or float64")
+    for what, value in (("chunk of at least 1 replicate", machine.chunk_size), ("number of workers of at least 1", machine.workers)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
             raise InvalidArgumentError(f"expected a {what}, got {value}: leave it out to have it chosen")
 

@@ -37,7 +37,8 @@ from world import (
     world_task,
 )
 
-from groupwise.estimators.advantages import leave_one_out, oracle, shrinkage, vanilla, variance_optimal, weighted_leave_one_out
+from groupwise.estimators.advantages import leave_one_out, oracle, vanilla
+from groupwise.estimators.baselines import shrinkage, variance_optimal, weighted_leave_one_out
 from groupwise.theory.mse import PromptMoments, Reference, within_prompt_variance
 from groupwise.trainer.policy import Policy
 from groupwise.trainer.rewards import Problem

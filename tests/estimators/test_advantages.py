@@ -17,20 +17,25 @@ from groupwise.estimators.advantages import (
     ADVANTAGES,
     advantage_by_name,
     batch_mean,
+    batch_std,
     constant,
     full_group_mean,
     leave_one_out,
     max_rl,
     oracle,
     reward_decoupled,
-    shrinkage,
     std_normalised,
     vanilla,
+)
+from groupwise.estimators.baselines import (
+    DynamicBaseline,
+    KernelBaseline,
+    RunningBaseline,
+    history,
+    shrinkage,
     variance_optimal,
     weighted_leave_one_out,
 )
-from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
-from groupwise.estimators.rollout_groups import into_groups
 
 # Two prompts that share four parameters through their features; three arms each, rewards that are not binary, one of them negative.
 LOGITS = np.array([[0.3, -0.2, 0.8], [-0.5, 0.9, 0.1]])
@@ -260,8 +265,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "text": (lambda: leave_one_out([["1", "0"]]), "expected numbers"),
     "three dimensions": (lambda: leave_one_out(np.zeros((2, 2, 2))), "reshape"),
     "nothing": (lambda: leave_one_out(np.zeros((0, 4))), "reshape"),
-    "indivisible": (lambda: into_groups(np.zeros(10), 4), "whole number of groups of 4, got 10"),
-    "no group size": (lambda: into_groups(np.zeros(10), 0), "whole number of groups"),
     "ddof": (lambda: std_normalised(GOOD, ddof=2), "ddof 0 or 1"),
     "epsilon": (lambda: std_normalised(GOOD, epsilon=-1.0), "epsilon of 0 or more"),
     "value": (lambda: oracle(GOOD, value=[0.1, 0.2, 0.3]), "one a rollout"),
@@ -290,3 +293,52 @@ def test_mistakes_get_one_sentence(case: str) -> None:
 def test_too_small_a_group_is_a_matter_of_data() -> None:
     with pytest.raises(InsufficientDataError):
         leave_one_out([[1.0], [0.0]])
+
+
+@pytest.mark.parametrize(
+    ("advantage", "expected"),
+    [
+        (vanilla([[1.0, 0.0]]), [[1, 0]]),
+        (constant([[1.0, 0.0]], value=0.25), [[0.75, -0.25]]),
+        (oracle([[1.0, 0.0], [1.0, 1.0]], value=[0.5, 0.75]), [[0.5, -0.5], [0.25, 0.25]]),
+        (batch_mean([[1.0, 0.0], [1.0, 1.0]]), [[0.25, -0.75], [0.25, 0.25]]),
+        (full_group_mean([1.0, 0.0, 3.0, 1.0], ["a", "a", "b", "b"]), [0.5, -0.5, 1.0, -1.0]),
+        (leave_one_out([[1.0, 0.0, 0.0]]), [[1.0, -0.5, -0.5]]),
+        (std_normalised([[4.0, 0.0, 2.0]]), [[1.0, -1.0, 0.0]]),  # 2 over 2
+        (std_normalised([[1.0, 0.0]], ddof=0, epsilon=0.5), [[0.5, -0.5]]),
+        (batch_std([[1.0, -1.0], [1.0, -1.0]], ddof=0, epsilon=1.0), [[0.5, -0.5], [0.5, -0.5]]),
+        (batch_std([[3.0, 1.0], [9.0, 7.0]]), np.array([[1, -1], [1, -1]]) / np.sqrt(40 / 3)),
+        (max_rl([[1.0, 0.0, 0.0, 0.0]]), [[3, -1, -1, -1]]),
+        (max_rl([[0.0, 0.0]]), [[0, 0]]),
+        (reward_decoupled([[[1.0, 0.0]], [[0.0, 10.0]]], weight_F=[1.0, 0.5]), [[np.sqrt(0.5), -np.sqrt(0.5)]]),
+        # each z-score is .5 over 2 sqrt(.5), their sum sqrt(.5), and its deviation 1
+        (reward_decoupled([[[1.0, 0.0]], [[1.0, 0.0]]], epsilon=np.sqrt(0.5)), [[np.sqrt(2) - 1, 1 - np.sqrt(2)]]),
+        (variance_optimal([[1.0, 0.0]], value=0.5, kappa=0.5, score_norm2=2.0), [[0.25, -0.75]]),
+        (weighted_leave_one_out([[1.0, 0.0, 0.5]], score_norm2=[[1.0, 3.0, 1.0]]), [[0.875, -0.75, 0.25]]),
+        (weighted_leave_one_out([[1.0, 0.0, 0.5]], score_norm2=[[0.0, 0.0, 1.0]]), [[0.5, -0.5, 0.0]]),  # the others of the last: no weight
+        (shrinkage([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), [[0.6, -0.6], [0.6, -0.6], [-0.6, 0.6]]),
+        (history([[1.0, 0.0]], ["a"], baseline=RunningBaseline(initial=0.5), step=1), [[0.5, -0.5]]),
+    ],
+)
+def test_every_advantage_by_hand(advantage: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(advantage, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_shrinkage_by_its_definition() -> None:
+    """Groups of 3, 2 and 4: the other means, the pooled variance and the variance between, each without the rollout itself."""
+    groups = [[1.0, 0.2, 0.4], [0.9, 0.1], [0.3, 0.0, 0.6, 0.2]]
+    reward, prompt = np.concatenate(groups), np.repeat(np.arange(3), [3, 2, 4])
+    expected = []
+    for p, group in enumerate(groups):
+        for i, z in enumerate(group):
+            rest = group[:i] + group[i + 1 :]
+            left = [rest if q == p else other for q, other in enumerate(groups)]
+            within = sum(np.var(part) * len(part) for part in left) / (sum(len(part) for part in left) - 3)
+            means = np.array([np.mean(part) for part in left])
+            value_variance = max(means.var(ddof=1) - within * sum(1 / len(part) for part in left) / 3, 0)
+            others = np.delete(means, p)
+            error_rest = within / len(rest)
+            error_others = value_variance * 3 / 2 + within * sum(1 / len(part) for q, part in enumerate(left) if q != p) / 4
+            weight = error_rest / (error_rest + error_others)
+            expected.append(z - weight * others.mean() - (1 - weight) * means[p])
+    np.testing.assert_allclose(shrinkage(reward, prompt), expected, rtol=1e-12)

@@ -300,7 +300,7 @@ def test_bands_and_best_sizes_are_those_of_the_draws() -> None:
     drawn = np.random.default_rng(5).multinomial(24, np.full(24, 1 / 24), size=300) / 24 @ pseudo[:, :3]
     drawn = np.maximum(drawn, 0)
     sizes = np.arange(2, budget + 1)
-    error = drawn @ np.array([weight_by_hand(size, budget) for size in sizes]).T
+    error = drawn @ np.array([weight_by_hand(size, budget) for size in sizes.tolist()]).T
     low, high = np.quantile(error, [0.025, 0.975], axis=0)
     assert [point.low for point in plan.curve] == pytest.approx(low.tolist(), rel=1e-12)
     assert [point.high for point in plan.curve] == pytest.approx(high.tolist(), rel=1e-12)
@@ -310,7 +310,7 @@ def test_bands_and_best_sizes_are_those_of_the_draws() -> None:
     ends = [np.quantile(sizes[best], share, method="inverted_cdf") for share in (0.025, 0.975)]
     for free in (components_.group_size.low, components_.group_size.high):
         values = np.array([0.0, t, r] if np.isinf(free) else [vp, t, (free - 1) ** 2 * vp])
-        ends.append(sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes])])
+        ends.append(sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes.tolist()])])
     assert plan.group_size_interval == (min(ends), max(ends))
 
 

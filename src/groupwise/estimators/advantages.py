@@ -3,38 +3,18 @@ r"""Advantages of rollouts: what a rollout's score is multiplied by, one functio
 Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt label a rollout (then groups may differ in size), as a
 NumPy array or a torch tensor, and returns the same shape, kind, precision and device. "Unbiased" in the registry means that
 $\frac1P\sum_p \frac1{G_p}\sum_i A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
-What a trainer computes to the last digit is in `advantage_specs`; variances are in `mse`.
+What a trainer computes to the last digit is in `presets`; variances are in `theory.mse`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baselines import history, shrinkage, variance_optimal, weighted_leave_one_out
 from groupwise.estimators.rollout_groups import Array, as_floats, centred, refuse_not_finite, rollout_groups
-
-__all__ = [
-    "ADVANTAGES",
-    "Advantage",
-    "advantage_by_name",
-    "batch_mean",
-    "batch_std",
-    "constant",
-    "full_group_mean",
-    "history",
-    "leave_one_out",
-    "max_rl",
-    "oracle",
-    "reward_decoupled",
-    "shrinkage",
-    "std_normalised",
-    "vanilla",
-    "variance_optimal",
-    "weighted_leave_one_out",
-]
 
 
 def vanilla(reward: Array, prompt: Any = None) -> Array:
@@ -43,10 +23,6 @@ def vanilla(reward: Array, prompt: Any = None) -> Array:
     $A_i = z_i$
 
     Source: REINFORCE without a baseline.
-
-    Example:
-        >>> vanilla([[1.0, 0.0]]).tolist()
-        [[1.0, 0.0]]
     """
     return rollout_groups(reward, prompt).reward * 1
 
@@ -57,10 +33,6 @@ def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
     $A_i = z_i - c$
 
     Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
-
-    Example:
-        >>> constant([[1.0, 0.0]], value=0.25).tolist()
-        [[0.75, -0.25]]
     """
     return oracle(reward, prompt, value=float(value))
 
@@ -71,10 +43,6 @@ def oracle(reward: Array, prompt: Any = None, *, value: Array) -> Array:
     $A_i = z_i - V(x)$
 
     Source: paper A's oracle estimator.
-
-    Example:
-        >>> oracle([[1.0, 0.0], [1.0, 1.0]], value=[0.5, 0.75]).tolist()
-        [[0.5, -0.5], [0.25, 0.25]]
     """
     groups = rollout_groups(reward, prompt)
     return groups.reward - groups.matched("value", value)
@@ -86,10 +54,6 @@ def batch_mean(reward: Array, prompt: Any = None) -> Array:
     $A_i = z_i - \bar z$
 
     Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
-
-    Example:
-        >>> batch_mean([[1.0, 0.0], [1.0, 1.0]]).tolist()
-        [[0.25, -0.75], [0.25, 0.25]]
     """
     groups = rollout_groups(reward, prompt)
     return centred(groups.flat.reshape(1, -1)).reshape(groups.reward.shape)
@@ -101,10 +65,6 @@ def full_group_mean(reward: Array, prompt: Any = None) -> Array:
     $A_i = z_i - \bar z_g$
 
     Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
-
-    Example:
-        >>> full_group_mean([1.0, 0.0, 3.0, 1.0], ["a", "a", "b", "b"]).tolist()
-        [0.5, -0.5, 1.0, -1.0]
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts")
@@ -117,10 +77,6 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
     $A_i = z_i - \frac{1}{G-1}\sum_{j\ne i} z_j = \frac{G}{G-1}(z_i - \bar z_g)$
 
     Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
-
-    Example:
-        >>> leave_one_out([[1.0, 0.0, 0.0]]).tolist()
-        [[1.0, -0.5, -0.5]]
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts")
@@ -133,10 +89,6 @@ def std_normalised(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon:
     $A_i = (z_i - \bar z_g)/(s_g + \epsilon)$
 
     Source: arXiv 2402.03300; what it optimises is in docs/theory/gradient.md.
-
-    Example:
-        >>> std_normalised([[1.0, 0.0]], ddof=0).tolist()
-        [[1.0, -1.0]]
     """
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
@@ -156,10 +108,6 @@ def batch_std(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: floa
     $A_i = (z_i - \bar z_g)/(s + \epsilon)$
 
     Source: `scale_rewards="batch"` of TRL; arXiv 2508.08221.
-
-    Example:
-        >>> batch_std([[1.0, -1.0], [1.0, -1.0]], ddof=0).tolist()
-        [[1.0, -1.0], [1.0, -1.0]]
     """
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
@@ -177,10 +125,6 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
 
     Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim, $-\sum_{k=1}^{G-1} (1-p)^k/k$, which
     tends to log p. Without "- mean" the sum runs to G; centring with nothing where no rollout succeeds takes the last term away.
-
-    Example:
-        >>> max_rl([[1.0, 0.0, 0.0, 0.0]]).tolist()
-        [[3.0, -1.0, -1.0, -1.0]]
     """
     groups = rollout_groups(reward, prompt, smallest=0.0)
     groups.at_least(2, "max_rl")
@@ -198,10 +142,6 @@ def reward_decoupled(reward_F: Array, prompt: Any = None, *, weight_F: Any = Non
     $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B + \epsilon)$
 
     Source: arXiv 2601.05242.
-
-    Example:
-        >>> reward_decoupled([[[1.0, 0.0]], [[0.0, 10.0]]], weight_F=[1.0, 0.5]).round(3).tolist()
-        [[0.707, -0.707]]
     """
     _check_scale(1, epsilon)
     reward = as_floats(reward_F)
@@ -241,22 +181,25 @@ class Advantage:
     smallest_reward: float = float("-inf")  # lowest reward that it takes
 
 
-ADVANTAGES: tuple[Advantage, ...] = (
-    Advantage(
-        "vanilla", "z", "The reward itself, no baseline.", vanilla, unbiased=True, shift="moves", smallest_group=1, equal_is_zero=False
-    ),
-    Advantage(
-        "constant",
-        "z - c",
-        "The reward above a number fixed beforehand.",
-        constant,
+def _fixed(name: str, formula: str, description: str, function: Callable[..., Array], *needs: str) -> Advantage:
+    """An advantage whose baseline was fixed before the group was drawn."""
+    return Advantage(
+        name,
+        formula,
+        description,
+        function,
         unbiased=True,
-        needs=("value",),
+        needs=needs,
         shift="moves",
         scale="moves",
         smallest_group=1,
         equal_is_zero=False,
-    ),
+    )
+
+
+ADVANTAGES: tuple[Advantage, ...] = (
+    replace(_fixed("vanilla", "z", "The reward itself, no baseline.", vanilla), scale="scales"),
+    _fixed("constant", "z - c", "The reward above a number fixed beforehand.", constant, "value"),
     Advantage(
         "batch_mean",
         "z - mean of the batch",
@@ -296,29 +239,13 @@ ADVANTAGES: tuple[Advantage, ...] = (
         unbiased=False,
         scale="stays",
     ),
-    Advantage(
-        "oracle",
-        "z - V(x)",
-        "The reward above the known value of its prompt.",
-        oracle,
-        unbiased=True,
-        needs=("value",),
-        shift="moves",
-        scale="moves",
-        smallest_group=1,
-        equal_is_zero=False,
-    ),
-    Advantage(
+    _fixed("oracle", "z - V(x)", "The reward above the known value of its prompt.", oracle, "value"),
+    _fixed(
         "variance_optimal",
         "z - V(x) - kappa(x)/S2(x)",
         "The best baseline that depends on the prompt alone, given its ingredients.",
         variance_optimal,
-        unbiased=True,
-        needs=("value", "kappa", "score_norm2"),
-        shift="moves",
-        scale="moves",
-        smallest_group=1,
-        equal_is_zero=False,
+        *("value", "kappa", "score_norm2"),
     ),
     Advantage(
         "weighted_leave_one_out",
@@ -337,29 +264,19 @@ ADVANTAGES: tuple[Advantage, ...] = (
         smallest_group=1,
         equal_is_zero=False,
     ),
-    Advantage(
+    _fixed(
         "running",
         "z - decaying mean of the prompt's earlier rewards",
         "A prompt's value carried over from earlier steps, with an exponential memory.",
         history,
-        unbiased=True,
-        needs=("baseline", "step"),
-        shift="moves",
-        scale="moves",
-        smallest_group=1,
-        equal_is_zero=False,
+        *("baseline", "step"),
     ),
-    Advantage(
+    _fixed(
         "kernel_smoothed",
         "z - kernel mean of the prompt's earlier rewards",
         "A prompt's value carried over from earlier steps, smoothed over a window of steps.",
         history,
-        unbiased=True,
-        needs=("baseline", "step"),
-        shift="moves",
-        scale="moves",
-        smallest_group=1,
-        equal_is_zero=False,
+        *("baseline", "step"),
     ),
     Advantage(
         "max_rl",
@@ -385,12 +302,7 @@ ADVANTAGES: tuple[Advantage, ...] = (
 
 
 def advantage_by_name(name: str) -> Advantage:
-    """Return an entry of `ADVANTAGES`.
-
-    Example:
-        >>> advantage_by_name("leave_one_out").unbiased
-        True
-    """
+    """Return an entry of `ADVANTAGES`."""
     for advantage in ADVANTAGES:
         if advantage.name == name:
             return advantage

@@ -2,7 +2,8 @@ r"""Baselines that are better than the group's own mean, and still independent o
 
 A baseline may use everything but the rollout's own outcome: then $E[b_i s_i] = E[b_i]\,E[s_i] = 0$ given the prompts, and nothing is
 biased. `variance_optimal` is told the values, `weighted_leave_one_out` estimates them from the others of the group, `shrinkage` from
-the others of the batch. Baselines with a memory are in `dynamic_baselines`; nothing here normalises.
+the others of the batch. A baseline with a memory carries a prompt's value over from the steps in which it was seen before: no
+rollout of the present group enters, so it is fixed given the past, and a group of one is enough. Nothing here normalises.
 """
 
 from __future__ import annotations
@@ -26,10 +27,6 @@ def variance_optimal(reward: Array, prompt: Any = None, *, value: Array, kappa: 
     $A_i = z_i - V(x) - \kappa(x)/S_2(x) = z_i - E[|s|^2 Z|x]/E[|s|^2|x]$
 
     Source: derived here (docs/theory/gradient.md); the variance falls by kappa^2/S2 below the oracle's.
-
-    Example:
-        >>> variance_optimal([[1.0, 0.0]], value=0.5, kappa=0.5, score_norm2=2.0).tolist()
-        [[0.25, -0.75]]
     """
     groups = rollout_groups(reward, prompt)
     norm2 = groups.matched("score_norm2", score_norm2)
@@ -45,10 +42,6 @@ def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Ar
 
     Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the group's tokens for weights and the
     rollout's own reward left in, it is OPO (arXiv 2505.23585), which is biased.
-
-    Example:
-        >>> weighted_leave_one_out([[1.0, 0.0, 0.5]], score_norm2=[[1.0, 3.0, 1.0]]).tolist()
-        [[0.875, -0.75, 0.25]]
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "weighted_leave_one_out")
@@ -96,10 +89,6 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
     not below 0, plus the sampling error of $M_{-p}$. All four leave rollout i out, so the mixture is independent of it.
 
     Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
-
-    Example:
-        >>> shrinkage([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).round(3).tolist()
-        [[0.6, -0.6], [0.6, -0.6], [-0.6, 0.6]]
     """
     groups = rollout_groups(reward, prompt)
     if groups.group_count < 2:
@@ -223,12 +212,6 @@ class RunningBaseline(DynamicBaseline):
     mean over all prompts, which decays with every step.
 
     Source: derived here.
-
-    Example:
-        >>> baseline = RunningBaseline(decay=0.5, prior_rollouts=0)
-        >>> baseline.update([[1.0, 0.0]], ["a"], step=1)
-        >>> baseline.advantages([[1.0, 1.0], [1.0, 0.0]], ["a", "new"], step=2).tolist()
-        [[0.5, 0.5], [0.5, -0.5]]
     """
 
     def __init__(self, *, decay: float = 0.9, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
@@ -269,12 +252,6 @@ class KernelBaseline(DynamicBaseline):
     $K(x) = 1 - x^2$ below 1 and 0 above; of each prompt no more than h steps are kept.
 
     Source: derived here: the kernel mean of Nadaraya and Watson, of the past only.
-
-    Example:
-        >>> baseline = KernelBaseline(bandwidth=10, prior_rollouts=0)
-        >>> baseline.update([[1.0, 0.0]], ["a"], step=1)
-        >>> baseline.advantages([[1.0, 1.0]], ["a"], step=2).tolist()
-        [[0.5, 0.5]]
     """
 
     def __init__(self, *, bandwidth: float = 100.0, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
@@ -314,9 +291,5 @@ def history(reward: Array, prompt: Any = None, *, baseline: DynamicBaseline, ste
     $A_i = z_i - \hat V(x; \text{steps before } t)$
 
     Source: derived here.
-
-    Example:
-        >>> history([[1.0, 0.0]], ["a"], baseline=RunningBaseline(initial=0.5), step=1).tolist()
-        [[0.5, -0.5]]
     """
     return baseline.advantages(reward, prompt, step=step)

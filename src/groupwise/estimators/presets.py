@@ -2,7 +2,10 @@ r"""What a trainer computes as an advantage, as data: baseline, degrees of freed
 
 An `AdvantageSpec` says it and computes it, in the precision of what it is given and in the trainer's own order of operations, so that a
 float32 tensor gives the trainer's float32 numbers. NumPy adds in another order than torch: there the last digit of a mean may differ.
-The specs of the trainers are in `trainer_presets`; clipping, KL terms, length penalties and loss weights are not advantages.
+A version is the first in which we saw the definition, among those that we looked at, not necessarily the first that has it. "called"
+says that the framework's own function gave the same digits (tests/optional/test_trainer_presets.py), "read" that its source was read.
+Estimators that need a critic, log-probabilities or turns are left out; clipping, KL terms, length penalties and loss weights are no
+advantages.
 """
 
 from __future__ import annotations

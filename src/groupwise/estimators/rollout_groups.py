@@ -49,11 +49,6 @@ class RolloutGroups:
         """How many groups there are."""
         return sum(len(rows) for rows in self.rows)
 
-    @property
-    def smallest(self) -> int:
-        """Rollouts of the smallest group."""
-        return min(int(rows.shape[1]) for rows in self.rows)
-
     def apply(self, formula: Formula, *others: Array) -> Array:
         """Return `formula` of every block, put back in the user's order."""
         flat = [self.flat, *(other.reshape(-1) for other in others)]
@@ -89,12 +84,7 @@ class RolloutGroups:
 
 
 def rollout_groups(reward: Any, prompt: Any = None, *, missing: bool = False, smallest: float = -np.inf) -> RolloutGroups:
-    """Return the rewards of a batch with their groups.
-
-    Example:
-        >>> rollout_groups([1.0, 0.0, 1.0], ["a", "b", "a"]).group_count
-        2
-    """
+    """Return the rewards of a batch with their groups."""
     array = as_floats(reward)
     shape = tuple(array.shape)
     if len(shape) not in {1, 2} or 0 in shape:
@@ -103,31 +93,13 @@ def rollout_groups(reward: Any, prompt: Any = None, *, missing: bool = False, sm
     if smallest > -np.inf and bool((array < smallest).any()):
         raise InvalidArgumentError(f"expected rewards of at least {smallest:g}, got {float(array.min())!r}: shift them first")
     if len(shape) == 1 and prompt is None:
-        raise InvalidArgumentError(
-            "expected the prompt of every rollout beside reward_N, got none: give N labels, or use into_groups(reward_N, group_size)"
-        )
+        raise InvalidArgumentError("expected the prompt of every rollout beside reward_N, got none: give N labels, or one row a prompt")
     label = np.arange(shape[0]) if prompt is None else to_numpy(prompt)
     if label.shape != shape[:1]:
         raise InvalidArgumentError(f"expected {shape[0]} prompt labels for rewards of shape {shape}, got shape {label.shape}: one a row")
     if len(shape) == 2:
         return RolloutGroups(array, (np.arange(shape[0] * shape[1]).reshape(shape),), np.repeat(label, shape[1]))
     return RolloutGroups(array, _rows_by_size(label), label)
-
-
-def into_groups(reward_N: Any, group_size: int) -> Array:
-    """Return rewards that lie group after group, as trainers keep them, as a rectangle.
-
-    Example:
-        >>> into_groups([1, 0, 0, 1], 2).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-    """
-    array = as_floats(reward_N)
-    count = int(np.prod(array.shape))
-    if group_size < 1 or int(group_size) != group_size or not count or count % int(group_size):
-        raise InvalidArgumentError(
-            f"expected a whole number of groups of {group_size}, got {count} rewards: drop the incomplete group or give prompt labels"
-        )
-    return array.reshape(-1, int(group_size))
 
 
 def module_of(array: Array) -> Any:

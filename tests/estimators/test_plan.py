@@ -332,7 +332,7 @@ def test_the_words_of_a_plan() -> None:
         "G = 64 costs 332 % more variance than the best, 8; the best size reaches the same error with 30 of its 128 prompts. "
         "The batch's error is 14.6 times the squared gradient: the noise still limits each step."
     )
-    assert "G = 512 costs 34.2 times the variance of the best, 8" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=512).status
+    assert "G = 512 costs 34.1 times the variance of the best, 8" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=512).status
     assert "little beside the half" in plan_group_size(1.0, 0.0, 49.0, Budget(10_000), present=6).status
     assert plan_group_size(0.0, 0.0, 1.0, Budget(9, unit="seconds")).status.startswith(
         "Best for 9 seconds: 9 rollouts of one prompt. Every"

@@ -46,7 +46,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     folder = tmp_path_factory.mktemp("end")
     mine = folder / "someone" / "trl_run"
     shutil.copytree(examples.trl_run(), mine)
-    arguments = ["report", str(mine), "--config", str(mine / "README.md"), "--at", "400", "-o", "page.html"]
+    (mine / "settings.yaml").write_text("model: tiny\n")
+    arguments = ["report", str(mine), "--config", str(mine / "settings.yaml"), "--at", "400", "-o", "page.html"]
     for name in ("a", "b"):
         (folder / name).mkdir()
     done = subprocess.run(
@@ -102,7 +103,7 @@ def test_a_page_and_its_data_name_no_folder_of_ours(answers: Answers) -> None:
     assert str(answers.folder) not in answers.text
     assert "someone" not in answers.text
     assert "trl_run/checkpoint-300/trainer_state.json" in answers.text
-    assert "groupwise report trl_run --config README.md --at 400 -o page.html" in answers.text
+    assert "groupwise report trl_run --config settings.yaml --at 400 -o page.html" in answers.text
     assert "someone" not in answers.report
 
 

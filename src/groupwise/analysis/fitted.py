@@ -19,7 +19,7 @@ from groupwise.curves.results import FitResult, Forecast
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike, decimals_of
+from groupwise.wording import alike
 
 if TYPE_CHECKING:
     from groupwise.series.metric import MetricSeries
@@ -117,19 +117,6 @@ class Outlook:
     done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
-
-    def cells(self) -> list[tuple[str, str, str, str]]:
-        """The table of the forecast: step, mean, band of the mean and band of a row, with decimals that agree down each column."""
-        narrow = [decimals_of((row.mean_low, row.mean_high)) for row in self.rows]
-        mean_places = None if None in narrow else max(places for places in narrow if places is not None)
-        wide = [decimals_of((row.low, row.high)) for row in self.rows]
-        row_places = None if None in wide else max(places for places in wide if places is not None)
-        table = []
-        for row in self.rows:
-            low, mean, high = alike(row.mean_low, row.mean, row.mean_high, decimals=mean_places)
-            first, last = alike(row.low, row.high, decimals=row_places)
-            table.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
-        return table
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise forecast --json`, without metric and run."""

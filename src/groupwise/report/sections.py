@@ -6,7 +6,7 @@ It arranges a summary as markup and computes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.group_size import shown_sizes
@@ -17,9 +17,22 @@ from groupwise.intervals import percent
 from groupwise.report.figures import Drawing, StyleSheet, draw
 from groupwise.report.markup import Markup, isolated, join, tag, text
 from groupwise.report.stability_tables import evidence_grid, limit_grid
-from groupwise.report.tables import Grid, baseline_grid, component_grid, plan_grid, reward_grid, word_of
-from groupwise.report.text import measured, title_of, told, where
-from groupwise.wording import alike, clean, count, file_size, law_name, number, ranged, sentence
+from groupwise.report.tables import (
+    Grid,
+    baseline_grid,
+    candidate_grid,
+    causes_of,
+    component_grid,
+    forecast_grid,
+    measured,
+    parameter_grid,
+    plan_grid,
+    reward_grid,
+    title_of,
+    told,
+    where,
+)
+from groupwise.wording import clean, count, file_size, law_name, number, ranged, sentence
 
 NARROW = (430, 310)
 _FEW = 8
@@ -174,12 +187,10 @@ def _forecast_table(summary: Summary) -> Markup:
     if nothing := nothing_to_forecast(summary.fitted):
         return tag("p", text(nothing))
     level = percent(outlook.result.level)
-    rows = [[text(cell) for cell in cells] for cells in outlook.cells()]
-    head = ["Step", "Expected", f"Mean, {level}", f"A logged row, {level}"]
     gain = outlook.result.expected_gain
     said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {level}."
     message = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
-    return join((message, table(head, rows, numbers={0, 1, 2, 3})))
+    return join((message, grid(forecast_grid(outlook))))
 
 
 def _law_tables(summary: Summary) -> Markup:
@@ -187,50 +198,15 @@ def _law_tables(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    rows = []
-    for name, interval in fit.parameters.items():
-        word = word_of(name)
-        unit = "" if word.unit == "metric" else word.unit
-        rows.append(
-            [
-                text(word.label),
-                text(number(interval.value)),
-                text(_ends(interval.low, interval.high)),
-                tag("span", text(unit), class_="unit"),
-                tag("small", text(word.meaning), class_="meaning"),
-            ]
-        )
-    level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    parameters = table(["Parameter", "Value", f"{percent(level)} interval", "Unit", ""], rows, numbers={1, 2})
-    best = next((i for i, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1)
-    candidates = table(
-        ["Law", "Weight", "AICc", "R²"],
-        [
-            [text(law_name(c.law)), text(_weight(c.weight)), text(number(c.aicc, digits=4)), text(number(c.r_squared))]
-            for c in fit.candidates
-        ],
-        numbers={1, 2, 3},
-        best=best,
-    )
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
     lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
-    second = join((tag("h3", text("Candidate laws")), candidates))
+    second = join((tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
     return join((lead, first, second))
-
-
-def _weight(weight: float) -> str:
-    """Write an Akaike weight."""
-    return "< 0.01" if weight < 0.005 else f"{weight:.2f}"
-
-
-def _ends(low: float, high: float) -> str:
-    """Write the ends of an interval."""
-    first, second = alike(low, high)
-    return f"{first} to {second}"
 
 
 def _group_size(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
@@ -270,9 +246,15 @@ def _stability(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
     return join(parts)
 
 
-def grid(texts: Grid) -> Markup:
-    """Return a table of texts."""
-    rows = [[text(cell) for cell in row] for row in texts.rows]
+def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
+    """Return a table of texts; cells of the columns in `wraps` are set in an element of a class."""
+    elements = wraps or {}
+
+    def cell(column: int, content: str) -> Markup:
+        name, kind = elements.get(column, ("", ""))
+        return tag(name, text(content), class_=kind) if name else text(content)
+
+    rows = [[cell(column, content) for column, content in enumerate(row)] for row in texts.rows]
     return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
 
 
@@ -346,10 +328,7 @@ def diagnosis_section(found: Diagnosis) -> Markup:
     """Return the content of the section."""
     parts = [tag("p", text(clean(found.sentence, longest=500)), class_="lede")]
     if found.causes:
-        listed = ", ".join(
-            f"{title_of(cause.cause).lower()} {cause.probability:.2f}" for cause in found.causes if cause.probability >= 0.005
-        )
-        parts.append(tag("p", text(f"Causes: {listed}."), class_="small"))
+        parts.append(tag("p", text(causes_of(found)), class_="small"))
     parts += [_block(finding) for finding in found.findings]
     quiet = [f"{title_of(healthy.check)}: {healthy.message}" for healthy in found.healthy]
     if quiet:

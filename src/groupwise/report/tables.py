@@ -1,22 +1,25 @@
-"""What the parameters of the laws are called, their units, and what each one means to the reader.
+"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes, comparisons, findings.
 
-Words only; the values come from a fit.
+They choose rows and write numbers. They compute nothing but ratios to the best.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from groupwise.analysis.compare import RunComparison
+from groupwise.analysis.fitted import Outlook
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
+from groupwise.curves.results import FitResult
+from groupwise.diagnostics.findings import Diagnosis, Finding, Measure
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import CurvePoint, GroupSizePlan
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.intervals import Interval, percent
-from groupwise.wording import alike, capital, number, share
+from groupwise.wording import alike, capital, decimals_of, law_name, number, sentence, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,6 @@ PARAMETER_WORDS = {
     "exponent": Word("Exponent", "", "steepness"),
 }
 
-
-def word_of(name: str) -> Word:
-    """Return how a parameter is shown; an unknown one by its own name."""
-    return PARAMETER_WORDS.get(name, Word(name.replace("_", " ").capitalize(), "", ""))
-
-
 BASELINE_NAMES = {
     "leave_one_out": "leave-one-out",
     "oracle": "oracle, V(x)",
@@ -69,6 +66,48 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]  # their cells
     numbers: tuple[int, ...]  # columns set flush right
     best: int = -1  # the row that is set off, or -1
+    bold: frozenset[tuple[int, int]] = frozenset()  # cells that are set off, by row and column
+
+
+def parameter_grid(fit: FitResult) -> Grid:
+    """Return the parameters with their intervals, units and meanings."""
+    level = next((interval.level for interval in fit.parameters.values()), 0.95)
+    rows = []
+    for name, interval in fit.parameters.items():
+        word = PARAMETER_WORDS.get(name, Word(capital(name.replace("_", " ")), "", ""))
+        ends = " to ".join(alike(interval.low, interval.high))
+        rows.append((word.label, number(interval.value), ends, "" if word.unit == "metric" else word.unit, word.meaning))
+    return Grid(("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), tuple(rows), (1, 2))
+
+
+def candidate_grid(fit: FitResult) -> Grid:
+    """Return the laws with their Akaike weights, best first."""
+    rows = tuple(
+        (law_name(c.law), "< 0.01" if c.weight < 0.005 else f"{c.weight:.2f}", number(c.aicc, digits=4), number(c.r_squared))
+        for c in fit.candidates
+    )
+    best = next((place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1)
+    return Grid(("Law", "Weight", "AICc", "R²"), rows, (1, 2, 3), best)
+
+
+def forecast_grid(outlook: Outlook) -> Grid:
+    """Return the forecast: step, mean, band of the mean and band of a row, with decimals that agree down each column."""
+    level = percent(outlook.result.level)
+    mean_places = _decimals((row.mean_low, row.mean_high) for row in outlook.rows)
+    row_places = _decimals((row.low, row.high) for row in outlook.rows)
+    rows = []
+    for row in outlook.rows:
+        low, mean, high = alike(row.mean_low, row.mean, row.mean_high, decimals=mean_places)
+        first, last = alike(row.low, row.high, decimals=row_places)
+        rows.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
+    return Grid(("Step", "Expected", f"Mean, {level}", f"A logged row, {level}"), tuple(rows), (0, 1, 2, 3))
+
+
+def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
+    """Return the decimals that tell the ends of every band apart, or None where plain decimals do not suit one."""
+    places = [decimals_of(band) for band in bands]
+    known = [place for place in places if place is not None]
+    return max(known) if len(known) == len(places) else None
 
 
 def component_grid(components: Components) -> Grid:
@@ -226,3 +265,33 @@ def _differing(interval: Interval) -> tuple[str, str]:
         return "–", "–"
     low, value, high = alike(interval.low, interval.value, interval.high)
     return value, f"{low} to {high}" if interval.bounded else "–"
+
+
+def title_of(check: str) -> str:
+    """Return the name of a check or of a cause as words."""
+    return capital(check.replace("_", " "))
+
+
+def causes_of(found: Diagnosis) -> str:
+    """Return the causes with their probabilities in a sentence, or nothing."""
+    listed = [f"{cause.cause.replace('_', ' ')} {cause.probability:.2f}" for cause in found.causes if cause.probability >= 0.005]
+    return f"Causes: {', '.join(listed)}." if found.causes else ""
+
+
+def where(finding: Finding) -> str:
+    """Return since when a finding holds, in two words."""
+    return "throughout" if finding.since_step is None else f"step {finding.since_step:,}"
+
+
+def measured(finding: Finding) -> str:
+    """Return the number of a finding with its interval and what it is held against."""
+    value = finding.value
+    ends = f" ({number(value.low)} to {number(value.high)})" if math.isfinite(value.low) and math.isfinite(value.high) else ""
+    what = f"{finding.what} " if finding.what else ""
+    return f"{what}{number(value.value)}{ends}, against {number(finding.threshold)}"
+
+
+def told(measure: Measure) -> str:
+    """Return a number beside a check as a sentence, or why there is none and what to log."""
+    said = sentence(f"{title_of(measure.check)}: {measure.message}")
+    return f"{said} Log {measure.log_this}." if measure.value is None and measure.log_this else said

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.evidence import dead_share_chart, error_chart
+from groupwise.analysis.evidence import error_chart, zero_variance_chart
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
 from groupwise.analysis.summary import Summary, summarise
@@ -272,7 +272,7 @@ def test_dead_shares_beyond_what_was_sampled_are_drawn_apart() -> None:
     rng = np.random.default_rng(0)
     rate = rng.beta(2, 2, size=64)
     reward = (rng.random((64, 8)) < rate[:, None]).astype(float).ravel()
-    chart = dead_share_chart(reward_statistics(reward, np.repeat(np.arange(64), 8)), 8)
+    chart = zero_variance_chart(reward_statistics(reward, np.repeat(np.arange(64), 8)), 8)
     assert chart is not None
     assert [line.role for line in chart.lines] == ["law", "forecast"]
     assert chart.lines[0].x[-1] == chart.lines[1].x[0] == 8

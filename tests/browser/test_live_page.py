@@ -127,7 +127,7 @@ def test_hostile_names_and_completions_stay_text(tmp_path: Path, watch: Callable
     page.wait_for_selector(f"{METRIC} path.line", state="attached")
     for index in range(2):
         wait_for_text(page, f"#run-{index + 1} header .small", "Judged")
-    wait_for_text(page, "#run-1 .grid h3", "Dead groups")
+    wait_for_text(page, "#run-1 .grid h3", "Zero-variance groups")
     hover(page, "#overview figure svg.chart", 0.3)
     opened.picture("watch-hostile")
     assert page.locator("main img, main b:not(.readout b), main script, main i:not([class])").count() == 0

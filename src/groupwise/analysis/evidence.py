@@ -228,8 +228,8 @@ def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, flo
 
 
 def group_charts(evidence: GroupEvidence, *, points: int = POINTS) -> list[Chart]:
-    """Chart the spread within groups, and the share of dead groups beside its expectation."""
-    return [_spread_chart(evidence, points), _dead_chart(evidence, points)]
+    """Chart the spread within groups, and the share of zero-variance groups beside its expectation."""
+    return [_spread_chart(evidence, points), _zero_variance_chart(evidence, points)]
 
 
 def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
@@ -245,12 +245,12 @@ def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
     return Chart("spread", title, STEP, "standard deviation, reward", lines, (), caption)
 
 
-def _dead_chart(evidence: GroupEvidence, points: int) -> Chart:
-    """Chart the share of dead groups and its expectation."""
-    title, dead, expected = "Dead groups", evidence.zero_variance, evidence.expected
+def _zero_variance_chart(evidence: GroupEvidence, points: int) -> Chart:
+    """Chart the share of zero-variance groups and its expectation."""
+    title, dead, expected = "Zero-variance groups", evidence.zero_variance, evidence.expected
     if not dead.known:
         return Chart("dead_groups", title, unavailable=sentence(dead.source))
-    lines = list(_with_means("dead groups", dead.step_T, dead.value_T, points))
+    lines = list(_with_means("zero-variance groups", dead.step_T, dead.value_T, points))
     recent = f"In the last quarter {share(_last_quarter(dead))} of the groups had equal rewards and gave no gradient"
     if expected.known:
         usable = np.isfinite(expected.value_T)
@@ -406,13 +406,13 @@ def _relative(plan: GroupSizePlan, size: NDArray[np.int64]) -> tuple[FloatArray,
     return ratio, ratio / factor, ratio * factor
 
 
-def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart | None:
-    """Chart the share of dead groups at other group sizes."""
+def zero_variance_chart(statistics: RewardStatistics, present: int | None) -> Chart | None:
+    """Chart the share of zero-variance groups at other group sizes."""
     rows = statistics.zero_variance_shares
     if len(rows) < 2:
         return None
     seen, beyond = [row for row in rows if not row.extrapolated], [row for row in rows if row.extrapolated]
-    lines = [_share_line("dead groups", "law", seen, f"{percent(rows[0].share.level)} band")] if seen else []
+    lines = [_share_line("zero-variance groups", "law", seen, f"{percent(rows[0].share.level)} band")] if seen else []
     if beyond:
         # The extrapolated part begins where the seen one ends, so that the line has no gap.
         lines.append(_share_line("if pass rates follow a beta law", "forecast", [*seen[-1:], *beyond], "what it could be"))
@@ -423,7 +423,7 @@ def dead_share_chart(statistics: RewardStatistics, present: int | None) -> Chart
     )
     return Chart(
         "dead_share_over_size",
-        "Dead groups over group size",
+        "Zero-variance groups over group size",
         f"{SIZE}, rollouts of one prompt",
         "share of groups",
         tuple(lines),

@@ -13,12 +13,12 @@ from typing import Any
 from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import (
     behaviour_charts,
-    dead_share_chart,
     error_chart,
     evaluation_chart,
     group_charts,
     residual_charts,
     reward_chart,
+    zero_variance_chart,
 )
 from groupwise.analysis.fitted import Fitted, cut, fit_metric
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
@@ -223,13 +223,13 @@ def _functions(record: RunRecord, fitted: Fitted, *, until: float | None, level:
 
 
 def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Chart, ...]:
-    """Chart the error over the group size, or else the share of dead groups, where either is known."""
+    """Chart the error over the group size, or else the share of zero-variance groups, where either is known."""
     if found.plan is not None:
         return (error_chart(found.plan),)
     if found.rewards is None:
         return ()
     statistics = found.rewards.statistics
-    chart = dead_share_chart(statistics, record.config.value("group_size") or statistics.group_size)
+    chart = zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size)
     return () if chart is None else (chart,)
 
 

@@ -34,7 +34,7 @@ _MOST_OTHERS = 12
 _CLOCKS = ("epoch", "num_tokens", "tokens", "seconds", "optimizer_updates", "_step", "_runtime", "_timestamp", "timestamp", "global_step")
 # Beside those of a report: what is cheap to show while the run goes on.
 _FURTHER = (
-    ("dead_group_share", "Dead groups", "share of groups"),
+    ("dead_group_share", "Zero-variance groups", "share of groups"),
     ("reward_std_within_group", "Spread within groups", "standard deviation"),
     ("reward_std_batch", "Spread over the batch", "standard deviation"),
     ("eval/reward", "Evaluation", "reward"),

@@ -8,9 +8,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,7 +86,7 @@ def draw(chart: Chart, *, prefix: str, sheet: StyleSheet, size: tuple[int, int] 
         axes = _axes(figure, chart, width, height)
         for line in chart.lines:
             if line.role != "plateau":
-                _PAINTERS[line.role](axes, line)
+                _paint(axes, line)
         _limits(axes, chart)
         for line in chart.lines:
             if line.role == "plateau":
@@ -189,7 +188,67 @@ def _values(line: Line, name: str = "y") -> Any:
     return np.array([math.nan if value is None else value for value in getattr(line, name)], dtype=float)
 
 
-def _dots(axes: Axes, line: Line, *, colour: str, diameter: float, alpha: float = 1.0, zorder: float = 2) -> None:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a line of a role is drawn: its band, its line and its dots, each where it has a size."""
+
+    colour: str  # a name in `COLOURS`
+    width: float = 0.0  # of the line, 0 for none
+    dash: Any = "-"  # as matplotlib takes it
+    band: float = 0.0  # opacity of its band
+    dots: float = 0.0  # their diameter, 0 for none
+    above: float = 3  # what is higher is drawn over what is lower
+
+
+LOOKS = {
+    "observed": Look("observed", width=0.7, above=2),
+    "averaged": Look("ink", dots=4.6, above=3.5),
+    "law": Look("law", width=2.0, band=0.22, above=4),
+    "rival": Look("rival", width=1.4, dash=(0, (1, 1.6))),
+    "second_rival": Look("rival", width=1.4, dash=(0, (6, 2, 1, 2))),
+    "forecast": Look("forecast", width=2.0, dash=(0, (4, 2)), band=0.25, above=4),
+    "held_out": Look("evaluation", dots=3.6, above=2),
+    "evaluation": Look("evaluation", width=1.6, above=4),
+    "expected": Look("expected", width=1.5, dash=(0, (5, 2))),
+    "limit": Look("observed", band=0.3),
+    "unstable": Look("bad", band=0.12),
+    "unsafe": Look("bad", band=0.35),
+    "first_run": Look("law", width=1.1),
+    "second_run": Look("evaluation", width=1.1, dash=(0, (4, 1.6))),
+    "first_level": Look("law", width=2.8, band=0.25, above=5),
+    "second_level": Look("evaluation", width=2.8, dash=(0, (3, 0.8)), band=0.25, above=5),
+}
+_FEW, _FEW_EVALUATIONS = 150, 80  # rows that are drawn as dots
+
+
+def _paint(axes: Axes, line: Line) -> None:
+    """Draw a line as its role looks."""
+    value_T = _values(line)
+    if line.role == "observed" and len(line.x) <= _FEW:
+        _dots(axes, line, colour="observed", diameter=4.0, above=2)
+        return
+    if line.role == "stem":
+        axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
+        axes.vlines(line.x, 0, value_T, color=COLOURS["law"], linewidth=3.0, zorder=3)
+        return
+    if line.role == "here":  # a dot that no line hides
+        _dots(axes, line, colour="ink", diameter=11.0, above=6)
+        _dots(axes, line, colour="evaluation", diameter=7.0, above=6.5)
+        return
+    look = LOOKS[line.role]
+    if look.band and line.low:
+        alone = line.role == "forecast" and not np.isfinite(value_T).any()  # the band of the rows, behind that of the mean
+        ends = _values(line, "low"), _values(line, "high")
+        axes.fill_between(line.x, *ends, color=COLOURS[look.colour], alpha=0.1 if alone else look.band, linewidth=0, zorder=1.5)
+    if look.width:
+        axes.plot(line.x, value_T, color=COLOURS[look.colour], linewidth=look.width, linestyle=look.dash, zorder=look.above)
+    if look.dots:
+        _dots(axes, line, colour=look.colour, diameter=look.dots, above=look.above)
+    if line.role == "evaluation" and len(line.x) <= _FEW_EVALUATIONS:
+        _dots(axes, line, colour=look.colour, diameter=6.0, above=5)
+
+
+def _dots(axes: Axes, line: Line, *, colour: str, diameter: float, above: float) -> None:
     """Draw dots as one path of round-ended points of no length: a tenth of the size of matplotlib's markers."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -201,74 +260,8 @@ def _dots(axes: Axes, line: Line, *, colour: str, diameter: float, alpha: float 
         return
     path = Path(points, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(points) // 2))
     path.should_simplify = False
-    axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=diameter, capstyle="round", alpha=alpha, zorder=zorder))
+    axes.add_patch(PathPatch(path, fill=False, edgecolor=COLOURS[colour], linewidth=diameter, capstyle="round", zorder=above))
     axes.update_datalim(points)
-
-
-def _band(axes: Axes, line: Line, *, colour: str, alpha: float) -> None:
-    """Fill between the ends of a line's band."""
-    if line.low:
-        axes.fill_between(line.x, _values(line, "low"), _values(line, "high"), color=colour, alpha=alpha, linewidth=0, zorder=1.5)
-
-
-def _observed(axes: Axes, line: Line) -> None:
-    """Raw rows: dots where few, else a thin line that shows the range."""
-    if len(line.x) <= 150:
-        _dots(axes, line, colour=COLOURS["observed"], diameter=4.0)
-    else:
-        axes.plot(line.x, _values(line), color=COLOURS["observed"], linewidth=0.7)
-
-
-def _law(axes: Axes, line: Line) -> None:
-    """The fitted law with the band of its mean."""
-    _band(axes, line, colour=COLOURS["law"], alpha=0.22)
-    axes.plot(line.x, _values(line), color=COLOURS["law"], linewidth=2.0, zorder=4)
-
-
-def _forecast(axes: Axes, line: Line) -> None:
-    """The forecast: dashed, with its band."""
-    _band(axes, line, colour=COLOURS["forecast"], alpha=0.1 if not np.isfinite(_values(line)).any() else 0.25)
-    axes.plot(line.x, _values(line), color=COLOURS["forecast"], linewidth=2.0, linestyle=(0, (4, 2)), zorder=4)
-
-
-def _plain(axes: Axes, line: Line, *, colour: str, width: float, dash: Any = "-") -> None:
-    """A line and nothing else."""
-    axes.plot(line.x, _values(line), color=colour, linewidth=width, linestyle=dash, zorder=3)
-
-
-def _evaluation(axes: Axes, line: Line) -> None:
-    """Evaluation: dots joined by a line."""
-    axes.plot(line.x, _values(line), color=COLOURS["evaluation"], linewidth=1.6, zorder=4)
-    if len(line.x) <= 80:
-        _dots(axes, line, colour=COLOURS["evaluation"], diameter=6.0, zorder=5)
-
-
-def _stem(axes: Axes, line: Line) -> None:
-    """Vertical bars from zero."""
-    axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
-    axes.vlines(line.x, 0, _values(line), color=COLOURS["law"], linewidth=3.0, zorder=3)
-
-
-def _limit(axes: Axes, line: Line) -> None:
-    """A band of reference."""
-    _band(axes, line, colour=COLOURS["observed"], alpha=0.3)
-
-
-def _region(axes: Axes, line: Line, *, alpha: float) -> None:
-    """A part of a map where nobody wants to be."""
-    _band(axes, line, colour=COLOURS["bad"], alpha=alpha)
-
-
-def _here(axes: Axes, line: Line) -> None:
-    """Where the run is: a dot that no line hides."""
-    _dots(axes, line, colour=COLOURS["ink"], diameter=11.0, zorder=6)
-    _dots(axes, line, colour=COLOURS["evaluation"], diameter=7.0, zorder=6.5)
-
-
-def _level(axes: Axes, line: Line, *, colour: str, dash: Any) -> None:
-    """The level of a group of runs over a window, with its band."""
-    _band(axes, line, colour=colour, alpha=0.25)
-    axes.plot(line.x, _values(line), color=colour, linewidth=2.8, linestyle=dash, zorder=5)
 
 
 def _plateau(axes: Axes, line: Line) -> None:
@@ -291,28 +284,6 @@ def _plateau(axes: Axes, line: Line) -> None:
         va="center",
         color=COLOURS["forecast"],
     )
-
-
-_PAINTERS: dict[str, Callable[[Any, Line], None]] = {
-    "observed": _observed,
-    "averaged": partial(_dots, colour=COLOURS["ink"], diameter=4.6, zorder=3.5),
-    "law": _law,
-    "rival": partial(_plain, colour=COLOURS["rival"], width=1.4, dash=(0, (1, 1.6))),
-    "second_rival": partial(_plain, colour=COLOURS["rival"], width=1.4, dash=(0, (6, 2, 1, 2))),
-    "forecast": _forecast,
-    "held_out": partial(_dots, colour=COLOURS["evaluation"], diameter=3.6),
-    "evaluation": _evaluation,
-    "expected": partial(_plain, colour=COLOURS["expected"], width=1.5, dash=(0, (5, 2))),
-    "limit": _limit,
-    "stem": _stem,
-    "unstable": partial(_region, alpha=0.12),
-    "unsafe": partial(_region, alpha=0.35),
-    "here": _here,
-    "first_run": partial(_plain, colour=COLOURS["law"], width=1.1),
-    "second_run": partial(_plain, colour=COLOURS["evaluation"], width=1.1, dash=(0, (4, 1.6))),
-    "first_level": partial(_level, colour=COLOURS["law"], dash="-"),
-    "second_level": partial(_level, colour=COLOURS["evaluation"], dash=(0, (3, 0.8))),
-}
 
 
 def _limits(axes: Axes, chart: Chart) -> None:

@@ -179,7 +179,7 @@ def reward_grid(found: RewardStatistics) -> Grid:
     dead = found.zero_variance_share
     size = "of groups that differ in size" if found.group_size is None else f"of {found.group_size} sampled"
     rows = (
-        ("Dead groups", share(dead.value), f"{share(dead.low)} to {share(dead.high)}", "equal rewards throughout: no gradient"),
+        ("Zero-variance groups", share(dead.value), f"{share(dead.low)} to {share(dead.high)}", "equal rewards throughout: no gradient"),
         ("Effective group size", number(found.effective_group_size), "–", f"rollouts a group that carry a gradient, {size}"),
         (
             "Variance within prompts",
@@ -193,8 +193,8 @@ def reward_grid(found: RewardStatistics) -> Grid:
     return Grid(("Rewards alone", "Value", f"{percent(dead.level)} interval", ""), rows, (1, 2))
 
 
-def dead_grid(found: RewardStatistics) -> Grid:
-    """Return the share of dead groups at other group sizes."""
+def zero_variance_grid(found: RewardStatistics) -> Grid:
+    """Return the share of zero-variance groups at other group sizes."""
     rows = tuple(
         (
             f"{row.group_size}",
@@ -204,7 +204,7 @@ def dead_grid(found: RewardStatistics) -> Grid:
         )
         for row in found.zero_variance_shares
     )
-    return Grid(("Group size", "Dead groups", "Interval", ""), rows, (0, 1, 2))
+    return Grid(("Group size", "Zero-variance groups", "Interval", ""), rows, (0, 1, 2))
 
 
 _MEANINGS = {

@@ -34,7 +34,6 @@ from groupwise.report.tables import (
     causes_of,
     component_grid,
     contrast_grid,
-    dead_grid,
     forecast_grid,
     measured,
     parameter_grid,
@@ -43,6 +42,7 @@ from groupwise.report.tables import (
     title_of,
     told,
     where,
+    zero_variance_grid,
 )
 from groupwise.stability.mode import Stability
 from groupwise.wording import capital, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
@@ -199,7 +199,7 @@ def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Consol
     out.line(facts.statistics.status)
     out.grid(reward_grid(facts.statistics))
     if facts.statistics.zero_variance_shares:
-        out.grid(dead_grid(facts.statistics))
+        out.grid(zero_variance_grid(facts.statistics))
     out.notes((*facts.notes, *notes))
 
 

@@ -294,15 +294,6 @@ def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
     assert verdict == {"facts": [None], "lines": [{"y": [1.0, None]}], "at": None}
 
 
-def test_a_message_that_cannot_be_written_has_no_number_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
-    hub.update(0)
-    version = hub.version
-    with pytest.raises(TypeError):
-        hub._say("change", {"id": object()})
-    assert hub.version == version
-
-
 def test_a_listener_that_lacks_a_message_waits_and_does_not_spin(tmp_path: Path) -> None:
     hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
     hub.update(0)

@@ -22,6 +22,7 @@ from groupwise.analysis.charts import Chart, abscissae, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
 from groupwise.analysis.headline import facts_of
 from groupwise.errors import GroupwiseError, MissingMetricError
+from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean, sentence
 
@@ -42,7 +43,7 @@ _FURTHER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class Track(Plain):
     """One metric of a run, thinned."""
 
     key: str  # unique in its run, the same in every run
@@ -57,10 +58,6 @@ class Track:
     mean_y: tuple[float, ...]  # mean values of neighbouring rows; empty where the rows are few
     mean_size: int  # rows that each averages
     y_range: tuple[float, float]  # ordinates that the data need
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {name: getattr(self, name) for name in type(self).__slots__}
 
 
 def power_above(rows: int, most: int) -> int:

@@ -6,7 +6,6 @@ Messages are numbered, so that a page that lost its connection is sent what it m
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import multiprocessing
 import os
@@ -27,6 +26,7 @@ from typing import Any
 
 from groupwise.analysis.watched import Track, changes, judge, tracks_of, usual_pace
 from groupwise.errors import GroupwiseError
+from groupwise.plain import to_json
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean
@@ -85,7 +85,6 @@ class Hub:
         self.metric, self.level = metric, level
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
-        self.costs: deque[float] = deque(maxlen=1000)
         self._messages: deque[tuple[int, str]] = deque(maxlen=_KEPT_MESSAGES)
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
         self._report_pool: Executor | None = None  # a report does not wait for a fit
@@ -99,10 +98,7 @@ class Hub:
         read = self._read(index)
         if read is not None:
             self._publish_read(index, *read)
-        cost = time.perf_counter() - started
-        run.next_look = time.monotonic() + max(INTERVAL, SHARE * cost)
-        if read is not None:
-            self.costs.append(cost)
+        run.next_look = time.monotonic() + max(INTERVAL, SHARE * (time.perf_counter() - started))
         return read is not None
 
     def _read(self, index: int) -> tuple[list[Track], list[dict[str, Any]]] | None:
@@ -157,17 +153,11 @@ class Hub:
     def plain(self, index: int) -> dict[str, Any]:
         """Return all of a run as plain data."""
         run = self.runs[index]
-        return {
-            "id": index,
-            "state": self.state(index),
-            "tracks": [track.as_dict() for track in run.tracks],
-            "verdict": run.verdict,
-            "samples": run.samples,
-        }
+        return {"id": index, "state": self.state(index), "tracks": run.tracks, "verdict": run.verdict, "samples": run.samples}
 
     def _say(self, event: str, message: dict[str, Any]) -> None:
         """Number a message, keep it, and wake those who listen."""
-        data, number = _json(message), self.version + 1
+        data, number = to_json(message), self.version + 1
         self._messages.append((number, _event(event, data, f"{self.boot}-{number}")))
         self.version = number
         wake, self._wake = self._wake, asyncio.Event()
@@ -189,7 +179,6 @@ class Hub:
             read = await asyncio.to_thread(self._read, index)
             if read is not None:
                 self._publish_read(index, *read)
-                self.costs.append(time.perf_counter() - started)
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
             self._fail(index, error)
         run.next_look = time.monotonic() + max(INTERVAL, SHARE * (time.perf_counter() - started))
@@ -258,7 +247,7 @@ class Hub:
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
         """Yield the events of one page: what it missed, or everything, and then what changes."""
-        yield f"retry: 1000\n{_event('hello', _json({'runs': len(self.runs), 'metric': clean(self.metric), 'now': time.time()}))}"
+        yield f"retry: 1000\n{_event('hello', to_json({'runs': len(self.runs), 'metric': clean(self.metric), 'now': time.time()}))}"
         boot, _, number = last.rpartition("-")
         sent = int(number) if boot == self.boot and number.isdigit() else -1
         while not self.stopping:
@@ -277,14 +266,14 @@ class Hub:
             try:
                 await asyncio.wait_for(wake.wait(), BEAT)
             except TimeoutError:
-                yield _event("beat", _json({"now": time.time()}))
-        yield _event("bye", _json({"now": time.time()}))
+                yield _event("beat", to_json({"now": time.time()}))
+        yield _event("bye", to_json({"now": time.time()}))
 
     def _snapshot(self, index: int) -> str:
         """Return all of a run as JSON, made once a change."""
         run = self.runs[index]
         if not run.snapshot:
-            run.snapshot = _json(self.plain(index))
+            run.snapshot = to_json(self.plain(index))
         return run.snapshot
 
     def stop(self) -> None:
@@ -335,23 +324,6 @@ def _number(value: Any) -> float | None:
     with suppress(OverflowError):  # a whole number of hundreds of digits
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
     return None
-
-
-def _json(value: Any) -> str:
-    """Write JSON on one line, in ASCII; numbers that it has not become null."""
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    """Return plain data with None for every number that is not finite."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _event(name: str, data: str, number: str = "") -> str:

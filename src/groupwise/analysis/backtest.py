@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from groupwise.curves.backtest import BacktestSummary, summarise_backtests
 from groupwise.curves.results import Backtest
+from groupwise.plain import Plain
 from groupwise.wording import clean, count, number, share
 
 METHOD_NAMES = {
@@ -25,26 +26,14 @@ METHOD_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredRun:
+class ScoredRun(Plain):
     """One run with its score."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("run=name", "cluster", "*result")
 
     name: str  # of the run, cleaned
     cluster: str  # of the runs that depend on each other
     result: Backtest  # the score
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        result = self.result
-        return {
-            "run": self.name,
-            "cluster": self.cluster,
-            "n_train": result.n_train,
-            "n_test": result.n_test,
-            "errors": dict(result.errors),
-            "covered": result.covered,
-            "windows": result.windows,
-            "level": result.level,
-        }
 
 
 @dataclass(frozen=True, slots=True)

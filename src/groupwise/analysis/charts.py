@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from groupwise.plain import Plain
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,7 +26,7 @@ _DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Plain):
     """One series of a chart, decimated."""
 
     name: str  # what it is, for legend and read-out
@@ -37,14 +39,12 @@ class Line:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an absent band is left out."""
-        plain: dict[str, Any] = {"name": self.name, "role": self.role, "x": list(self.x), "y": list(self.y)}
-        if self.low:
-            plain |= {"low": list(self.low), "high": list(self.high), "band": self.band}
-        return plain
+        shown: dict[str, Any] = {"name": self.name, "role": self.role, "x": list(self.x), "y": list(self.y)}
+        return shown | {"low": list(self.low), "high": list(self.high), "band": self.band} if self.low else shown
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Plain):
     """A vertical rule across a chart."""
 
     x: float  # where
@@ -52,8 +52,12 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Plain):
     """One chart, or the sentence that says why there is none."""
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        "key", "title", "subject", "x_label", "y_label", "x_scale", "y_scale", "caption", "unavailable", "lines", "marks",
+    )  # fmt: skip
 
     key: str  # unique on the page of its run
     title: str  # a few words
@@ -68,22 +72,6 @@ class Chart:
     y_range: tuple[float, float] | None = None  # ordinates at the bottom and the top edge, or None to show everything
     x_scale: Literal["linear", "log2"] = "linear"  # linear, or log2 for group sizes and intervals, which people double
     y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "key": self.key,
-            "title": self.title,
-            "subject": self.subject,
-            "x_label": self.x_label,
-            "y_label": self.y_label,
-            "x_scale": self.x_scale,
-            "y_scale": self.y_scale,
-            "caption": self.caption,
-            "unavailable": self.unavailable,
-            "lines": [line.as_dict() for line in self.lines],
-            "marks": [{"x": mark.x, "label": mark.label} for mark in self.marks],
-        }
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.curves.results import FitResult, Forecast
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
+from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike
 
@@ -87,22 +88,15 @@ _RIVAL_WEIGHT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class ForecastRow:
+class ForecastRow(Plain):
     """The forecast at one step."""
 
-    step: float  # of the log
+    step: float  # of the log, as int where it is whole
     mean: float  # expected value, in the unit of the metric
     mean_low: float  # lower end of the band of the mean
     mean_high: float  # upper end
     low: float  # lower end of the band of the next row logged there
     high: float  # upper end
-
-    def as_dict(self) -> dict[str, float | None]:
-        """Plain data for JSON; a whole step is written as one."""
-        plain: dict[str, float | None] = {
-            name: finite_or_none(getattr(self, name)) for name in ("mean", "mean_low", "mean_high", "low", "high")
-        }
-        return {"step": int(self.step) if self.step == round(self.step) else self.step, **plain}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +114,19 @@ class Outlook:
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise forecast --json`, without metric and run."""
-        return {
+        shown: dict[str, Any] = {
             "status": self.result.status,
             "message": self.result.message,
             "level": self.result.level,
-            "forecast": [row.as_dict() for row in self.rows],
-            "plateau": self.result.plateau.as_dict(),
-            "step_of_95_percent": self.done_step.as_dict(),
-            "tokens_of_95_percent": finite_or_none(self.done_tokens),
-            "hours_of_95_percent": finite_or_none(self.done_hours),
+            "forecast": self.rows,
+            "plateau": self.result.plateau,
+            "step_of_95_percent": self.done_step,
+            "tokens_of_95_percent": self.done_tokens,
+            "hours_of_95_percent": self.done_hours,
             "expected_gain": self.result.expected_gain.as_dict() | {"from_step": self.gain_from, "to_step": self.gain_to},
-            "notes": list(self.result.notes),
+            "notes": self.result.notes,
         }
+        return {key: plain(value) for key, value in shown.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +288,10 @@ def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlo
         bounds=series.bounds,
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
-    rows = [ForecastRow(float(step), *(float(column[i]) for column in columns)) for i, step in enumerate(step_S)]
+    rows = [
+        ForecastRow(int(step) if step == round(step) else float(step), *(float(column[i]) for column in columns))
+        for i, step in enumerate(step_S)
+    ]
     return Outlook(
         result,
         tuple(rows[: len(wanted)]),

@@ -21,6 +21,7 @@ from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
+from groupwise.plain import plain
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import recurrence_notes
 from groupwise.theory.final_gap import excess_sentence
@@ -79,15 +80,16 @@ class GroupSizeEvidence:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "components": None if self.components is None else self.components.as_dict(),
+        shown = {
+            "components": self.components,
             "plan": None if self.plan is None else plain_plan(self.plan),
-            "baselines": [row.as_dict() for row in self.baselines],
-            "rewards_alone": None if self.rewards is None else self.rewards.as_dict(),
+            "baselines": self.baselines,
+            "rewards_alone": self.rewards,
             "final_gap": self.final_gap or None,
             "provenance": shown_provenance(self.provenance),
-            "notes": list(self.notes),
+            "notes": self.notes,
         }
+        return {key: plain(value) for key, value in shown.items()}
 
 
 def plain_plan(plan: GroupSizePlan) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Literal
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult, Outcome
 from groupwise.intervals import percent
+from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
@@ -32,17 +33,13 @@ _OTHER_WORDS: dict[Tone, str] = {"learning": "still rising", "worse": "still fal
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Plain):
     """What the page opens with."""
 
     tone: Tone  # the kind of answer
     word: str  # the same in two or three words, for a glance
     headline: str  # the answer, one sentence
     sentences: tuple[str, ...]  # what supports it, one or two sentences
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return {"tone": self.tone, "word": self.word, "headline": self.headline, "sentences": list(self.sentences)}
 
 
 def subject(metric: str, quantity: str) -> str:

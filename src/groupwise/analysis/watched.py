@@ -234,7 +234,7 @@ def judge(record: RunRecord, metric: str, points: int, level: float, opened: Pat
         "verdict": summary.verdict.as_dict(),
         "facts": facts_of(summary.fitted, summary.last_step),
         "lines": [line.as_dict() for line in chart.lines if line.role in _OVERLAYS],
-        "marks": [{"x": mark.x, "label": mark.label} for mark in chart.marks],
+        "marks": [mark.as_dict() for mark in chart.marks],
         "y_range": chart.y_range,
         "said": [(name, clean(sentence, longest=600)) for name, sentence in said],
         "groups": [one.as_dict() | {"y_range": one.y_range or _range(one)} for one in summary.charts["groups"] if not one.unavailable],

@@ -252,7 +252,7 @@ def test_without_data_there_is_no_band() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "values"),
-    [*product([4.0, 7.0, 256.0, 1e6], [(1.0, 1.0, 49.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1e-9, 1.0, 1e9)]), (1e8, (1e-9, 1.0, 1e9))],
+    [*product([4.0, 7.0, 256.0, 1e6], [(1.0, 1.0, 49.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1e-9, 1.0, 1e9)]), (1e7, (1e-9, 1.0, 1e9))],
 )
 def test_every_plan_has_a_figure_and_a_short_table(amount: float, values: tuple[float, float, float]) -> None:
     plan = plan_group_size(*values, Budget(amount), present=2)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.analysis.watched import changes, means, shown_rows, tracks_of, usual_pace
+from groupwise.plain import plain
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 
@@ -65,7 +66,7 @@ def patched(track: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """What the page's script does with a change."""
     new = track | {name: value for name, value in change.items() if name in track}
     for name, start in (("x", "from"), ("y", "from"), ("mean_x", "mean_from"), ("mean_y", "mean_from")):
-        new[name] = (*track[name][: change[start]], *change[name])
+        new[name] = [*track[name][: change[start]], *change[name]]
     return new
 
 
@@ -75,7 +76,7 @@ def test_a_page_that_applies_the_changes_has_the_new_lines(rows: int, more: int)
     before, after = tracks_of(record(rows), "reward", points=200), tracks_of(record(rows + more, spike=True), "reward", points=200)
     found = changes(before, after)
     assert found is not None
-    by_key = {change["key"]: change for change in found}
+    by_key = {change["key"]: plain(change) for change in found}
     page = [patched(track.as_dict(), by_key[track.key]) if track.key in by_key else track.as_dict() for track in before]
     assert page == [track.as_dict() for track in after]
 

@@ -200,7 +200,7 @@ def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Mak
     from groupwise.record.table import steps_table
 
     rng = np.random.default_rng(0)
-    size = 1_500
+    size = 700
     columns = {f"f{i}": rng.normal(size=size) for i in range(8)} | {"reward": rng.normal(size=size), "eval_reward": rng.normal(size=size)}
     kinds = [
         "completion_length",

@@ -258,27 +258,15 @@ class ScoreGram:
     r"""Inner products of the scores of N rollouts."""
 
     gram_NN: Float  # $\langle s_i, s_j \rangle$, symmetric
-    source: ScoreSource  # what they were taken of
-
-    @property
-    def norm_N(self) -> Float:  # noqa: N802
-        """The length of each score."""
-        length: Float = np.sqrt(np.diag(self.gram_NN))
-        return length
+    source: ScoreSource
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSketch:
     """Count-sketches of the scores of N rollouts: their inner products are unbiased for those of the scores."""
 
-    sketch_NK: NDArray[np.floating]  # a row a rollout
-    seed: int  # of the map; sketches of the same seed, width and parameters belong together
-    source: ScoreSource  # what they were taken of
-
-    @property
-    def width(self) -> int:
-        """K."""
-        return int(self.sketch_NK.shape[1])
+    sketch_NK: NDArray[np.floating]  # sketches of the same seed, width and parameters belong together
+    source: ScoreSource
 
 
 def score_gram(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> ScoreGram:
@@ -329,7 +317,7 @@ def score_sketch(
             progress(int(rows[-1]) + 1, len(job.token_N))
     result = np.concatenate(parts)
     _finite(result)
-    return ScoreSketch(result, seed, _source(job, used, len(parts)))
+    return ScoreSketch(result, _source(job, used, len(parts)))
 
 
 def rollouts_of_a_pass(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:

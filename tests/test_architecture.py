@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "examples": set(),
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
-    "series": FOUNDATION | {"record", "estimators"},  # which groups are scored; of the estimators the smallest group
+    # which groups are scored: of the estimators the smallest group; the lag of a record: of stability what a lag is
+    "series": FOUNDATION | {"record", "estimators", "stability"},
     "curves": FOUNDATION,
     "stability": FOUNDATION | {"curves"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,

@@ -20,9 +20,9 @@ from drawing import WORKERS, note_bandit, options, print_table, read_csv, write_
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
-from groupwise.diagnostics.stability_settings import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.series.lag import LagSetting
 from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, KlPlace, LagName, Training, bandit, fixed_point
 from groupwise.stability.threshold import threshold

@@ -19,7 +19,6 @@ from groupwise.analysis.stability import NO_GUARANTEE, measured_stability, mixtu
 from groupwise.analysis.stability_charts import map_chart
 from groupwise.analysis.stability_results import StabilityEvidence, ranged, ranged_margin
 from groupwise.analysis.summary import summarise
-from groupwise.diagnostics.stability_settings import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord
@@ -28,6 +27,7 @@ from groupwise.report.figures import draw, new_sheet, standalone
 from groupwise.report.html import render
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.text import print_summary
+from groupwise.series.lag import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
 from groupwise.stability.mode import stability

@@ -12,9 +12,9 @@ from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.stability_charts import map_chart
 from groupwise.analysis.stability_results import StabilityEvidence
 from groupwise.diagnostics.margin import NO_APPROACH, doubts_of, fits_with_a_force, judged, margin_of
-from groupwise.diagnostics.stability_settings import LagSetting, UnknownSettingError, kl_notes, lag_of, momentum_of
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.record.run import RunRecord
+from groupwise.series.lag import LagSetting, UnknownSettingError, kl_notes, lag_of, momentum_of
 from groupwise.wording import law_name, number, readable, sentence
 
 if TYPE_CHECKING:

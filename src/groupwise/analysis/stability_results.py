@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.analysis.charts import Chart
 from groupwise.diagnostics.margin import LARGE
-from groupwise.diagnostics.stability_settings import asking
 from groupwise.intervals import Interval
+from groupwise.series.lag import asking
 from groupwise.wording import alike, number
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from groupwise.errors import InvalidArgumentError, MissingMetricError
 
 if TYPE_CHECKING:
     from groupwise.analysis.charts import Chart
-    from groupwise.diagnostics.stability_settings import LagSetting
     from groupwise.record.run import RunRecord
     from groupwise.report.tables import Grid
+    from groupwise.series.lag import LagSetting
     from groupwise.stability.mode import Stability
     from groupwise.stability.trainers import TrainerLag
 
@@ -144,7 +144,7 @@ def _told(typed: Typed, own: Mapping[str, str]) -> tuple[TrainerLag, LagSetting]
     """Return the lag that a trainer's settings tell, or None where no trainer was named."""
     if typed.trainer is None:
         return None
-    from groupwise.diagnostics.stability_settings import setting_of_trainer
+    from groupwise.series.lag import setting_of_trainer
     from groupwise.stability.trainers import lag_of_trainer
 
     found = lag_of_trainer(typed.trainer, own)
@@ -156,8 +156,8 @@ def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival:
     from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
     from groupwise.analysis.stability_charts import map_chart
     from groupwise.diagnostics.margin import judged
-    from groupwise.diagnostics.stability_settings import asking, kl_notes
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
+    from groupwise.series.lag import asking, kl_notes
     from groupwise.stability.map import adam_force, rate_limits
 
     rate, momentum, lag = _needed(typed, told)
@@ -197,7 +197,7 @@ def _of_numbers(typed: Typed, told: tuple[TrainerLag, LagSetting] | None, rival:
 
 def _needed(typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> tuple[float, float, LagSetting]:
     """Return learning rate, momentum and lag, or ask for all that is missing at once."""
-    from groupwise.diagnostics.stability_settings import LagSetting
+    from groupwise.series.lag import LagSetting
 
     kind, mixture = typed.lag_kind, typed.mixture()
     told_elsewhere = told is not None or mixture is not None
@@ -232,8 +232,8 @@ def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting]
     from groupwise.analysis.fitted import fit_metric
     from groupwise.analysis.stability import measured_stability
     from groupwise.curves.laws import law_by_name
-    from groupwise.diagnostics.stability_settings import momentum_of
     from groupwise.report.stability_tables import evidence_grid, limit_grid
+    from groupwise.series.lag import momentum_of
 
     if reading.law is not None:
         law_by_name(reading.law)
@@ -263,7 +263,7 @@ def _of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting]
 
 def _lag_of_run(record: RunRecord, typed: Typed, told: tuple[TrainerLag, LagSetting] | None) -> LagSetting:
     """The lag of a run: its trainer's, the shares typed, or what its settings say."""
-    from groupwise.diagnostics.stability_settings import lag_of
+    from groupwise.series.lag import lag_of
 
     if told is not None:
         return told[1]

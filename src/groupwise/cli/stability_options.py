@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.diagnostics.stability_settings import LagSetting
+    from groupwise.series.lag import LagSetting
     from groupwise.stability.map import StalenessRule
 
 _PLACES = ("none", "reward", "loss")
@@ -58,7 +58,7 @@ class Typed:
 
     def _check_names(self) -> None:
         """Check names, and that the lag is said once."""
-        from groupwise.diagnostics.stability_settings import optimizer_of
+        from groupwise.series.lag import optimizer_of
         from groupwise.stability.lags import lag_by_name
 
         if self.lag_kind is not None:
@@ -77,7 +77,7 @@ class Typed:
 
     def mixture(self) -> LagSetting | None:
         """Return the lag whose shares were typed, or None where none were."""
-        from groupwise.diagnostics.stability_settings import LagSetting
+        from groupwise.series.lag import LagSetting
         from groupwise.stability.lags import shares
 
         if self.lag_shares is None:
@@ -96,7 +96,7 @@ class Typed:
     @property
     def adam(self) -> bool:
         """Whether Adam was named."""
-        from groupwise.diagnostics.stability_settings import optimizer_of
+        from groupwise.series.lag import optimizer_of
 
         return self.optimizer is not None and optimizer_of(self.optimizer) == "adam"
 
@@ -122,7 +122,7 @@ class Typed:
 
     def answered(self, lag: LagSetting) -> LagSetting:
         """Return a lag with what was typed of the loss in the place of what was found or asked."""
-        from groupwise.diagnostics.stability_settings import UNKNOWN_RATIO
+        from groupwise.series.lag import UNKNOWN_RATIO
         from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
 
         if self.importance_ratio is not None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from groupwise.diagnostics.findings import Measure
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.stability_settings import LagSetting, UnknownSettingError, lag_of, momentum_of
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
+from groupwise.series.lag import LagSetting, UnknownSettingError, lag_of, momentum_of
 
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult

@@ -1,1 +1,1 @@
-"""From a record to arrays: one metric over time, and what its groups and rollouts say."""
+"""From a record to arrays and plain facts: one metric over time, what its groups and rollouts say, and its lag."""

@@ -1,6 +1,6 @@
-"""What a run's settings, or its trainer's, say of momentum and lag: what a judgement of stability needs besides the force.
+"""The lag and the momentum of a record: what a judgement of stability needs of the settings besides the force.
 
-It reads settings and asks for those that are missing. It judges nothing.
+Settings that are missing, and would change the judgement, are asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNKNOWN_PLACE = (
 
 
 class UnknownSettingError(InvalidArgumentError):
-    """A setting that nobody has said."""
+    """A setting that is needed is unknown."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class UnknownSettingError(InvalidArgumentError):
 
 @dataclass(frozen=True, slots=True)
 class LagSetting:
-    """The lag that a judgement of stability takes."""
+    """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
 
     kind: str  # none, fixed, refresh, async, or mixed, which `weight_D` describes
     refresh_interval: int  # R in updates
@@ -42,12 +42,11 @@ class LagSetting:
     notes: tuple[str, ...] = ()  # how it follows
     weight_D: tuple[float, ...] = ()  # mixture of lags behind a bound, or the mixture itself, or empty
     asked: tuple[str, ...] = ()  # settings that are unknown and would change it
-    # share of the force that is as old as the rollouts; not 1 where a KL term in the loss is current
-    stale_share: float = 1.0
+    stale_share: float = 1.0  # share of the force that is as old as the rollouts; below 1 where a KL term in the loss is current
     ratio_known: bool = True  # whether the importance ratio is known; where not, none is counted on
 
     def __post_init__(self) -> None:
-        """Refuse a fixed lag whose map would be too large."""
+        """Refuse a fixed lag whose update matrix would be too large."""
         from groupwise.stability.lags import LONGEST_FIXED_LAG
 
         if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
@@ -64,7 +63,7 @@ class LagSetting:
 
     @property
     def left(self) -> tuple[LagSetting, ...]:
-        """The lags that the loss may leave: this one, none, or, where ratio or KL term are unknown or the ratio is clipped, both."""
+        """The lags that may remain after the loss's correction: this one, none, or both where ratio or KL term leave it open."""
         if self.kind == "none" or self.kl_term == "reward" or (self.importance_ratio == "none" and self.ratio_known):
             return (self,)
         free = LagSetting("none", 1)
@@ -72,7 +71,7 @@ class LagSetting:
 
 
 def setting_of_trainer(lag: TrainerLag) -> LagSetting:
-    """Return what a trainer's own settings amount to as the lag of a judgement; an unknown ratio is not counted on."""
+    """Return the lag that a trainer's own settings amount to; an importance ratio that is unknown is not counted on."""
     notes = lag.said
     if lag.importance_ratio == "unknown":
         notes = (*notes, UNKNOWN_RATIO)
@@ -82,7 +81,7 @@ def setting_of_trainer(lag: TrainerLag) -> LagSetting:
 
 
 def optimizer_of(name: str) -> Optimizer:
-    """Return which of the two mappings an optimiser falls under."""
+    """Return whether an optimiser is treated as SGD or as Adam."""
     spelled = name.strip().lower()
     if "adam" in spelled:
         return "adam"
@@ -130,7 +129,7 @@ def lag_of(record: RunRecord) -> LagSetting:
 
 
 def _kl_of(record: RunRecord, framework: str) -> KLTerm:
-    """Where the KL term of a run is: as it says, nowhere at a weight of 0, in TRL's loss, else unknown."""
+    """Return where the KL term of a run is: as the settings say, nowhere at a weight of 0, in TRL's loss, else unknown."""
     weight, place = record.config.value("kl_weight"), record.config.value("kl_in")
     places: dict[str, KLTerm] = {"none": "none", "reward": "reward", "loss": "loss"}
     if place is not None and weight != 0:
@@ -141,14 +140,14 @@ def _kl_of(record: RunRecord, framework: str) -> KLTerm:
 
 
 def asking(names: tuple[str, ...]) -> str:
-    """Return the question after settings that nobody has said, though they would change the answer."""
+    """Return the sentence that asks for settings that are unknown and would change the answer."""
     return (
         f"Not known, and it would change the answer: {', '.join(names)}. Give {'it' if len(names) == 1 else 'each'} with --set NAME=VALUE."
     )
 
 
 def kl_notes(lag: LagSetting) -> list[str]:
-    """What the place of the KL term means for a lag: asked where unknown, and what share it leaves stale where nobody has said."""
+    """Return sentences on the place of the KL term, where it is unknown or where it leaves a share of the force current."""
     if lag.kind != "none" and lag.importance_ratio == "exact" and lag.kl_term == "unknown":
         return [UNKNOWN_PLACE]
     if lag.kind == "none" or lag.kl_term != "loss" or lag.stale_share != 1:

@@ -115,18 +115,7 @@ def evaluate(
     sampling = Sampling(
         k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
     )
-    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
-    if not 1 <= k <= sampling.samples:
-        raise InvalidArgumentError(f"-k expects from 1 to the {sampling.samples} answers of a problem; got {k}: raise --samples")
-    if problems is not None and problems < 1:
-        raise InvalidArgumentError(f"--problems expects 1 or more; got {problems}")
-    from groupwise.scores.language_models import Precision
-    from groupwise.trainer.math_judge import check_limit
-
-    if precision not in get_args(Precision):
-        raise InvalidArgumentError(f"--precision expects {', '.join(get_args(Precision))}; got {precision!r}")
-    check_limit(time_limit)
+    _check(k, sampling.samples, problems, precision, time_limit)
     folders, in_order = _models(models, over_checkpoints=checkpoints)
     trained = _trained([path for _, path in folders])
     if benchmark is not None:
@@ -148,6 +137,22 @@ def evaluate(
         print_json({**found.as_dict(), "settings": dataclasses.asdict(sampling)})
     else:
         print_examination(found, out_console())
+
+
+def _check(k: int, samples: int, problems: int | None, precision: str, time_limit: float) -> None:
+    """Refuse what no model can be asked."""
+    from groupwise.scores.language_models import Precision
+    from groupwise.trainer.math_judge import check_limit
+
+    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
+        raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
+    if not 1 <= k <= samples:
+        raise InvalidArgumentError(f"-k expects from 1 to the {samples} answers of a problem; got {k}: raise --samples")
+    if problems is not None and problems < 1:
+        raise InvalidArgumentError(f"--problems expects 1 or more; got {problems}")
+    if precision not in get_args(Precision):
+        raise InvalidArgumentError(f"--precision expects {', '.join(get_args(Precision))}; got {precision!r}")
+    check_limit(time_limit)
 
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:

@@ -106,6 +106,9 @@ def plan(
     from groupwise.estimators.plan import plan_from_components, plan_group_size
 
     numbers = {"--vp": vp, "--t": t, "--r": r}
+    if source is not None:
+        _refuse_both(source, numbers)
+        cost = None if cost is None else replace(cost, parts=None)  # the covariance in the file is not that of these scores
     notes = [] if cost is None else [cost.unit_note]
     if source is None:
         exact = _exact(numbers, cost, curvature)
@@ -113,14 +116,6 @@ def plan(
         found = plan_group_size(*exact, spending.budget(), present=group_size)
         baselines = None
     else:
-        given = [name for name, value in numbers.items() if value is not None]
-        if given:
-            raise InvalidArgumentError(
-                f"expected either a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}"
-            )
-        if cost is not None:
-            cost = replace(cost, parts=None)  # what the file says of its own covariance is not that of these scores
-            notes = [cost.unit_note]
         held = _components_of(source, cost, curvature, level)
         if held is None:
             record = opening.open(source)
@@ -145,6 +140,13 @@ def plan(
     from groupwise.report.text import print_plan
 
     print_plan(found, baselines or (), notes, out_console(), said="" if end is None else str(end["sentence"]))
+
+
+def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
+    """Refuse numbers beside a run or a file that tells them."""
+    given = [name for name, value in numbers.items() if value is not None]
+    if given:
+        raise InvalidArgumentError(f"expected either a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
 
 
 def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:

@@ -136,10 +136,10 @@ def _shortened(evidence: Evidence) -> Finding | None:
     onset = lasting(rare_event_factors(short, USUAL), event_T=short)
     if onset is None:
         return None
-    gradient, dead = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
+    gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
     silent = [float(np.median(gradient.value_T[gradient.at(after) :])) == 0.0] if gradient is not None else []
-    silent += [float(np.median(dead.value_T[dead.at(after) :])) > HALF] if dead is not None else []
+    silent += [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
     if not silent or not all(silent):
         return None
     step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))

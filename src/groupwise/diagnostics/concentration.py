@@ -151,10 +151,10 @@ def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
         return float(same.value_T[same.at(step) :].mean()) > 0.5
-    dead = evidence.groups.zero_variance
-    if dead.known:
-        after = dead.value_T[dead.step_T >= step]
-        before = dead.value_T[dead.step_T < step]
+    alike = evidence.groups.zero_variance
+    if alike.known:
+        after = alike.value_T[alike.step_T >= step]
+        before = alike.value_T[alike.step_T < step]
         late = float(np.nanmean(after)) if after.size else 0.0
         return late > 0.5 and (not before.size or late > float(np.nanmean(before)))
     gradient = evidence.quantity("gradient_norm")

@@ -1,4 +1,4 @@
-"""Length runaway: completions grow to their limit and are cut off, and the reward does not rise with it.
+"""Length runaway: completions grow to their limit and are truncated, and the reward does not rise with it.
 
 Longer answers with a rising reward are what reasoning looks like, and no finding. It does not judge what the answers say.
 """
@@ -13,21 +13,21 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting
 
 NAME = "length_runaway"
 LOG = (
-    "the mean length of the completions and the share that is cut off (TRL: completions/mean_length, "
+    "the mean length of the completions and the share that is truncated (TRL: completions/mean_length, "
     "completions/clipped_ratio; verl: response_length/mean, response_length/clip_ratio)"
 )
 ADVICE = (
     "Average the loss over the tokens of the batch and not over those of each answer (long wrong answers pay less there), penalise or mask "
-    "answers that are cut off, and check that the end-of-sequence token is learnt; raise the limit only if the answers need it."
+    "answers that are truncated, and check that the end-of-sequence token is learnt; raise the limit only if the answers need it."
 )
 
 
 def check(evidence: Evidence) -> Outcome:
-    """Look for completions that have come to be cut off."""
+    """Look for completions that have come to be truncated."""
     cut = evidence.quantity("truncated_share")
     length = evidence.quantity("completion_length")
     if (cut is None or len(cut) < FEWEST_ROWS) and (length is None or len(length) < FEWEST_ROWS):
-        return Unavailable(NAME, "neither length nor the share of cut-off completions is in the log", LOG)
+        return Unavailable(NAME, "neither length nor the share of truncated completions is in the log", LOG)
     signal = cut if cut is not None and len(cut) >= FEWEST_ROWS else _of_limit(evidence, length)
     if signal is None:
         return _by_length(evidence, length)
@@ -36,15 +36,15 @@ def check(evidence: Evidence) -> Outcome:
     onset = lasting(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), event_T=most)
     if early > HALF or onset is None:
         return Healthy(
-            NAME, f"{100 * float(signal.value_T[-max(3, len(signal) // 10) :].mean()):.0f} % of the last completions are cut off."
+            NAME, f"{100 * float(signal.value_T[-max(3, len(signal) // 10) :].mean()):.0f} % of the last completions are truncated."
         )
     step = int(signal.step_T[onset])
     value = signal.mean(slice(onset, None))
     severity, said = _effect(evidence, step)
     before = 100 * float(signal.value_T[:onset].mean())
-    message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are cut off, {before:.0f} % before; {said}."
+    message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are truncated, {before:.0f} % before; {said}."
     return Finding(
-        NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what="share of the completions that are cut off"
+        NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what="share of the completions that are truncated"
     )
 
 

@@ -66,43 +66,47 @@ def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> O
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
     least = NOTHING * room.size
     small = gain.high <= least and gain.low >= -least and float(np.ptp(_thirds(reward))) <= least
-    moved, watched = _moved(evidence), _watches(evidence)
+    moved = _moved(evidence)
+    still = not moved and _watches(evidence)
     healthy = Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
     # Of a known top a share may be shown to be small; beyond that a gain that noise does not explain is learning.
-    if room.size <= 0 or (trend == "up" and not (small and room.known and watched and not moved)):
+    if room.size <= 0 or (trend == "up" and not (small and room.known and still)):
         return healthy
     if small:
-        return _still(reward, gain, room, moved, watched=watched, rate=evidence.setting("learning_rate"), dead=_mostly_dead(evidence))
-    if trend != "flat" or gain.low > -least or moved or not watched:
+        return _still(evidence, reward, gain, room, moved)
+    if trend != "flat" or gain.low > -least or not still:
         return healthy
     message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, {room.said}."
     advice = "Check that the learning rate is what you meant and that the optimiser steps; more prompts a step would show a small gain."
     return Finding(NAME, "info", None, gain, least, message, advice, {"trend": "flat"}, what="gain")
 
 
-def _still(reward: Signal, gain: Interval, room: Room, moved: Sequence[str], *, watched: bool, rate: object, dead: bool) -> Finding:
+def _still(evidence: Evidence, reward: Signal, gain: Interval, room: Room, moved: Sequence[str]) -> Finding:
     """Report a reward that is shown not to rise, or hardly."""
     # Movement is no learning: it says where to look.
-    told = f"the policy moves ({', '.join(moved)})" if moved else "entropy and KL do not move either"
-    if not moved and not watched:
+    if moved:
+        told = f"the policy moves ({', '.join(moved)})"
+    elif _watches(evidence):
+        told = "entropy and KL do not move either"
+    else:
         told = "neither entropy nor KL is logged to see whether the policy moves"
     gained = f"The reward gained at most {gain.high:.2g} in all"
     if gain.low > 0 or gain.high < 0:
         gained = f"The reward {'gained' if gain.low > 0 else 'changed by'} {gain.value:.2g} ({gain.low:.2g} to {gain.high:.2g}) in all"
-    advice = (
-        f"Raise the learning rate{_stated(rate)} (three times, until the KL shows it), check that the optimiser steps at all, "
-        "and that the reward differs within groups."
-    )
-    # Near its top a reward may stand, and most groups are dead there.
-    near = dead and not room.known
+    # Near its top a reward may stand, and most groups have zero variance there.
+    near = _mostly_zero_variance(evidence) and not room.known
+    advice = "Its top is not known: see whether most completions are right already. " if near else ""
     if reward.bounds is not None:
         low, high = reward.bounds
         near = near or high - _first(reward) < NEAR * (high - low)
     if moved:
         worse = "gets worse" if gain.high < 0 else "does not get better"
-        advice = f"The policy moves and {worse}: grade completions by hand, and look at what the advantages reward."
-    if near and not room.known:
-        advice = "Its top is not known: see whether most completions are right already. " + advice
+        advice += f"The policy moves and {worse}: grade completions by hand, and look at what the advantages reward."
+    else:
+        advice += (
+            f"Raise the learning rate{_stated(evidence.setting('learning_rate'))} (three times, until the KL shows it), check that the "
+            "optimiser steps at all, and that the reward differs within groups."
+        )
     share = Interval(gain.value / room.size, gain.low / room.size, gain.high / room.size)
     severity: Severity = "info" if near or gain.low > 0 else "warning"
     what = "gain over what it is held against"
@@ -167,10 +171,10 @@ def right_or_wrong(evidence: Evidence, reward: Signal) -> bool:
     return bool(smallest.min() >= 0 and largest.max() <= 1 and np.median(smallest) == 0 and np.median(largest) == 1)
 
 
-def _mostly_dead(evidence: Evidence) -> bool:
+def _mostly_zero_variance(evidence: Evidence) -> bool:
     """Whether most groups earn one reward, as they do at its top."""
-    dead = evidence.groups.zero_variance
-    return dead.known and float(np.nanmedian(dead.value_T)) > 0.5
+    alike = evidence.groups.zero_variance
+    return alike.known and float(np.nanmedian(alike.value_T)) > 0.5
 
 
 def _moved(evidence: Evidence) -> list[str]:

@@ -244,7 +244,7 @@ class Evidence:
 
     @cached_property
     def groups(self) -> GroupEvidence:
-        """What the groups say: dead shares, expectation, spread."""
+        """What the groups say: shares of zero-variance groups, expectation, spread."""
         return group_evidence(self.record)
 
     @cached_property
@@ -266,7 +266,7 @@ class Evidence:
         there = {
             "behaviour": entropy and self.quantity("completion_length") is not None,
             "held_out": self.held_out is not None,
-            "dead": self.groups.zero_variance.known,
+            "zero_variance": self.groups.zero_variance.known,
             "entropy": entropy,
             "gradient": self.quantity("gradient_norm") is not None,
             "components": len(self.functions) > 1,

@@ -45,13 +45,13 @@ FEATURES: Mapping[str, Mapping[str, tuple[float, float, float, float, float, flo
         "falls": (0.1, 0.50, 0.02, 0.05, 0.15, 0.05),
     },
     "components": {"part": (0.05, 0.60, 0.05, 0.10, 0.05, 0.1)},
-    "dead": {
+    "zero_variance": {
         "as expected": (0.6, 0.85, 0.05, 0.25, 0.7, 0.8),
         "explained by the reward": (0.7, 0.15, 0.05, 0.25, 0.5, 0.3),
         "above expectation": (0.1, 0.03, 0.90, 0.60, 0.05, 0.03),
         "all wrong": (0.5, 0.02, 0.60, 0.02, 0.05, 0.05),
     },
-    "dead_onset": {
+    "zero_variance_onset": {
         "throughout": (0.1, 0.1, 0.5, 0.2, 0.1, 0.3),
         "jump": (0.5, 0.1, 0.6, 0.1, 0.3, 0.1),
         "rising": (0.1, 0.1, 0.2, 0.7, 0.1, 0.1),
@@ -81,7 +81,7 @@ OWN: Mapping[str, tuple[float, float]] = {"critical": (0.7, 0.05), "warning": (0
 LOG_FOR = {
     "behaviour": "entropy and completion length (TRL: entropy, completions/mean_length; verl: actor/entropy, response_length/mean)",
     "held_out": 'a reward on held-out prompts (TRL: eval_strategy="steps"; verl: trainer.test_freq)',
-    "dead": "the share of groups whose rewards are all equal (TRL: frac_reward_zero_std), or the completions with their rewards "
+    "zero_variance": "the share of groups whose rewards are all equal (TRL: frac_reward_zero_std), or the completions with their rewards "
     "(TRL: log_completions=True; verl: trainer.rollout_data_dir)",
     "entropy": "the entropy of the policy (TRL: entropy; verl: actor/entropy)",
     "gradient": "the gradient norm (TRL: grad_norm; verl: actor/grad_norm)",
@@ -103,8 +103,8 @@ SOURCES: Mapping[str, str] = {
     "fall": "reward",
     "swings": "reward",
     "trend": "reward",
-    "dead": "groups",
-    "dead_onset": "groups",
+    "zero_variance": "groups",
+    "zero_variance_onset": "groups",
 }
 # Fewer answers than this, or no usable reward, and nothing is said.
 FEWEST_CHECKS = 3

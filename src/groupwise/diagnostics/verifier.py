@@ -284,7 +284,7 @@ def step_down(signal: Signal) -> tuple[int, Interval, str] | None:
 
 
 def _truncation(evidence: Evidence) -> Finding | None:
-    """Note answers that are cut off and fail for it, in the rollouts."""
+    """Note answers that are truncated and fail for it, in the rollouts."""
     rollouts, limit = evidence.record.rollouts, evidence.setting("max_completion_length")
     if rollouts is None or limit is None or not {"length", "reward"} <= set(rollouts.columns):
         return None
@@ -297,6 +297,8 @@ def _truncation(evidence: Evidence) -> Finding | None:
     if failing.low < 0.95:
         return None
     share = wilson(len(cut), len(known))
-    message = f"{100 * share.value:.0f} % of the completions are cut off at {limit} tokens, and nearly all of those earn the lowest reward."
-    advice = "Raise max_completion_length or leave cut-off completions out of the loss: being cut off is graded as being wrong."
-    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"}, what="share of the completions that are cut off")
+    message = (
+        f"{100 * share.value:.0f} % of the completions are truncated at {limit} tokens, and nearly all of those earn the lowest reward."
+    )
+    advice = "Raise max_completion_length or leave truncated completions out of the loss: being truncated is graded as being wrong."
+    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"}, what="share of the completions that are truncated")

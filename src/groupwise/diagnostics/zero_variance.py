@@ -34,28 +34,27 @@ GROUPS = 20
 
 def check(evidence: Evidence) -> Outcome:
     """Look for steps whose groups teach less than their pass rates allow."""
-    dead = _dead(evidence)
-    if dead is None:
+    equal = _equal_share(evidence)
+    if equal is None:
         return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)
-    dead = _pooled(evidence, dead)
-    if len(dead) < FEWEST_ROWS:
+    equal = _pooled(evidence, equal)
+    if len(equal) < FEWEST_ROWS:
         return Unavailable(
-            NAME, f"{counted(len(dead), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", LOG
+            NAME, f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", LOG
         )
-    room = _room(evidence, dead)
-    live = 1 - dead.value_T
-    taught = np.where(room > 0, live / np.maximum(room, 1e-9), 1.0)
-    # Where the group size is not known the first rows tell how many groups are live at such a reward.
+    room = _room(evidence, equal)
+    taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
+    # Where the group size is not known the first rows tell how many groups teach at such a reward.
     usual_taught = float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
     taught = taught / max(usual_taught, 1.0)
     starved = (taught < STARVED) & (room > 2 * STARVED)
     usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
     onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
     if onset is None:
-        other = _all_wrong(evidence, dead, room) or _fewer(evidence, dead, taught, room)
-        return other if other is not None else _calm(evidence, room, float(dead.value_T.mean()))
-    rows = slice(onset, len(dead))
-    expected, value, step = float(1 - room[rows].mean()), _share(dead, rows), int(dead.step_T[onset])
+        other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room)
+        return other if other is not None else _calm(evidence, room, float(equal.value_T.mean()))
+    rows = slice(onset, len(equal))
+    expected, value, step = float(1 - room[rows].mean()), _share(equal, rows), int(equal.step_T[onset])
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
         f"{_explained(evidence, expected)}."
@@ -64,8 +63,8 @@ def check(evidence: Evidence) -> Outcome:
         "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
         "the prompts are too easy or too hard: filter them by pass rate, or raise the group size."
     )
-    began = "throughout" if onset == 0 else _beginning(dead, onset)
-    known = {"dead": "above expectation", "dead_onset": began, "gradient": _gradient(evidence, step)}
+    began = "throughout" if onset == 0 else _beginning(equal, onset)
+    known = {"zero_variance": "above expectation", "zero_variance_onset": began, "gradient": _gradient(evidence, step)}
     severity: Severity = "critical"
     if _at_its_height(evidence, step):
         severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
@@ -93,7 +92,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
     return bool(late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few))
 
 
-def _dead(evidence: Evidence) -> Signal | None:
+def _equal_share(evidence: Evidence) -> Signal | None:
     """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
     track = evidence.groups.zero_variance
     if track.known:
@@ -106,7 +105,7 @@ def _dead(evidence: Evidence) -> Signal | None:
     return None
 
 
-def _pooled(evidence: Evidence, dead: Signal) -> Signal:
+def _pooled(evidence: Evidence, equal: Signal) -> Signal:
     """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing can be told."""
     rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
     if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
@@ -115,54 +114,54 @@ def _pooled(evidence: Evidence, dead: Signal) -> Signal:
         count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
     else:
         # The coarsest grid that all shares lie on.
-        grid = [b for b in range(1, GROUPS) if bool(np.allclose(dead.value_T * b, np.round(dead.value_T * b), atol=1e-3))]
+        grid = [b for b in range(1, GROUPS) if bool(np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3))]
         count = float(min(grid, default=GROUPS))
     size = int(np.ceil(GROUPS / max(count, 1.0)))
     if size == 1:
-        return dead
-    mean, first = blocks(dead, size)
-    return signal_of(dead.column, dead.step_T[first], mean, bounds=dead.bounds)
+        return equal
+    mean, first = blocks(equal, size)
+    return signal_of(equal.column, equal.step_T[first], mean, bounds=equal.bounds)
 
 
-def _room(evidence: Evidence, dead: Signal) -> Float:
-    """Share of live groups if all prompts of the step were equally hard: the most that the mean reward leaves room for.
+def _room(evidence: Evidence, equal: Signal) -> Float:
+    """Share of groups that would teach if all prompts of the step were equally hard: the most that the mean reward leaves room for.
 
-    Of a reward that is not a share of right answers nothing is known; then every group could be live, but for those that the rewards of
+    Of a reward that is not a share of right answers nothing is known; then every group could teach, but for those that the rewards of
     the completions themselves, dealt at random, leave at one end of their range.
     """
-    room = np.minimum(_room_of_mean(evidence, dead), 1 - _at_an_end(evidence, dead))
+    room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
     stuck = None if reward is None else constant_tail(reward)
     if reward is not None and stuck is not None:
-        room[dead.step_T >= reward.step_T[stuck.row]] = 0.0  # one number for every answer is the verifier's doing, not the groups'
+        room[equal.step_T >= reward.step_T[stuck.row]] = 0.0  # one number for every answer is the verifier's doing, not the groups'
     return room
 
 
-def _at_an_end(evidence: Evidence, dead: Signal) -> Float:
+def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
     """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
     rollouts = evidence.record.rollouts
     if rollouts is None or "reward" not in rollouts.columns or rollouts["reward"].drop_nulls().n_unique() <= 2:
-        return np.zeros(len(dead))
+        return np.zeros(len(equal))
     groups = graded_groups(evidence)
     if groups is None:
-        return np.zeros(len(dead))
+        return np.zeros(len(equal))
     steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
-    parts = np.split(steps["edges"].to_numpy().astype(float), np.searchsorted(steps["step"].to_numpy(), dead.step_T[1:]))
+    parts = np.split(steps["edges"].to_numpy().astype(float), np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]))
     return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
 
 
-def _room_of_mean(evidence: Evidence, dead: Signal) -> Float:
+def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
     """The room that the mean reward leaves where it is a share of right answers, else 1."""
     reward = evidence.reward
     if reward is None or reward.bounds is None:
-        return np.ones(len(dead))
+        return np.ones(len(equal))
     size = evidence.group_size or 2  # the smallest group leaves the least room
     right = _share_right(reward)
     smooth = _smoothed(right)
-    if 2 * len(dead) > len(reward):
-        mean = np.interp(dead.step_T, reward.step_T, smooth)
+    if 2 * len(equal) > len(reward):
+        mean = np.interp(equal.step_T, reward.step_T, smooth)
     else:
-        parts = np.split(right, np.searchsorted(reward.step_T, dead.step_T[1:]))
+        parts = np.split(right, np.searchsorted(reward.step_T, equal.step_T[1:]))
         mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
     return np.asarray(1 - mean**size - (1 - mean) ** size)
 
@@ -187,15 +186,15 @@ def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
     return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
 
 
-def _beginning(dead: Signal, onset: int) -> str:
+def _beginning(equal: Signal, onset: int) -> str:
     """Whether the share of zero-variance groups climbed over a stretch before, or jumped."""
-    few = max(3, len(dead) // 10)
-    return "rising" if onset >= 2 * few and dead.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
+    few = max(3, len(equal) // 10)
+    return "rising" if onset >= 2 * few and equal.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
 
 
-def _share(dead: Signal, rows: slice) -> Interval:
+def _share(equal: Signal, rows: slice) -> Interval:
     """Mean share of zero-variance groups of some rows, inside [0, 1]."""
-    mean = dead.mean(rows)
+    mean = equal.mean(rows)
     return Interval(mean.value, max(0.0, mean.low), min(1.0, mean.high))
 
 
@@ -209,44 +208,52 @@ def _gradient(evidence: Evidence, step: int) -> str:
     return "gone" if late <= STARVED * early else "normal"
 
 
-def _all_wrong(evidence: Evidence, dead: Signal, room: Float) -> Finding | None:
+def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
     """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
     reward = evidence.reward
     if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
         return None
-    silent = (dead.value_T > 1 - STARVED) & (room < 2 * STARVED)
+    silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
     if lasting(rare_event_factors(silent, 0.5)) is None or float(silent.mean()) < 1 - STARVED:
         return None
-    value = _share(dead, slice(0, len(dead)))
+    value = _share(equal, slice(0, len(equal)))
     message = (
         f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
     )
     advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
     return Finding(
-        NAME, "critical", None, value, 1 - STARVED, message, advice, {"dead": "all wrong", "dead_onset": "throughout"}, what=SHARE
+        NAME,
+        "critical",
+        None,
+        value,
+        1 - STARVED,
+        message,
+        advice,
+        {"zero_variance": "all wrong", "zero_variance_onset": "throughout"},
+        what=SHARE,
     )
 
 
-def _fewer(evidence: Evidence, dead: Signal, taught: Float, room: Float) -> Finding | None:
-    """Report live groups that became less than half as many although the reward stands where it stood."""
+def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
+    """Report that less than half as many groups teach as before although the reward stands where it stood."""
     few = max(len(taught) // 4, 4)
     before = float(np.median(taught[:few]))
     fewer = (taught < HALVED * before) & (room > 2 * STARVED)
     onset, reward = lasting(rare_event_factors(fewer, 0.2), event_T=fewer), evidence.reward
     if onset is None or onset < few or reward is None:
         return None
-    step = int(dead.step_T[onset])
+    step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
     span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
-    value, old = _share(dead, slice(onset, len(dead))), float(dead.value_T[:onset].mean())
+    value, old = _share(equal, slice(onset, len(equal))), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
     )
     advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
-    known = {"dead": "above expectation", "dead_onset": _beginning(dead, onset), "gradient": _gradient(evidence, step)}
+    known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset), "gradient": _gradient(evidence, step)}
     return Finding(NAME, "warning", step, value, old, message, advice, known, what=SHARE)
 
 
@@ -257,7 +264,7 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Outcome:
     if expected.known and expected.step_T.size and "neighbours" not in expected.source:
         keep = np.isfinite(expected.value_T)
         excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
-    known = {"dead": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
+    known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
     return Healthy(NAME, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", known)
 
 
@@ -296,7 +303,7 @@ def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
             pl.col("outcome").max().alias("high"),
             *(pl.col(name).first() for name in prompt),
         )
-        .with_columns((pl.col("low") == pl.col("high")).alias("dead"))
+        .with_columns((pl.col("low") == pl.col("high")).alias("equal"))
         .sort("step", "prompt_id")
     )
     counts = known.group_by("pool", "outcome").agg(pl.len().alias("k"))
@@ -353,15 +360,15 @@ def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
     name = "own" if by_prompt else "pooled"
     steps = (
         groups.drop_nulls(name)
-        .with_columns(pl.col("dead").cast(pl.Float64))
+        .with_columns(pl.col("equal").cast(pl.Float64))
         .group_by("step")
-        .agg((pl.col("dead") - pl.col(name)).mean().alias("excess"), pl.col("dead").mean(), pl.col(name).mean())
+        .agg((pl.col("equal") - pl.col(name)).mean().alias("excess"), pl.col("equal").mean(), pl.col(name).mean())
         .sort("step")
     )
-    step, excess, dead, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "dead", name))
+    step, excess, equal, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name))
     signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
     late = ends_of(signal)[1]
-    value, counted = signal.mean(late), _late(signal_of("dead", signal.step_T, dead, bounds=(0.0, 1.0)), groups)
+    value, counted = signal.mean(late), _late(signal_of("equal", signal.step_T, equal, bounds=(0.0, 1.0)), groups)
     expected = float(predicted[late].mean())
     value = Interval(value.value, min(value.low, counted.low - expected), max(value.high, counted.high - expected))
     whose = (
@@ -370,7 +377,7 @@ def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
         else "the rewards of each step, or of the few around it, dealt at random into groups,"
     )
     least = "" if by_prompt else ": the least that can be expected of prompts that are not equally hard"
-    said = f"{100 * float(dead[late].mean()):.0f} % of the last groups are alike in reward; {whose} predict {100 * expected:.0f} %{least}"
+    said = f"{100 * float(equal[late].mean()):.0f} % of the last groups are alike in reward; {whose} predict {100 * expected:.0f} %{least}"
     return Measure(NAME, "dead_beyond_chance", value, said)
 
 
@@ -382,7 +389,7 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
         least, most = float(groups["low"].min()), float(groups["high"].max())  # type: ignore[arg-type]
         if least == most:
             return (Measure(NAME, "all_right", None, "all completions have the same reward, right or wrong"),)
-        alike = pl.col("dead")
+        alike = pl.col("equal")
         steps = (
             groups.group_by("step")
             .agg(
@@ -412,12 +419,12 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
 def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
     """Measure the size at which groups of independent completions, all prompts equally hard, would have zero variance as often."""
     log = f"{LOG_REWARDS}, or the share of zero-variance groups beside a reward of 0 or 1"
-    shares, dead = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
-    if dead is None or shares is None:
+    shares, equal = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
+    if equal is None or shares is None:
         return Measure(NAME, "effective_group_size", None, "zero-variance groups and what their rewards are are not both in the log", log)
     if float(shares.max()) >= 1.0:
         return Measure(NAME, "effective_group_size", None, "the last completions all have the same reward: any size fits")
-    value = _late(dead, groups)
+    value = _late(equal, groups)
     size = Interval(*(effective_size(shares, share) for share in (value.value, value.high, value.low)))
     of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
     independent = "independent completions of equally hard prompts"
@@ -427,26 +434,26 @@ def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
     return Measure(NAME, "effective_group_size", size, said)
 
 
-def effective_size(share_V: Float, dead: float) -> float:
+def effective_size(share_V: Float, equal: float) -> float:
     r"""Return the size g at which $\sum_v p_v^g$ is a given share of zero-variance groups."""
     from scipy.optimize import brentq
 
-    if dead >= 1.0:
+    if equal >= 1.0:
         return 1.0
-    if dead <= float((share_V**_LARGEST).sum()):
+    if equal <= float((share_V**_LARGEST).sum()):
         return float("inf")
-    return float(brentq(lambda size: float((share_V**size).sum()) - dead, 1.0, _LARGEST))
+    return float(brentq(lambda size: float((share_V**size).sum()) - equal, 1.0, _LARGEST))
 
 
 def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]:
     """Shares of the rewards of the last completions, and the share of zero-variance groups."""
     rollouts = evidence.record.rollouts
     assert rollouts is not None
-    steps = groups.group_by("step").agg(pl.col("dead").mean()).sort("step")
-    dead = signal_of("dead", steps["step"].to_numpy().astype(np.int64), steps["dead"].to_numpy().astype(float), bounds=(0.0, 1.0))
-    last = rollouts.filter((pl.col("step") >= int(dead.step_T[ends_of(dead)[1]][0])) & pl.col("reward").is_finite())
+    steps = groups.group_by("step").agg(pl.col("equal").mean()).sort("step")
+    equal = signal_of("equal", steps["step"].to_numpy().astype(np.int64), steps["equal"].to_numpy().astype(float), bounds=(0.0, 1.0))
+    last = rollouts.filter((pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0])) & pl.col("reward").is_finite())
     counts = last.group_by(pl.col("reward").round(6)).len().sort("reward")["len"].to_numpy().astype(float)
-    return counts / counts.sum(), dead
+    return counts / counts.sum(), equal
 
 
 def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
@@ -455,10 +462,10 @@ def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
         return None, None
     keep = np.isfinite(track.value_T)
-    dead = signal_of("dead", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
-    first = reward.at(float(dead.step_T[ends_of(dead)[1]][0]))
+    equal = signal_of("equal", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
+    first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))
     mean = float(reward.value_T[min(first, len(reward) - 1) :].mean())
-    return np.array([mean, 1 - mean]), dead
+    return np.array([mean, 1 - mean]), equal
 
 
 def _late(share: Signal, groups: pl.DataFrame | None) -> Interval:

@@ -104,10 +104,8 @@ def is_right(
         return False
     if normalised(gold) == normalised(found):
         return True
-    right, given = number_of(gold), number_of(found)
-    if right is not None and given is None and kind == "number":
-        numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(found))]
-        given = number_of(numbers[-1]) if numbers else None
+    right = number_of(gold)
+    given = _number_in(found) if kind == "number" else number_of(found)
     if right is not None and given is not None:
         return _close(right, given, gold, tolerance)
     if kind == "number":
@@ -118,6 +116,13 @@ def is_right(
     if several is not None or same is None:
         return several
     return same(gold.replace(_SEVERAL, ", "), found)
+
+
+def _number_in(answer: str) -> Fraction | None:
+    """Return the number that an answer is, else the last one in it."""
+    numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(answer))]
+    whole = number_of(answer)
+    return whole if whole is not None or not numbers else number_of(numbers[-1])
 
 
 def joined(answers: Sequence[str]) -> str:
@@ -138,17 +143,17 @@ def _same_lists(gold: str, found: str, tolerance: float) -> bool | None:
         return None
     left = list(range(len(founds)))
     for place, part in enumerate(golds):
-        right = values[place]
-        fitting = [
-            number
-            for number in (left if not bracket else [place])
-            if normalised(part) == normalised(founds[number])
-            or (right is not None and (value := given[number]) is not None and _close(right, value, part, tolerance))
-        ]
+        candidates = [place] if bracket else left
+        fitting = [number for number in candidates if _same_part(part, values[place], founds[number], given[number], tolerance)]
         if not fitting:
             return False if decided else None
         left.remove(fitting[0])
     return True
+
+
+def _same_part(gold: str, right: Fraction | None, found: str, given: Fraction | None, tolerance: float) -> bool:
+    """Whether two answers are the same as texts, or as the numbers that they are."""
+    return normalised(gold) == normalised(found) or (right is not None and given is not None and _close(right, given, gold, tolerance))
 
 
 def _listed(answer: str) -> tuple[str, list[str]]:

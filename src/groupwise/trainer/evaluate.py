@@ -300,35 +300,32 @@ def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task
 
 
 def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathematics | None = None, told: Told | None = None) -> Answers:
-    """Ask a model a paper and count its right answers."""
+    """Ask a model a paper and count its right answers; a problem that does not fit into its context counts as answered wrongly."""
+    asked: list[list[Completion] | None]
     if paper.task is not None:
-        return _examined(model, paper.name, paper.task, sampling, told)
-    assert paper.entry is not None
-    asked = ask_questions(model, [question.text for question in paper.questions], sampling, told=told)
-    verdicts: list[list[bool | None]] = []
-    for question, completions in zip(paper.questions, asked, strict=True):
-        found = [extract_answer(text) for text, _ in completions] if completions is not None else [None] * sampling.samples
-        kind, tolerance = paper.entry.kind, question.tolerance
-        verdicts.append([is_right(question.answer, answer, kind=kind, tolerance=tolerance, same=same) for answer in found])
+        asked = ask_problems(model, paper.task, paper.task.held_out, sampling, told=told)
+        clusters = [problem.prompt for problem in paper.task.held_out]
+    else:
+        asked = ask_questions(model, [question.text for question in paper.questions], sampling, told=told)
+        clusters = [question.cluster for question in paper.questions]
+    verdicts = [
+        [False] * sampling.samples if completions is None else _verdicts(paper, place, completions, same)
+        for place, completions in enumerate(asked)
+    ]
     cut = sum(not ended for completions in asked for _, ended in completions or ())
-    clusters = [question.cluster for question in paper.questions]
-    return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=sum(completions is None for completions in asked))
+    return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=asked.count(None))
 
 
-def _examined(model: Model, name: str, task: Task, sampling: Sampling, told: Told | None) -> Answers:
-    """Ask a model the held-out problems of a task."""
-    asked = ask_problems(model, task, task.held_out, sampling, told=told)
-    verdicts: list[list[bool | None]] = []
-    for problem, completions in zip(task.held_out, asked, strict=True):
-        if completions is None:
-            verdicts.append([False] * sampling.samples)
-            continue
+def _verdicts(paper: Paper, place: int, completions: Sequence[Completion], same: SameMathematics | None) -> list[bool | None]:
+    """Say of each completion of one problem whether it is right."""
+    if paper.task is not None:
         texts, ended = [text.strip() for text, _ in completions], [end for _, end in completions]
-        exact_N = task.verifier([problem] * len(texts), texts, ended)["exact"]
-        verdicts.append([bool(value == 1) for value in exact_N])
-    cut = sum(not ended for completions in asked for _, ended in completions or ())
-    too_long = sum(completions is None for completions in asked)
-    return answers_of(name, verdicts, [problem.prompt for problem in task.held_out], cut=cut, too_long=too_long)
+        exact_N = paper.task.verifier([paper.task.held_out[place]] * len(texts), texts, ended)["exact"]
+        return [bool(value == 1) for value in exact_N]
+    assert paper.entry is not None
+    question, kind = paper.questions[place], paper.entry.kind
+    found = [extract_answer(text) for text, _ in completions]
+    return [is_right(question.answer, answer, kind=kind, tolerance=question.tolerance, same=same) for answer in found]
 
 
 def checkpoints_of(folder: Path) -> list[tuple[int, Path]]:

@@ -232,11 +232,16 @@ class RunFolder:
             raise OverwriteError(
                 f"expected a folder of its own for the run, got {self.home} inside the run {outer}: choose another with -o"
             )
-        if inside and not force and not resume:
+        if inside and not resume:
+            self._check_replaced(force=force)
+
+    def _check_replaced(self, *, force: bool) -> None:
+        """Refuse to replace a run unasked, or with it what others put among its checkpoints."""
+        if not force:
             raise OverwriteError(
                 f"{self.home} holds a run already: go on with it by --resume, replace it by --force, or choose another with -o"
             )
-        beside = strange_in_checkpoints(self.home) if force and not resume else []
+        beside = strange_in_checkpoints(self.home)
         if beside:
             raise OverwriteError(
                 f"expected nothing but checkpoints of the run to replace in {self.home}, got {beside[0]}: move it away, or choose another"
@@ -265,8 +270,9 @@ class RunFolder:
             for name in (STATE_ABOUT, STATE):
                 (self._checkpoint(number) / name).unlink(missing_ok=True)
         kept = self._settings.checkpoints_kept
-        for number in sorted(number for number in older if 0 < number < step)[: None if kept is None else -(kept - 1) or None]:
-            if kept is not None and not strange_in(self._checkpoint(number)):
+        before = [number for number in older if 0 < number < step]  # the first checkpoint stays
+        for number in before[: max(0, len(before) - kept + 1)] if kept is not None else ():
+            if not strange_in(self._checkpoint(number)):
                 shutil.rmtree(self._checkpoint(number), ignore_errors=True)
         self._sound = True
 

@@ -247,9 +247,7 @@ class _Run:
             self.waiting.append(self._sampled_batch(self.batches + 1))
             self.batches, self.drawn = self.batches + 1, self.drawn + len(self.waiting[-1].judged.problems)
         batch = self.waiting[0]
-        signal = has_signal(batch.judged)
-        if not signal and not self.learned and self.idle + 1 == PATIENCE:
-            raise refusal(batch.judged, self.task.name)
+        signal = self._has_signal(batch)
         learning_rate = settings.learning_rate_at(number)
         row = step_row(batch.judged, number=number, learning_rate=learning_rate, lag=self.step - batch.update)
         row |= self._gradient(batch, number)
@@ -261,12 +259,18 @@ class _Run:
         self.tokens += int(batch.judged.sampled.mask_NL.sum()) + size * int(self.actor.real(batch.prompt_PL).sum())
         if self.adaptive is not None:
             row |= {"group_size": size, **self.adaptive.columns()}
-        if self.task.held_out and settings.evaluate_every and (number % settings.evaluate_every == 0 or number == settings.steps):
-            row |= self._evaluated(number)
+        row |= self._evaluated(number) if self._evaluates(number) else {}
         row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
         self.whole = True
         kept = settings.rollouts_every and (number % settings.rollouts_every == 0 or number in {1, settings.steps})
         return row, rollout_rows(batch.judged, batch.advantage_N) if kept else None
+
+    def _has_signal(self, batch: Batch) -> bool:
+        """Return whether there is something to learn from; refuse a run in which there never was."""
+        signal = has_signal(batch.judged)
+        if not signal and not self.learned and self.idle + 1 == PATIENCE:
+            raise refusal(batch.judged, self.task.name)
+        return signal
 
     def check(self) -> None:
         """Refuse a policy whose last batch gives no finite loss: nothing else has looked at it yet."""
@@ -351,6 +355,11 @@ class _Run:
         if limit is not None and norm > limit:
             self.flat.gradient_D.mul_(limit / norm)
         self.optimizer.step(self.flat.value_D, self.flat.gradient_D, learning_rate=learning_rate, update=number)
+
+    def _evaluates(self, number: int) -> bool:
+        """Whether an update is followed by an evaluation."""
+        every = self.settings.evaluate_every
+        return bool(self.task.held_out and every and (number % every == 0 or number == self.settings.steps))
 
     def _evaluated(self, number: int) -> dict[str, float]:
         """Return mean rewards on held-out problems, the same ones each time, four rollouts each."""

@@ -134,6 +134,7 @@ SCALES = {"group_std": "std", "batch_std": "batch std", "leave_one_out_std": "st
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
     from groupwise.estimators.presets import PRESETS
+    from groupwise.stability.trainers import TRAINERS
 
     lines = [
         "# Trainers",
@@ -151,6 +152,17 @@ def trainers_page() -> str:
         note = " ".join([spec.note, *([] if spec.all_equal.startswith("zero") else [f"Equal rewards: {spec.all_equal}."])]).strip()
         cells = [spec.framework, f"`{spec.estimator}`", formula(spec), ddof, epsilon, spec.singleton, missing, known, spec.evidence, note]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += [
+        "",
+        "## Lags",
+        "",
+        "The lag that follows from the settings; [Lags](../lags.md) says what it does.",
+        "",
+    ]
+    lines += ["| trainer | needed | also read | lag in updates | evidence, version |", "|---|---|---|---|---|"]
+    for entry in TRAINERS:
+        also = named(tuple(name for name in entry.settings if name not in entry.needs)) or "–"
+        lines.append(f"| {entry.title} | {named(entry.needs)} | {also} | {entry.lag} | {entry.evidence}, {entry.version} |")
     return "\n".join([*lines, ""])
 
 

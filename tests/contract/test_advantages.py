@@ -346,6 +346,9 @@ def test_an_unknown_preset_is_refused_with_what_there_is(arguments: dict[str, An
 def test_a_version_between_two_looked_at_takes_the_one_before() -> None:
     assert preset("trl", version="1.5.9").missing == "counts_as_zero"
     assert preset("trl", version="1.16.0.dev0").missing == "zero"
+    older = preset("verl", estimator="grpo_vectorized", version="0.7.0")
+    assert [older.covers(version) for version in ("0.6.0", "0.6.1", "0.7.9", "0.8.0", "0.8.1")] == [False, True, True, False, False]
+    assert preset("verl").covers("99.0")
 
 
 def test_a_mask_that_is_missing_or_does_not_fit_is_refused() -> None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,6 +140,22 @@ def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
     return np.asarray(weight * others + (1 - weight) * rest + batch.centre)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Some rewards: their weight and their weighted sum."""
+
+    count: float = 0.0
+    total: float = 0.0
+
+    def __add__(self, other: _Seen) -> _Seen:
+        """Both together."""
+        return _Seen(self.count + other.count, self.total + other.total)
+
+    def times(self, weight: float) -> _Seen:
+        """The same rewards, each counting `weight` of what it did."""
+        return _Seen(weight * self.count, weight * self.total)
+
+
 class DynamicBaseline(ABC):
     """What both kinds share: an unseen prompt takes the value of all prompts, and the past alone is asked."""
 
@@ -155,13 +171,13 @@ class DynamicBaseline(ABC):
     def values(self, prompt: Any, *, step: float) -> Float:
         """Return the value of every prompt as the earlier steps have it, float64, reward units."""
         labels, place = np.unique(to_numpy(prompt), return_inverse=True)
-        count, total = self._everyone(step)
-        everyone = total / count if count > 0 else self.initial
+        seen = self._everyone(step)
+        everyone = seen.total / seen.count if seen.count > 0 else self.initial
         value_P = np.full(len(labels), everyone)
         for i, label in enumerate(labels.tolist()):
-            count, total = self._one(label, step)
-            if count > 0:
-                value_P[i] = (total + self.prior_rollouts * everyone) / (count + self.prior_rollouts)
+            seen = self._one(label, step)
+            if seen.count > 0:
+                value_P[i] = (seen.total + self.prior_rollouts * everyone) / (seen.count + self.prior_rollouts)
         return value_P[place]
 
     def advantages(self, reward: Array, prompt: Any, *, step: float) -> Array:
@@ -183,7 +199,7 @@ class DynamicBaseline(ABC):
         labels, place = np.unique(groups.label_N, return_inverse=True)
         count_P = np.bincount(place).astype(np.float64)
         total_P = np.bincount(place, weights=to_numpy(groups.flat).astype(np.float64))
-        self._take(dict(zip(labels.tolist(), zip(count_P.tolist(), total_P.tolist(), strict=True), strict=True)), step)
+        self._take(dict(zip(labels.tolist(), map(_Seen, count_P.tolist(), total_P.tolist()), strict=True)), step)
         self._last_step = step
 
     def _groups(self, reward: Array, prompt: Any) -> RolloutGroups:
@@ -193,16 +209,16 @@ class DynamicBaseline(ABC):
         return rollout_groups(reward, prompt)
 
     @abstractmethod
-    def _everyone(self, step: float) -> tuple[float, float]:
-        """Weight and weighted sum of all rewards seen."""
+    def _everyone(self, step: float) -> _Seen:
+        """All rewards seen before a step."""
 
     @abstractmethod
-    def _one(self, label: Hashable, step: float) -> tuple[float, float]:
-        """Weight and weighted sum of one prompt's rewards."""
+    def _one(self, label: Hashable, step: float) -> _Seen:
+        """One prompt's rewards."""
 
     @abstractmethod
-    def _take(self, sums: dict[Hashable, tuple[float, float]], step: float) -> None:
-        """Take in count and sum of each prompt's rewards in one step."""
+    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:
+        """Take in each prompt's rewards of one step."""
 
 
 class RunningBaseline(DynamicBaseline):
@@ -219,30 +235,26 @@ class RunningBaseline(DynamicBaseline):
         if not 0 <= decay <= 1:
             raise InvalidArgumentError(f"expected a decay between 0 and 1, got {decay}: 0.9 remembers about ten visits")
         self.decay = float(decay)
-        self._sums: dict[Hashable, tuple[float, float]] = {}
-        self._total = (0.0, 0.0)
+        self._seen: dict[Hashable, _Seen] = {}
+        self._all = _Seen()
 
-    def _everyone(self, step: float) -> tuple[float, float]:  # noqa: ARG002 - the memory counts visits, not steps
-        return self._total
+    def _everyone(self, step: float) -> _Seen:  # noqa: ARG002 - the memory counts visits, not steps
+        return self._all
 
-    def _one(self, label: Hashable, step: float) -> tuple[float, float]:  # noqa: ARG002
-        return self._sums.get(label, (0.0, 0.0))
+    def _one(self, label: Hashable, step: float) -> _Seen:  # noqa: ARG002
+        return self._seen.get(label, _Seen())
 
-    def _take(self, sums: dict[Hashable, tuple[float, float]], step: float) -> None:  # noqa: ARG002
-        for label, new in sums.items():
-            old = self._sums.get(label, (0.0, 0.0))
-            self._sums[label] = (self.decay * old[0] + new[0], self.decay * old[1] + new[1])
-        count, total = (sum(new[i] for new in sums.values()) for i in (0, 1))
-        self._total = (self.decay * self._total[0] + count, self.decay * self._total[1] + total)
+    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:  # noqa: ARG002
+        for label, seen in new.items():
+            self._seen[label] = self._seen.get(label, _Seen()).times(self.decay) + seen
+        self._all = self._all.times(self.decay) + sum(new.values(), _Seen())
 
 
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """Count and sum of rewards seen in one step."""
+class _Visit(NamedTuple):
+    """The rewards of one step."""
 
     step: float
-    count: float
-    total: float
+    seen: _Seen
 
 
 class KernelBaseline(DynamicBaseline):
@@ -262,26 +274,25 @@ class KernelBaseline(DynamicBaseline):
         self._visits: dict[Hashable, deque[_Visit]] = {}
         self._all: deque[_Visit] = deque()
 
-    def _everyone(self, step: float) -> tuple[float, float]:
+    def _everyone(self, step: float) -> _Seen:
         return self._smooth(self._all, step)
 
-    def _one(self, label: Hashable, step: float) -> tuple[float, float]:
-        return self._smooth(self._visits.get(label, ()), step)
+    def _one(self, label: Hashable, step: float) -> _Seen:
+        return self._smooth(self._visits.get(label, deque()), step)
 
-    def _smooth(self, visits: Any, step: float) -> tuple[float, float]:
-        """Weight and weighted sum of some visits."""
-        weights = [(max(1 - ((step - visit.step) / self.bandwidth) ** 2, 0.0), visit) for visit in visits]
-        return sum(weight * visit.count for weight, visit in weights), sum(weight * visit.total for weight, visit in weights)
+    def _smooth(self, visits: deque[_Visit], step: float) -> _Seen:
+        """Some visits, each by how long ago it was."""
+        return sum((seen.times(max(1 - ((step - then) / self.bandwidth) ** 2, 0.0)) for then, seen in visits), _Seen())
 
-    def _take(self, sums: dict[Hashable, tuple[float, float]], step: float) -> None:
-        for label, (count, total) in sums.items():
-            self._keep(self._visits.setdefault(label, deque()), _Visit(step, count, total))
-        self._keep(self._all, _Visit(step, sum(new[0] for new in sums.values()), sum(new[1] for new in sums.values())))
+    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:
+        for label, seen in new.items():
+            self._keep(self._visits.setdefault(label, deque()), step, seen)
+        self._keep(self._all, step, sum(new.values(), _Seen()))
 
-    def _keep(self, visits: deque[_Visit], visit: _Visit) -> None:
+    def _keep(self, visits: deque[_Visit], step: float, seen: _Seen) -> None:
         """Add a visit and forget those that no later step can see."""
-        visits.append(visit)
-        while visits[0].step <= visit.step - self.bandwidth:
+        visits.append(_Visit(step, seen))
+        while visits[0].step <= step - self.bandwidth:
             visits.popleft()
 
 

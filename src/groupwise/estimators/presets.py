@@ -82,6 +82,10 @@ class AdvantageSpec:
         """Whether it depends on the number of tokens of a rollout."""
         return self.baseline == "length_weighted_mean" or (self.whitening is not None and self.whitening.weights == "token")
 
+    def covers(self, version: str) -> bool:
+        """Whether this version of the framework computes it, as far as we looked."""
+        return _numbers(self.since) <= _numbers(version) and not (self.until and _numbers(self.until) <= _numbers(version))
+
     def advantages(self, reward: Array, prompt: Any = None, *, mask_NL: Any = None) -> Array:
         """Return what the framework would give each rollout."""
         groups = rollout_groups(reward, prompt, missing=self.missing != "refused")
@@ -561,9 +565,8 @@ def preset(framework: str, *, estimator: str = "grpo", version: str | None = Non
         raise InvalidArgumentError(f"no preset of {framework} is called {estimator!r}: choose one of {known}")
     if version is None:
         return named[0]
-    wanted = _numbers(version)
     for spec in named:
-        if _numbers(spec.since) <= wanted and (not spec.until or wanted < _numbers(spec.until)):
+        if spec.covers(version):
             return spec
     known = ", ".join(f"{spec.since} to {spec.until or 'now'}" for spec in named)
     raise InvalidArgumentError(f"{framework} {version} was not looked at for {estimator!r}: known are {known}")

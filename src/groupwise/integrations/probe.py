@@ -1,7 +1,7 @@
 r"""Score sketches of a few groups while a run trains, and from the latest of them Vp, T, R, the best G and the noise temperature.
 
-The scores are taken of the tokens that were sampled, under the parameters that sampled them, before the update; the training is not
-touched: no random number is drawn and no gradient left behind. It advises a group size and changes none.
+The tokens that were sampled are scored under the parameters that sampled them, before the update. The training is not touched: no random
+number is drawn, no gradient is left behind, and the group size is advised but never changed.
 """
 
 from __future__ import annotations
@@ -33,27 +33,22 @@ class ProbeSettings:
     """What is probed, how often, and how closely."""
 
     every: int = 10  # steps between two probes, where the callback is given no `sketch_every`
-    groups: int | None = 8  # of a probe; all where None
+    groups: int | None = 8  # groups of a probe; all where None
     width: int = WIDTH  # numbers in a sketch
-    window: int = 8  # latest probes that an estimate rests on
-    parameters: tuple[str, ...] | None = None  # patterns of parameter names; those that are trained if None
-    micro_batch: int | None = None  # rollouts of one pass; the trainer's own if None
+    window: int = 8  # number of latest probes that an estimate rests on
+    parameters: tuple[str, ...] | None = None  # patterns of parameter names; those that are trained where None
+    micro_batch: int | None = None  # rollouts of one pass; the trainer's own number where None
 
 
 def unusable(settings: Any) -> str:
     """Return what is wrong with settings, "" where nothing is."""
     if not isinstance(settings, ProbeSettings):
         return f"expected ProbeSettings for sketch, got {str(settings)[:40]!r}"
-    for name, least, optional in (
-        ("every", 1, False),
-        ("groups", 1, True),
-        ("width", 1, False),
-        ("window", 1, False),
-        ("micro_batch", 1, True),
-    ):
+    for name in ("every", "groups", "width", "window", "micro_batch"):
         value = getattr(settings, name)
-        if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            return f"expected a whole number of at least {least} for {name} of ProbeSettings, got {str(value)[:40]}"
+        optional = name in ("groups", "micro_batch")
+        if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            return f"expected a whole number of at least 1 for {name} of ProbeSettings, got {str(value)[:40]}"
     named: Any = settings.parameters
     if named is not None and (isinstance(named, str) or not isinstance(named, Sequence) or not all(isinstance(one, str) for one in named)):
         return f"expected patterns of names for parameters of ProbeSettings, got {str(named)[:40]!r}"

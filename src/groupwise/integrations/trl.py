@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
-from groupwise.integrations.generation import Generation, apart, joined
+from groupwise.integrations.generation import Generation, apart, joined, step_meanings
 from groupwise.integrations.live_checks import Checks, LiveChecks, Severity, severity
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
 from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, reason_of, to_terminal
@@ -33,7 +34,6 @@ from groupwise.integrations.trl_trainer import (
     gathered,
     identity_of,
     keep_record,
-    meanings,
     processes,
     sketch_trouble,
     unfit,
@@ -256,11 +256,12 @@ class GroupwiseCallback:
 
     def _opened(self, state: Any) -> Recorder | None:
         """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
+        meanings_of = partial(step_meanings, framework="trl")
         config, recent = config_of(self.trainer), RECENT if self._checks.checks else 0
 
         def made(folder: Path) -> Recorder:
             name = _name_of(self.trainer, folder)
-            return Recorder(folder, name=name, config=config, meanings_of=meanings, recent=recent, say=self._say)
+            return Recorder(folder, name=name, config=config, meanings_of=meanings_of, recent=recent, say=self._say)
 
         found = opened(made, self.folder, int(state.global_step), self._say, identity_of(self.trainer, state, self.folder))
         if found is not None:

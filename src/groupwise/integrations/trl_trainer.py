@@ -17,10 +17,10 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.generation import Generation, step_meanings, text_of
+from groupwise.integrations.generation import Generation, text_of
 from groupwise.integrations.resume import Identity, home_of
 from groupwise.readers.configs import settings_in
-from groupwise.record.run import Meaning, RunConfig
+from groupwise.record.run import RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
 _NEEDED = (GENERATE, JUDGE, "_logs", "_metrics", "num_generations", "reward_func_names", "accelerator", "args", "state")
@@ -108,11 +108,6 @@ def updates_a_generation(trainer: Any) -> float:
     args = trainer.args
     every = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
     return float(every) / (args.gradient_accumulation_steps or 1)
-
-
-def meanings(columns: Mapping[str, Float], config: RunConfig) -> tuple[Meaning, ...]:
-    """Return what the columns of a recorded step mean: ours, and TRL's own by its version."""
-    return step_meanings(columns, config, framework="trl")
 
 
 def sketch_trouble(trainer: Any) -> str:

@@ -32,13 +32,7 @@ EXPECTED = ("actor/entropy", "actor/lr", "actor/grad_norm", "response_length/mea
 _MARK = "__groupwise__"
 _MOST_FAILURES = 5
 
-
 _REWARD = Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward")
-
-
-def meanings(columns: Mapping[str, NDArray[np.float64]], config: RunConfig) -> tuple[Meaning, ...]:
-    """Return what the columns of a recorded step mean: ours, and verl's own."""
-    return step_meanings(columns, config, framework="", more=(_REWARD,))
 
 
 class Tap:
@@ -134,8 +128,10 @@ class Tap:
             self.begin(None, "")
         assert self._folder is not None
 
+        meanings_of = functools.partial(step_meanings, framework="", more=(_REWARD,))
+
         def made(folder: Path) -> Recorder:
-            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings, recent=0, say=self._say)
+            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings_of, recent=0, say=self._say)
 
         self.recorder = opened(made, self._folder, max(after, 0), self._say, self._identity)
         if self.recorder is None:

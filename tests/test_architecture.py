@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
     "trainer": FOUNDATION | {"record", "estimators", "scores"},  # the loop uses the library's advantages and writes a record
     # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
-    "integrations": FOUNDATION | {"record", "series", "readers", "estimators", "scores", "diagnostics"},
+    "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},
 }
 
 

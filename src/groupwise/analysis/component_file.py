@@ -186,25 +186,25 @@ def _components(plain: Mapping[str, Any], level: float | None) -> Components:
 
 
 def _count(value: Any) -> int:
-    """A whole number that can count prompts or rollouts."""
+    """Return a whole number that can count prompts or rollouts."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_ROLLOUTS:
         raise ValueError("count")
     return value
 
 
 def _seed(provenance: Mapping[str, Any]) -> int:
-    """The seed that bootstrap intervals were drawn with; 0 where nobody says it."""
+    """Return the seed that bootstrap intervals were drawn with; 0 where the file does not say it."""
     seed = provenance.get("seed")
     return seed if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _MOST_ROLLOUTS else 0
 
 
 def _plain(values: Float) -> list[list[float | None]]:
-    """Rows of numbers; JSON has no NaN."""
+    """Return rows of numbers for JSON, which has no NaN."""
     return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
 def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
-    """The array of such rows, none of its numbers larger than an estimate can be; where not all are known, some may be missing."""
+    """Return the array of such rows, whose numbers are no larger than an estimate can be; where not all are `known`, some may be missing."""
     values = np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)
     if values.shape != shape or (np.abs(values) > largest).any() or (known and np.isnan(values).any()):
         raise ValueError("numbers")
@@ -264,7 +264,7 @@ def read_score_file(path: Path, *, group_size: int | None = None) -> ScoreFile:
 
 
 def _check_size(values: NDArray[Any], reward: NDArray[Any], name: str) -> None:
-    """Refuse numbers whose eighth powers, which the intervals need, would overflow; what is not finite is told of later."""
+    """Refuse numbers whose eighth powers, which the intervals need, would overflow; those that are not finite are refused later."""
     limits = {name: _LARGEST**2 if name == GRAM else _LARGEST, REWARD: _LARGEST}
     for which, array in ((name, values), (REWARD, reward)):
         largest = max(float(array.max()), -float(array.min())) if array.size else 0.0
@@ -275,7 +275,7 @@ def _check_size(values: NDArray[Any], reward: NDArray[Any], name: str) -> None:
 
 
 def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[Any]:
-    """Labels of groups that follow one another."""
+    """Return the labels of groups that follow one another."""
     if group_size is None:
         raise UnreadableRunError(
             f"expected {PROMPT} in {path}, got none: save the prompt of each rollout, or give --group-size G if groups follow one another"
@@ -289,7 +289,7 @@ def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[A
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read those members that are wanted, after their headers have been judged."""
+    """Read the arrays that are wanted, after their headers have been judged."""
     try:
         with zipfile.ZipFile(path) as archive:
             _judge(path, archive)

@@ -204,7 +204,7 @@ def _plain(values: Float) -> list[list[float | None]]:
 
 
 def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
-    """Return the array of such rows, whose numbers are no larger than an estimate can be; where not all are `known`, some may be missing."""
+    """Return the array of such rows, with numbers no larger than an estimate can be; some may be missing where not all are `known`."""
     values = np.array([[math.nan if value is None else float(value) for value in row] for row in rows], dtype=np.float64)
     if values.shape != shape or (np.abs(values) > largest).any() or (known and np.isnan(values).any()):
         raise ValueError("numbers")

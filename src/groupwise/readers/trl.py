@@ -72,7 +72,8 @@ def load_state(path: Path, store: RowStore | None = None, below: float = math.in
             if not isinstance(row, dict) or is_summary(row):
                 skipped += 1
                 continue
-            step = row.get("step") if isinstance(row.get("step"), float) else math.nan
+            given = row.get("step")
+            step = given if isinstance(given, float) else math.nan
             if step < below or below == math.inf:
                 rows.add(row)
                 first = min(first, step) if step == step else first

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +17,9 @@ from groupwise.readers.rows import RowStore
 from groupwise.readers.source import JsonReader, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 
+_TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
+_TAG = re.compile(r"<[^<>]*>")
 _ARGUMENT = re.compile(r"^\s*(\w{2,60})\s*=\s*(-?[\d.]+(?:e-?\d+)?|\"[^\"\n]{1,100}\"|'[^'\n]{1,100}')\s*,", re.MULTILINE)
-
-
-class _Table(HTMLParser):
-    """Collects the cells of the tables of an HTML text, row by row."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tables: list[list[list[str]]] = []
-        self._cell: list[str] | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        """Open a table, a row or a cell."""
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr" and self.tables:
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self._cell = []
-
-    def handle_data(self, data: str) -> None:
-        """Collect the text of a cell."""
-        if self._cell is not None:
-            self._cell.append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Close a cell."""
-        if tag in ("td", "th") and self._cell is not None:
-            if self.tables and self.tables[-1]:
-                self.tables[-1][-1].append("".join(self._cell).strip())
-            self._cell = None
 
 
 def sniff_notebook(path: Path) -> float:
@@ -83,9 +55,14 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
 
 def _parse(html: str) -> list[list[list[str]]]:
     """Return the tables of an HTML text that look like a training's: a header with "Step" and rows below."""
-    parser = _Table()
-    parser.feed(html)
-    return [table for table in parser.tables if len(table) > 1 and table[0] and table[0][0].strip().lower() == "step"]
+    tables = [[_cells(row) for row in _ROW.split(table)[1:]] for table in _TABLE.split(html)[1:]]
+    return [table for table in tables if len(table) > 1 and table[0] and table[0][0].lower() == "step"]
+
+
+def _cells(row: str) -> list[str]:
+    """Return the texts of the cells of a row."""
+    inside = (cell.partition(">")[2].partition("</t")[0] for cell in _CELL.split(row)[1:])
+    return [unescape(_TAG.sub("", text)).strip() for text in inside]
 
 
 def _texts(notebook: Any, what: str) -> Iterator[str]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -55,94 +54,59 @@ def _delimiter(line: str) -> str:
     return best if counts[best] else ""
 
 
-class _WantedError(Exception):
-    """A record of the table goes on in a line that has not come yet."""
-
-
-class _Waiting:
-    """Lines for `csv.reader`, which may pause between two records and, unlike a file, in the middle of one."""
-
-    def __init__(self) -> None:
-        self.lines: deque[str] = deque()
-        self.taken: list[str] = []
-        self.ended = False
-
-    def __iter__(self) -> _Waiting:
-        """Return itself."""
-        return self
-
-    def __next__(self) -> str:
-        """Return the next line; between records there may be none, within one it is wanted."""
-        if self.lines:
-            self.taken.append(self.lines.popleft())
-            return self.taken[-1]
-        if self.taken and not self.ended:
-            raise _WantedError
-        raise StopIteration
-
-
 class CsvFeed:
     """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._waiting, self._delimiter = _Waiting(), ","
-        self._rows: Iterator[list[str]] | None = None
+        self._held: list[str] = []  # lines that are not parsed yet
+        self._quotes = 0  # in them: where their number is odd, the last record goes on in a line that has not come
+        self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
         self._store, self._broken, self._over = RowStore(), 0, False
 
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._store.count
+
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         for line in lines:
-            if self._rows is None and line.strip():
-                self._start(line)
-            if self._rows is not None and not self._over:
-                self._waiting.lines.append(line)
-                if len(self._waiting.lines) >= _BATCH:
-                    self._read()
-        self._read()
+            self._held.append(line)
+            self._quotes += line.count('"')
+            if len(self._held) >= _BATCH and self._quotes % 2 == 0:
+                self.finish()
+        if self._quotes % 2 == 0:
+            self.finish()
 
     def finish(self) -> None:
-        """Take a record that goes on beyond the last line, as far as it is there."""
-        self._waiting.ended = True
-        self._read()
-
-    def _start(self, line: str) -> None:
-        """Choose the separator by the first line."""
-        csv.field_size_limit(_LONGEST_CELL)
-        self._delimiter = _delimiter(line) or ","
-        self._rows = csv.reader(self._waiting, delimiter=self._delimiter, skipinitialspace=True)
-
-    def _read(self) -> None:
-        """Read the records that are whole."""
+        """Read what was held back."""
+        lines, self._held, self._quotes = self._held, [], 0
         batch: list[list[str]] = []
-        while self._rows is not None and not self._over:
-            self._waiting.taken.clear()
-            try:
-                row = next(self._rows)
-            except StopIteration:
-                break
-            except _WantedError:
-                self._waiting.lines.extend(self._waiting.taken)
-                break
-            except csv.Error:
-                self._over = True
-                break
-            if row and self._names is None:
-                self._names = _unique([name.lstrip("\ufeff") for name in row], self._notes)
-            elif any(row):
-                self._row(row, batch)
-        if batch:
-            assert self._names is not None
+        try:
+            for row in () if self._over else self._parsed(lines):
+                if self._names is None:
+                    self._names = _unique([name.lstrip("\ufeff") for name in row], self._notes)
+                else:
+                    self._row(row, self._names, batch)
+        except csv.Error:
+            self._over = True
+        if batch and self._names is not None:
             self._store.add_cells(self._names, batch)
-            self.count = self._store.count
 
-    def _row(self, row: list[str], batch: list[list[str]]) -> None:
+    def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
+        """Yield the records of lines that are not empty; the first line that is not blank tells what separates cells."""
+        csv.field_size_limit(_LONGEST_CELL)
+        if not self._delimiter:
+            self._delimiter = next((_delimiter(line) or "," for line in lines if line.strip()), "")
+        if self._delimiter:
+            yield from filter(any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True))
+
+    def _row(self, row: list[str], names: list[str], batch: list[list[str]]) -> None:
         """Keep one row unless it is the header again."""
-        assert self._names is not None
-        self._broken += len(row) != len(self._names)
-        if not _repeats_header(row, self._names):
+        self._broken += len(row) != len(names)
+        if not _repeats_header(row, names):
             batch.append(_decimal_points(row) if self._delimiter == ";" else row)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:

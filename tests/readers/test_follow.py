@@ -39,6 +39,17 @@ def console_lines(count: int) -> list[str]:
     ]
 
 
+def verl_lines(count: int) -> list[str]:
+    rows = [
+        f"(TaskRunner pid=7) step:{step} - critic/score/mean:{0.5 + step / 1000} - actor/entropy:0.25\n" for step in range(1, count + 1)
+    ]
+    return ["(TaskRunner pid=7) {'actor_rollout_ref': {'rollout': {'n': 4}},\n", *rows]
+
+
+def printed_lines(count: int) -> list[str]:
+    return [f"Step {step}/200 | loss=0.1 | reward={0.5 + step / 1000}\n" for step in range(1, count + 1)]
+
+
 def old(path: Path) -> None:
     """Let a file have settled: its last line is whole, with or without a line feed."""
     os.utime(path, (time.time() - 60, time.time() - 60))
@@ -48,7 +59,10 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return one.columns == other.columns and one.equals(other, null_equal=True)
 
 
-@pytest.mark.parametrize(("name", "make"), [("run.csv", csv_lines), ("run.jsonl", jsonl_lines), ("run.log", console_lines)])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("a.csv", csv_lines), ("a.jsonl", jsonl_lines), ("a.log", console_lines), ("verl.log", verl_lines), ("b.log", printed_lines)],
+)
 def test_following_in_pieces_of_any_size_gives_what_reading_at_once_gives(
     name: str, make: Callable[[int], list[str]], tmp_path: Path
 ) -> None:

@@ -302,7 +302,7 @@ class TestJson:
         assert "1 row gives a key twice" in record.notes[0]
 
     def test_thousands_of_keys_are_bounded(self, tmp_path: Path) -> None:
-        rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(100)]
+        rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(42)]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert len(record.metrics()) < 2001
         assert "more than 2000 keys" in record.notes[-1]

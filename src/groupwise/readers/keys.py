@@ -465,7 +465,8 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
         found = [_trl_meaning(key, columns, config, versions, window, framework) for key in columns]
     else:
         version = version_of(config.value("framework_version"))
-        found = [_ruled(key, columns, framework, version) or _plain_meaning(key, columns) for key in columns]
+        present = frozenset(map(plain, columns))
+        found = [_ruled(key, columns[key], present, framework, version) or _plain_meaning(key, columns) for key in columns]
     meanings = [meaning for meaning in found if meaning is not None and not is_counter(meaning.column)]
     sources = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")}
     if framework not in TRL_FAMILY and len(sources) == 1:
@@ -479,11 +480,10 @@ def _rules_of(framework: str) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.framework == framework)
 
 
-def _ruled(key: str, columns: Columns, framework: str, version: Version | None) -> Meaning | None:
+def _ruled(key: str, values: NDArray[np.float64], present: Container[str], framework: str, version: Version | None) -> Meaning | None:
     """Return the meaning of a key by the table, None where the table does not have it in that version."""
     whole = re.sub(r"\s*/\s*", "/", key.strip()).rsplit(" - ", 1)[-1]
     bare, evaluated = re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE), whole.lower().startswith("eval/")
-    present = {plain(name) for name in columns}
     for rule in _rules_of(framework):
         if not rule.is_logged(version) or (rule.unless and rule.unless in present):
             continue
@@ -491,7 +491,7 @@ def _ruled(key: str, columns: Columns, framework: str, version: Version | None) 
         if match is None and not rule.framed and bare != whole:
             match, prefix = rule.pattern().fullmatch(bare), "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
         if match is not None and not (rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)):
-            return _by_rule(key, columns[key], rule, match, prefix)
+            return _by_rule(key, values, rule, match, prefix)
     return None
 
 

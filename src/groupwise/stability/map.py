@@ -36,16 +36,6 @@ class StabilityMap:
         """Where the mode is stable, shape (E, R)."""
         return np.asarray(self.margin_ER > 1)
 
-    @property
-    def allowed(self) -> Flags:
-        """Where the published rule allows the setting, shape (E, R)."""
-        return np.asarray(self.learning_rate_E[:, None] < self.rule_R)
-
-    @property
-    def unsafe(self) -> Flags:
-        """Where the published rule allows what is unstable, shape (E, R)."""
-        return np.asarray(self.allowed & ~self.stable)
-
 
 def stability_map(
     lag: str,

@@ -261,6 +261,10 @@ def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike, *, mo
     def imaginary(angle: Float) -> Float:
         return parts(angle)[0].imag
 
+    def least(angle: Float) -> Float:
+        """A bound of the force from below, which rises with the angle."""
+        return np.asarray(np.abs(np.exp(1j * angle) - 1) * np.abs(1 - momentum * np.exp(-1j * angle)) / reach)
+
     def lowest(angle: Float) -> float:
         product, square = parts(angle)
         forward = (product.real > 0) & (square > 1e-18)
@@ -272,11 +276,11 @@ def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike, *, mo
     best = lowest(grid[-1:])
     for start in range(0, len(grid) - 1, _CHUNK):
         piece = grid[start : start + _CHUNK + 1]
-        if np.abs(np.exp(1j * piece[0]) - 1) * np.abs(1 - momentum * np.exp(-1j * piece[0])) / reach > min(best, most):
+        if least(piece[0]) > min(best, most):
             break
         piece = _finer_at_dips(piece, imaginary(piece))
         value = imaginary(piece)
-        change = np.flatnonzero(value[1:] * value[:-1] < 0)
+        change = np.flatnonzero((value[1:] * value[:-1] < 0) & (least(piece[:-1]) <= min(best, most)))
         best = min(best, lowest(piece[value == 0]), lowest(_roots(imaginary, piece[change], piece[change + 1])))
     return best
 

@@ -105,6 +105,7 @@ class TrainerLag(Plain):
         *("importance_ratio", "kl_term", "said", "asked"),
     )
 
+    trainer: str  # entry of `TRAINERS` that told it
     kind: Kind
     refresh_interval: int  # R in updates; of a fixed lag the lag itself
     importance_ratio: Ratio  # what the loss does about the lag
@@ -115,53 +116,51 @@ class TrainerLag(Plain):
     weight_D: tuple[float, ...] = ()
     # whether the settings only bound the lag; the kind is then that of the bound, nearly the worst case
     worst_case: bool = False
-    trainer: str = ""  # entry of `TRAINERS` that told it
 
 
-def _block(updates: int, *, kl: KlTerm, said: tuple[str, ...], asked: tuple[str, ...] = ()) -> TrainerLag:
-    """The lag of R updates on one generation, whose ratio is clipped where there are several."""
+@dataclass(frozen=True, slots=True)
+class _Age:
+    """How old the rollouts of an update are, and how that follows."""
+
+    kind: Kind
+    refresh_interval: int
+    said: tuple[str, ...]
+    worst_case: bool = False
+    weight_D: tuple[float, ...] = ()
+
+
+def _block(updates: int, *said: str) -> _Age:
+    """R updates on one generation."""
     if updates == 1:
-        return TrainerLag("none", 1, "none", kl, (*said, "One update a generation: on-policy."), asked)
+        return _Age("none", 1, (*said, "One update a generation: on-policy."))
     more = f"{updates} updates a generation, their importance ratio clipped: lags 0 to {updates - 1}."
-    return TrainerLag("refresh", updates, "clipped", kl, (*said, more), asked)
+    return _Age("refresh", updates, (*said, more))
 
 
-def _bound(lag: int, *, ratio: Ratio, kl: KlTerm, said: tuple[str, ...], asked: tuple[str, ...] = ()) -> TrainerLag:
+def _bound(lag: int, *said: str) -> _Age:
     """A lag of which only the largest value is known."""
     if lag == 0:
-        return TrainerLag("none", 1, "none", kl, (*said, "The bound is 0: on-policy."), asked)
+        return _Age("none", 1, (*said, "The bound is 0: on-policy."))
     more = (
         f"Rollouts are at most {lag} updates old; how old they are is not in the settings. All of them at the bound is nearly the worst: "
         "lags that change below it can have a threshold about 5 % lower."
     )
-    return TrainerLag("fixed", lag, ratio, kl, (*said, more), asked, worst_case=True)
+    return _Age("fixed", lag, (*said, more), worst_case=True)
 
 
-def _kl_in_loss(settings: Settings, name: str) -> tuple[KlTerm, tuple[str, ...]]:
-    """Where the KL term is, if its weight alone decides; and what to ask."""
-    weight = settings.number(name)
-    return ("unknown", (name,)) if weight is None else ("loss" if weight > 0 else "none", ())
+def _pattern(lags: list[int], *said: str) -> _Age:
+    """Lags whose pattern is known, as a bound with their shares."""
+    found = _bound(max(lags), *said)
+    if max(lags) > _LONGEST_MIXTURE:
+        return found
+    weight = [0.0] * (max(lags) + 1)
+    for lag in lags:
+        weight[lag] += 1 / len(lags)
+    more = "Where generation never falls behind, the lags follow a known pattern, whose mixture is given beside the fixed lag at the bound."
+    return replace(found, weight_D=tuple(weight), said=(*found.said, more))
 
 
-def _kl_place(settings: Settings, in_reward: str, in_loss: str) -> tuple[KlTerm, tuple[str, ...]]:
-    """Where the KL term is, if one setting puts it into the reward and another into the loss; and what to ask."""
-    reward = settings.number(in_reward) if in_reward == "kl_coef" else settings.flag(in_reward)
-    loss = settings.flag(in_loss)
-    if reward:
-        return "reward", ()
-    if loss:
-        return "loss", ()
-    asked = tuple(name for name, value in ((in_reward, reward), (in_loss, loss)) if value is None)
-    return ("unknown" if asked else "none"), asked
-
-
-def _ratio_by(settings: Settings, name: str) -> tuple[Ratio, tuple[str, ...]]:
-    """What the loss does about the lag, if one switch decides; and what to ask."""
-    corrected = settings.flag(name)
-    return ("unknown", (name,)) if corrected is None else ("clipped" if corrected else "none", ())
-
-
-def _trl(settings: Settings) -> TrainerLag:
+def _trl(settings: Settings) -> _Age:
     """TRL's GRPOTrainer: generates every steps_per_generation x num_iterations micro-steps; an update takes accumulation of them."""
     iterations, steps = settings.count("num_iterations"), settings.count("steps_per_generation")
     accumulation = settings.count("gradient_accumulation_steps")
@@ -169,90 +168,55 @@ def _trl(settings: Settings) -> TrainerLag:
     # Micro-step m belongs to update m // accumulation; a generation starts at best at the beginning of one, at worst this far into it.
     into = accumulation - math.gcd(every, accumulation)
     updates = 1 + (into + every - 1) // accumulation
-    said: tuple[str, ...] = (
-        f"Settings: num_iterations {iterations} x steps_per_generation {steps} / gradient_accumulation_steps {accumulation}.",
-    )
+    said = [f"Settings: num_iterations {iterations} x steps_per_generation {steps} / gradient_accumulation_steps {accumulation}."]
     if every % accumulation and accumulation % every:
-        said += (f"Generations and updates do not end together: the lag of at most {updates - 1} is taken as that of {updates} updates.",)
-    kl, asked = _kl_in_loss(settings, "beta")
-    return _block(updates, kl=kl, said=said, asked=asked)
+        said.append(f"Generations and updates do not end together: the lag of at most {updates - 1} is taken as that of {updates} updates.")
+    return _block(updates, *said)
 
 
-def _trl_async(settings: Settings) -> TrainerLag:
+def _trl_async(settings: Settings) -> _Age:
     """TRL's AsyncGRPOTrainer: drops samples older than max_staleness synchronisations as they leave the queue."""
     staleness, spacing = settings.count("max_staleness", least=0), settings.count("weight_sync_steps")
-    lag = staleness * spacing + spacing - 1
-    said = (
-        f"Settings: max_staleness {staleness} synchronisations of weight_sync_steps {spacing}, and {spacing - 1} updates at most since.",
-    )
-    return _bound(lag, ratio="clipped", kl="none", said=(*said, "The ratio is to the sampling policy, and clipped."))
+    how = f"Settings: max_staleness {staleness} synchronisations of weight_sync_steps {spacing}, and {spacing - 1} updates at most since."
+    return _bound((staleness + 1) * spacing - 1, how, "The ratio is to the sampling policy, and clipped.")
 
 
-def _verl_updates(settings: Settings) -> tuple[int, str]:
-    """Updates a step of verl: epochs x mini-batches."""
+def _verl(settings: Settings) -> _Age:
+    """Verl, synchronous: epochs x mini-batches of prompts."""
     batch, mini, epochs = settings.count("train_batch_size"), settings.count("ppo_mini_batch_size"), settings.count("ppo_epochs")
     if batch < mini:
         raise InvalidArgumentError(f"expected a ppo_mini_batch_size of at most train_batch_size, got {mini} of {batch}: both count prompts")
-    return epochs * -(-batch // mini), f"Settings: ppo_epochs {epochs} x train_batch_size {batch} / ppo_mini_batch_size {mini}."
+    return _block(epochs * -(-batch // mini), f"Settings: ppo_epochs {epochs} x train_batch_size {batch} / ppo_mini_batch_size {mini}.")
 
 
-def _verl_ratio(settings: Settings) -> tuple[Ratio, tuple[str, ...]]:
-    """Whether verl's ratio reaches back to the sampling policy: with bypass_mode, or with rollout_is; and what to ask."""
-    bypass, rollout_is = settings.flag("bypass_mode"), settings.word("rollout_is")
-    if bypass or rollout_is:
-        return "clipped", ()
-    asked = tuple(name for name, value in (("bypass_mode", bypass), ("rollout_is", rollout_is)) if value is None)
-    return ("unknown" if asked else "none"), asked
-
-
-def _verl(settings: Settings) -> TrainerLag:
-    """Verl, synchronous."""
-    updates, how = _verl_updates(settings)
-    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
-    return _block(updates, kl=kl, said=(how,), asked=asked)
-
-
-def _verl_fully_async(settings: Settings) -> TrainerLag:
+def _verl_fully_async(settings: Settings) -> _Age:
     """Verl's fully asynchronous trainer: the rollouter may run staleness_threshold windows ahead of the synchronisation."""
     spacing, ahead = settings.count("trigger_parameter_sync_step"), settings.number("staleness_threshold") or 0.0
     batches, epochs = settings.count("require_batches"), settings.count("ppo_epochs")
     window = spacing * batches * epochs
-    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
-    said: tuple[str, ...] = (
-        f"A window of trigger_parameter_sync_step {spacing} x require_batches {batches} x ppo_epochs {epochs} = {window} updates.",
-    )
+    how = f"A window of trigger_parameter_sync_step {spacing} x require_batches {batches} x ppo_epochs {epochs} = {window} updates."
     if ahead == 0:
-        return _block(window, kl=kl, said=(*said, "staleness_threshold 0: nothing is generated ahead."), asked=asked)
+        return _block(window, how, "staleness_threshold 0: nothing is generated ahead.")
     if window * (1 + ahead) > _LONGEST_WINDOW:
         raise InvalidArgumentError(f"expected at most {_LONGEST_WINDOW} updates between two synchronisations, got {window * (1 + ahead):g}")
     lags = [update + window * math.ceil(ahead - update / window) for update in range(window)]
-    ratio, more = _verl_ratio(settings)
-    asked = (*asked, *more)
-    said += (f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates where generation is fast enough.",)
-    if ahead == 1:
-        return TrainerLag("async", window, ratio, kl, (*said, "One window ahead: double-buffered."), asked)
-    found = _bound(max(lags), ratio=ratio, kl=kl, said=said, asked=asked)
-    return _with_weights(found, lags)
+    more = f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates where generation is fast enough."
+    return _Age("async", window, (how, more, "One window ahead: double-buffered.")) if ahead == 1 else _pattern(lags, how, more)
 
 
-def _verl_separate_async(settings: Settings) -> TrainerLag:
+def _verl_separate_async(settings: Settings) -> _Age:
     """Verl's separate asynchronous trainer: a trajectory may span max_off_policy_threshold versions."""
     versions, spacing = settings.count("max_off_policy_threshold"), settings.count("parameter_sync_step")
     epochs = settings.count("ppo_epochs")
-    kl, asked = _kl_place(settings, "use_kl_in_reward", "use_kl_loss")
-    said = (f"Settings: max_off_policy_threshold {versions} versions of parameter_sync_step {spacing} x ppo_epochs {epochs} updates.",)
-    ratio, more = _verl_ratio(settings)
-    return _bound(versions * spacing * epochs - 1, ratio=ratio, kl=kl, said=said, asked=(*asked, *more))
+    how = f"Settings: max_off_policy_threshold {versions} versions of parameter_sync_step {spacing} x ppo_epochs {epochs} updates."
+    return _bound(versions * spacing * epochs - 1, how)
 
 
-def _prime_rl(settings: Settings) -> TrainerLag:
+def _prime_rl(settings: Settings) -> _Age:
     """prime-rl: one update a step; episodes older than max_off_policy_steps are dropped."""
     lag = settings.count("max_off_policy_steps", least=0)
-    said = (
-        f"Settings: max_off_policy_steps {lag}, one update a step.",
-        "Ratios to the sampling policy are masked beyond their thresholds.",
-    )
-    return _bound(lag, ratio="clipped", kl="loss", said=said)
+    how = f"Settings: max_off_policy_steps {lag}, one update a step."
+    return _bound(lag, how, "Ratios to the sampling policy are masked beyond their thresholds.")
 
 
 def _openrlhf_updates(settings: Settings) -> tuple[int, str]:
@@ -263,58 +227,35 @@ def _openrlhf_updates(settings: Settings) -> tuple[int, str]:
     return max(1, epochs * -(-prompts * samples // batch)), how
 
 
-def _openrlhf_kl(settings: Settings) -> tuple[KlTerm, tuple[str, ...]]:
-    """OpenRLHF's KL term: in the reward unless use_kl_loss."""
-    weight, loss = settings.number("init_kl_coef"), settings.flag("use_kl_loss")
-    if weight == 0:
-        return "none", ()
-    asked = tuple(name for name, value in (("init_kl_coef", weight), ("use_kl_loss", loss)) if value is None)
-    return ("unknown", asked) if asked else ("loss" if loss else "reward", ())
-
-
-def _openrlhf(settings: Settings) -> TrainerLag:
+def _openrlhf(settings: Settings) -> _Age:
     """OpenRLHF, synchronous."""
-    updates, how = _openrlhf_updates(settings)
-    kl, asked = _openrlhf_kl(settings)
-    return _block(updates, kl=kl, said=(how,), asked=asked)
+    return _block(*_openrlhf_updates(settings))
 
 
-def _openrlhf_async(settings: Settings) -> TrainerLag:
+def _openrlhf_async(settings: Settings) -> _Age:
     """OpenRLHF, asynchronous: a queue of whole generations."""
     updates, how = _openrlhf_updates(settings)
-    kl, asked = _openrlhf_kl(settings)
     queue = settings.count("async_queue_size")
-    said: tuple[str, ...] = (
-        how,
-        "The ratio is to the policy at the start of a batch: the age of the rollouts before that is not corrected.",
-    )
+    ratio = "The ratio is to the policy at the start of a batch: the age of the rollouts before that is not corrected."
     if queue == 1:
-        more = "A queue of one: each generation is made while the one before it is trained on."
-        return TrainerLag("async", updates, "none", kl, (*said, more), asked)
-    said += (f"At async_queue_size {queue} up to {queue} generations of {updates} updates ahead.",)
-    return _bound(queue * updates + updates - 1, ratio="none", kl=kl, said=said, asked=asked)
+        return _Age("async", updates, (how, ratio, "A queue of one: each generation is made while the one before it is trained on."))
+    more = f"At async_queue_size {queue} up to {queue} generations of {updates} updates ahead."
+    return _bound(queue * updates + updates - 1, how, ratio, more)
 
 
-def _slime(settings: Settings) -> TrainerLag:
+def _slime(settings: Settings) -> _Age:
     """Slime's train.py."""
     updates = settings.count("num_steps_per_rollout")
-    kl, asked = _kl_place(settings, "kl_coef", "use_kl_loss")
-    return _block(updates, kl=kl, said=(f"Settings: num_steps_per_rollout {updates}.",), asked=asked)
+    return _block(updates, f"Settings: num_steps_per_rollout {updates}.")
 
 
-def _slime_async(settings: Settings) -> TrainerLag:
+def _slime_async(settings: Settings) -> _Age:
     """Slime's train_async.py: the next rollout is generated while this one is trained on; weights go over every so many rollouts."""
     updates, spacing = settings.count("num_steps_per_rollout"), settings.count("update_weights_interval")
-    kl, asked = _kl_place(settings, "kl_coef", "use_kl_loss")
-    ratio, more = _ratio_by(settings, "use_tis")
-    asked = (*asked, *more)
-    said = (
-        f"Settings: num_steps_per_rollout {updates}, weights sent every update_weights_interval {spacing} rollouts, one rollout ahead.",
-    )
+    how = f"Settings: num_steps_per_rollout {updates}, weights sent every update_weights_interval {spacing} rollouts, one rollout ahead."
     if spacing == 1:
-        return TrainerLag("async", updates, ratio, kl, (*said, "Double-buffered."), asked)
-    lags = [updates + update for update in range(updates * spacing)]
-    return _with_weights(_bound(max(lags), ratio=ratio, kl=kl, said=said, asked=asked), lags)
+        return _Age("async", updates, (how, "Double-buffered."))
+    return _pattern([updates + update for update in range(updates * spacing)], how)
 
 
 def _nemo_updates(settings: Settings) -> tuple[int, str]:
@@ -325,50 +266,84 @@ def _nemo_updates(settings: Settings) -> tuple[int, str]:
     return max(1, -(-prompts * samples // batch)), how
 
 
-def _nemo_rl(settings: Settings) -> TrainerLag:
+def _nemo_rl(settings: Settings) -> _Age:
     """NeMo-RL, synchronous."""
-    updates, how = _nemo_updates(settings)
-    kl, asked = _kl_in_loss(settings, "reference_policy_kl_penalty")
-    return _block(updates, kl=kl, said=(how,), asked=asked)
+    return _block(*_nemo_updates(settings))
 
 
-def _nemo_rl_async(settings: Settings) -> TrainerLag:
+def _nemo_rl_async(settings: Settings) -> _Age:
     """NeMo-RL, asynchronous: trajectories of at most max_trajectory_age_steps steps."""
     updates, how = _nemo_updates(settings)
     age = settings.count("max_trajectory_age_steps", least=0)
-    kl, asked = _kl_in_loss(settings, "reference_policy_kl_penalty")
-    ratio, more = _ratio_by(settings, "use_importance_sampling_correction")
-    asked = (*asked, *more)
-    said: tuple[str, ...] = (
-        how,
-        f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates within one.",
-    )
+    more = f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates within one."
     if age == 1:
-        said += ("At the bound it is double-buffered.",)
-        return TrainerLag("async", updates, ratio, kl, said, asked, worst_case=True)
-    return _bound(age * updates + updates - 1, ratio=ratio, kl=kl, said=said, asked=asked)
+        return _Age("async", updates, (how, more, "At the bound it is double-buffered."), worst_case=True)
+    return _bound(age * updates + updates - 1, how, more)
 
 
-def _areal(settings: Settings) -> TrainerLag:
+def _areal(settings: Settings) -> _Age:
     """AReaL: as many versions ahead as max_head_offpolicyness, each of ppo_n_minibatches updates."""
     ahead, updates = settings.count("max_head_offpolicyness", least=0), settings.count("ppo_n_minibatches")
-    kl, asked = _kl_in_loss(settings, "kl_ctl")
-    kl = "reward" if kl == "loss" else kl
-    said = (f"Settings: max_head_offpolicyness {ahead} versions of ppo_n_minibatches {updates} updates.",)
-    if ahead == 0:
-        return _block(updates, kl=kl, said=said, asked=asked)
-    return _bound(ahead * updates + updates - 1, ratio="clipped", kl=kl, said=said, asked=asked)
+    how = f"Settings: max_head_offpolicyness {ahead} versions of ppo_n_minibatches {updates} updates."
+    return _block(updates, how) if ahead == 0 else _bound(ahead * updates + updates - 1, how)
 
 
-def _with_weights(found: TrainerLag, lags: list[int]) -> TrainerLag:
-    """Add the shares of lags whose pattern is known."""
-    if max(lags) > _LONGEST_MIXTURE:
-        return found
-    weight = [0.0] * (max(lags) + 1)
-    for lag in lags:
-        weight[lag] += 1 / len(lags)
-    more = "Where generation never falls behind, the lags follow a known pattern, whose mixture is given beside the fixed lag at the bound."
-    return replace(found, weight_D=tuple(weight), said=(*found.said, more))
+Told = tuple[Any, tuple[str, ...]]
+"""What settings say, and which of them would have to be known for it to be more than unknown."""
+
+
+def _always(value: str) -> Callable[[Settings], Told]:
+    """What no setting changes."""
+    return lambda _: (value, ())
+
+
+def _by_weight(name: str, place: str = "loss") -> Callable[[Settings], Told]:
+    """A KL term that is in one place, unless its weight is 0."""
+
+    def told(settings: Settings) -> Told:
+        weight = settings.number(name)
+        return ("unknown", (name,)) if weight is None else (place if weight > 0 else "none", ())
+
+    return told
+
+
+def _by_switch(name: str) -> Callable[[Settings], Told]:
+    """A ratio to the sampling policy that one switch turns on."""
+
+    def told(settings: Settings) -> Told:
+        corrected = settings.flag(name)
+        return ("unknown", (name,)) if corrected is None else ("clipped" if corrected else "none", ())
+
+    return told
+
+
+def _first_that_is_on(*choices: tuple[str, Callable[[Settings, str], Any], str]) -> Callable[[Settings], Told]:
+    """What the first of several settings that is on says; unknown where none is and one was not given."""
+
+    def told(settings: Settings) -> Told:
+        values = [(name, read(settings, name), place) for name, read, place in choices]
+        for _, value, place in values:
+            if value:
+                return place, ()
+        asked = tuple(name for name, value, _ in values if value is None)
+        return ("unknown" if asked else "none"), asked
+
+    return told
+
+
+def _openrlhf_kl(settings: Settings) -> Told:
+    """OpenRLHF's KL term: in the reward unless use_kl_loss."""
+    weight, loss = settings.number("init_kl_coef"), settings.flag("use_kl_loss")
+    if weight == 0:
+        return "none", ()
+    asked = tuple(name for name, value in (("init_kl_coef", weight), ("use_kl_loss", loss)) if value is None)
+    return ("unknown", asked) if asked else ("loss" if loss else "reward", ())
+
+
+_verl_kl = _first_that_is_on(("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss"))
+_slime_kl = _first_that_is_on(("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss"))
+# The ratio of verl reaches back to the sampling policy with bypass_mode, or with rollout_is.
+_verl_ratio = _first_that_is_on(("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +353,9 @@ class TrainerRule:
     name: str
     framework: str  # the name that a run's settings carry
     title: str  # as people call it
-    rule: Callable[[Settings], TrainerLag]
+    age: Callable[[Settings], _Age]
+    kl_term: Callable[[Settings], Told]
+    ratio: Callable[[Settings], Told]  # asked for where rollouts are older than their own generation; within one it is clipped
     lag: str  # what it comes to, in a phrase
     evidence: Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
     version: str  # that was looked at
@@ -405,28 +382,28 @@ _NEMO = ("num_prompts_per_step", "num_generations_per_prompt", "train_global_bat
 # fmt: off
 TRAINERS: tuple[TrainerRule, ...] = (
     TrainerRule(
-        "trl", "trl", "TRL's GRPOTrainer", _trl,
+        "trl", "trl", "TRL's GRPOTrainer", _trl, _by_weight("beta"), _always("clipped"),
         "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; none where that is at most 1",
         "read", "1.16.0",
         needs=("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
         optional=("beta",),
     ),
     TrainerRule(
-        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async,
+        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async, _always("none"), _always("clipped"),
         "fixed at the bound, (max_staleness + 1) x weight_sync_steps - 1",
         "read", "1.16.0",
         needs=("max_staleness", "weight_sync_steps"),
         marks=("max_staleness", "weight_sync_steps"),
     ),
     TrainerRule(
-        "verl", "verl", "verl", _verl,
+        "verl", "verl", "verl", _verl, _verl_kl, _always("clipped"),
         "refresh, R = ppo_epochs x train_batch_size / ppo_mini_batch_size",
         "read", "0.9.1",
         needs=("train_batch_size", "ppo_mini_batch_size", "ppo_epochs"),
         optional=_VERL_KL,
     ),
     TrainerRule(
-        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async,
+        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async, _verl_kl, _verl_ratio,
         "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at staleness_threshold 0, async at 1, "
         "else fixed at the bound, with the mixture",
         "documentation", "0.9.1",
@@ -436,7 +413,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async,
+        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async, _verl_kl, _verl_ratio,
         "fixed at the bound, max_off_policy_threshold x parameter_sync_step x ppo_epochs - 1",
         "read", "0.9.1",
         needs=("max_off_policy_threshold", "parameter_sync_step", "ppo_epochs"),
@@ -445,20 +422,20 @@ TRAINERS: tuple[TrainerRule, ...] = (
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "prime_rl", "prime_rl", "prime-rl", _prime_rl,
+        "prime_rl", "prime_rl", "prime-rl", _prime_rl, _always("loss"), _always("clipped"),
         "fixed at the bound, max_off_policy_steps",
         "read", "0.8",
         needs=("max_off_policy_steps",),
     ),
     TrainerRule(
-        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf,
+        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf, _openrlhf_kl, _always("clipped"),
         "refresh, R = max_epochs x rollout_batch_size x n_samples_per_prompt / train_batch_size",
         "second-hand", "0.11",
         needs=_OPENRLHF,
         optional=("use_kl_loss", "init_kl_coef"),
     ),
     TrainerRule(
-        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async,
+        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async, _openrlhf_kl, _always("none"),
         "async with R as above at async_queue_size 1, else fixed at the bound",
         "read", "0.11",
         needs=("async_queue_size", *_OPENRLHF),
@@ -467,14 +444,14 @@ TRAINERS: tuple[TrainerRule, ...] = (
         switches=("async_enable", "async_train"),
     ),
     TrainerRule(
-        "slime", "slime", "slime", _slime,
+        "slime", "slime", "slime", _slime, _slime_kl, _always("clipped"),
         "refresh, R = num_steps_per_rollout",
         "read", "0.3",
         needs=("num_steps_per_rollout",),
         optional=("kl_coef", "use_kl_loss"),
     ),
     TrainerRule(
-        "slime_async", "slime", "slime's train_async.py", _slime_async,
+        "slime_async", "slime", "slime's train_async.py", _slime_async, _slime_kl, _by_switch("use_tis"),
         "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the bound, with the mixture",
         "read", "0.3",
         needs=("num_steps_per_rollout", "update_weights_interval"),
@@ -482,7 +459,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         marks=("update_weights_interval",),
     ),
     TrainerRule(
-        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl,
+        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl, _by_weight("reference_policy_kl_penalty"), _always("clipped"),
         "refresh, R = num_prompts_per_step x num_generations_per_prompt / train_global_batch_size",
         "second-hand", "0.7",
         needs=_NEMO,
@@ -490,6 +467,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
     ),
     TrainerRule(
         "nemo_rl_async", "nemo_rl", "NeMo-RL, asynchronous", _nemo_rl_async,
+        _by_weight("reference_policy_kl_penalty"), _by_switch("use_importance_sampling_correction"),
         "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
         "documentation", "0.7",
         needs=("max_trajectory_age_steps", *_NEMO),
@@ -498,7 +476,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         switches=("async_grpo_enabled",),
     ),
     TrainerRule(
-        "areal", "areal", "AReaL", _areal,
+        "areal", "areal", "AReaL", _areal, _by_weight("kl_ctl", "reward"), _always("clipped"),
         "refresh, R = ppo_n_minibatches, at max_head_offpolicyness 0, else fixed at the bound",
         "documentation", "1.0",
         needs=("max_head_offpolicyness", "ppo_n_minibatches"),
@@ -526,7 +504,13 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
             f"expected {' and '.join(missing)} for {entry.title}, got no value: give "
             f"{'it' if len(missing) == 1 else 'each'} as --set NAME=VALUE"
         )
-    return replace(entry.rule(Settings(entry.title, given)), trainer=entry.name)
+    read = Settings(entry.title, given)
+    age = entry.age(read)
+    kl_term, asked = entry.kl_term(read)
+    # Nothing is to be corrected on-policy, and what is left within one generation the loss clips.
+    told: Told = entry.ratio(read) if age.kind in {"fixed", "async"} else ("clipped" if age.kind == "refresh" else "none", ())
+    ratio, more = told
+    return TrainerLag(entry.name, age.kind, age.refresh_interval, ratio, kl_term, age.said, (*asked, *more), age.weight_D, age.worst_case)
 
 
 def takes(framework: str, name: str) -> bool:

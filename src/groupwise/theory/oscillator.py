@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.curves.laws import oscillator_decay, oscillator_quantities
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none, student_quantile
+from groupwise.intervals import Interval, student_quantile
+from groupwise.plain import Plain
 from groupwise.stability.lags import Float, lag_by_name
 from groupwise.stability.mode import readings
 
@@ -23,7 +24,7 @@ ReadingName = Literal["centred", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class Oscillator:
+class Oscillator(Plain):
     """One mode in continuous time; the unit of time is the update.
 
     Args:
@@ -40,6 +41,11 @@ class Oscillator:
         overshoot: share of the way by which it overshoots, 0 where it does not.
         inflection: update at which the curve is steepest.
     """
+
+    KEYS = (
+        *("reading", "regime", "mass", "damping", "restoring", "natural_frequency", "damping_ratio", "slow_time", "fast_time"),
+        *("overshoot", "inflection", "period"),
+    )
 
     mass: float
     damping: float
@@ -79,12 +85,6 @@ class Oscillator:
         rest = 0.5 if self.reading == "centred" else 0.0
         decay = oscillator_decay(np.asarray(time_T, dtype=np.float64) + rest, self.natural_frequency, self.damping_ratio)
         return np.asarray(plateau + (start - plateau) * decay)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        names = ("mass", "damping", "restoring", "natural_frequency", "damping_ratio", "slow_time", "fast_time", "overshoot", "inflection")
-        plain = {name: finite_or_none(getattr(self, name)) for name in names}
-        return {"reading": self.reading, "regime": self.regime, **plain, "period": finite_or_none(self.period)}
 
 
 def oscillator(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile
+from groupwise.plain import Plain
 
 Float = NDArray[np.float64]
 
@@ -31,7 +32,7 @@ class Trainable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredStiffness:
+class MeasuredStiffness(Plain):
     """The stiffness of the reward mode at one point.
 
     Args:
@@ -45,10 +46,6 @@ class MeasuredStiffness:
     method: str
     n: int
     status: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"stiffness": self.stiffness.as_dict(), "method": self.method, "n": self.n, "status": self.status}
 
 
 def kicked_stiffness(

@@ -1,0 +1,196 @@
+"""Numbers computed by hand: matrices of small blocks, the motion of one number, a window above the edge, tests of swings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.stability.force import _Mode
+from groupwise.stability.lags import Lag, lag_by_name, mixed_lag, partly_stale
+from groupwise.stability.mode import WINDOW, stability
+from groupwise.stability.swings import early_warning, lasting_swing
+from groupwise.stability.threshold import crossed, first_growth, oscillation_onset, spectrum, threshold
+
+
+def test_matrices_of_two_updates_by_hand() -> None:
+    """Momentum .5, force .1: two updates on one stale x move v to .25 v - .15 x and x to x + .75 v - .25 x."""
+    assert np.allclose(lag_by_name("none").matrix(0.1, 0.5, 2), [[0.9, 0.5], [-0.1, 0.5]], rtol=0, atol=1e-15)
+    assert np.allclose(lag_by_name("refresh").matrix(0.1, 0.5, 2), [[0.75, 0.75], [-0.15, 0.25]], rtol=0, atol=1e-15)
+    assert np.allclose(lag_by_name("async").matrix(0.1, 0.5, 2), [[1, 0.75, -0.25], [0, 0.25, -0.15], [1, 0, 0]], rtol=0, atol=1e-15)
+    fixed = [[1, 0.5, 0, -0.1], [0, 0.5, 0, -0.1], [1, 0, 0, 0], [0, 0, 1, 0]]
+    assert lag_by_name("fixed").matrix(0.1, 0.5, 2).tolist() == fixed
+    # A mixture of a fifth current, and of four fifths two updates old.
+    both: list[list[float]] = [[0.98, 0.5, 0, -0.08], [-0.02, 0.5, 0, -0.08], [1, 0, 0, 0], [0, 0, 1, 0]]
+    assert np.allclose(mixed_lag([0.2, 0.0, 0.8]).matrix(0.1, 0.5, 1), both)
+    assert np.allclose(partly_stale("fixed", 0.8).matrix(0.1, 0.5, 2), both)
+
+
+@pytest.mark.parametrize("kind", ["refresh", "async"])
+@pytest.mark.parametrize("share", [1.0, 0.7, 1.3, -0.4])
+def test_a_block_is_what_single_updates_do(kind: str, share: float) -> None:
+    """Five updates of numbers, one after the other, from any state."""
+    force, momentum, interval = 0.13, 0.6, 5
+    x, v, before = 0.7, -0.2, 0.4
+    stale = x if kind == "refresh" else before
+    here, speed = x, v
+    for _ in range(interval):
+        speed = momentum * speed - force * (share * stale + (1 - share) * here)
+        here += speed
+    state = [x, v] if kind == "refresh" else [x, v, before]
+    found = partly_stale(kind, share).matrix(force, momentum, interval) @ state
+    assert found[:2].tolist() == pytest.approx([here, speed], rel=1e-13)
+    assert kind == "refresh" or found[2] == x
+
+
+def test_a_stack_of_matrices_is_the_matrices() -> None:
+    for lag in (partly_stale("refresh", 0.7), partly_stale("async", 1.2), partly_stale("fixed", 0.4), lag_by_name("none")):
+        stack = lag.matrix([[0.1, 0.2]], [[0.3], [0.9]], 3)
+        for row, momentum in enumerate((0.3, 0.9)):
+            for column, force in enumerate((0.1, 0.2)):
+                assert np.allclose(stack[row, column], lag.matrix(force, momentum, 3), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("lag", "mean"), [("none", 0.0), ("fixed", 4.0), ("refresh", 1.5), ("async", 5.5)]
+)  # of four updates: 0 to 3, 4 to 7
+def test_mean_lags(lag: str, mean: float) -> None:
+    assert lag_by_name(lag).mean_lag(4) == mean
+    assert partly_stale(lag, 0.5).mean_lag(4) == mean / 2
+    assert mixed_lag([0.5, 0.0, 0.25, 0.25]).mean_lag(1) == 1.25
+    assert [lag_by_name(lag).period(4), mixed_lag([1.0]).period(4)] == [4 if lag in {"refresh", "async"} else 1, 1]
+
+
+def test_edges_by_hand() -> None:
+    assert float(threshold("none", 0.9, 5)) == pytest.approx(3.8, rel=1e-15)
+    assert float(threshold("refresh", 0.0, 4)) == pytest.approx(0.5, rel=1e-15)  # x' = (1 - 4a) x
+    assert float(threshold("fixed", 0.0, 2)) == pytest.approx((math.sqrt(5) - 1) / 2, rel=1e-14)  # 2 sin(pi/10)
+    assert float(threshold("async", 0.0, 4)) == pytest.approx(0.25, rel=1e-14)  # lambda^2 - lambda + 4a, product 1
+    assert float(threshold("refresh", 0.0, 2, stale_share=0.6)) == pytest.approx((1 - math.sqrt(0.2)) / 0.4, rel=1e-11)
+    assert float(threshold("fixed", 0.5, 1, stale_share=0.2)) == pytest.approx(2.5, rel=1e-12)  # (1 - mu)/sigma
+    assert float(threshold("fixed", 0.5, 1, stale_share=0.1)) == pytest.approx(3 / 0.8, rel=1e-12)  # 2(1 + mu)/(1 - 2 sigma)
+    assert float(threshold(mixed_lag([0.5, 0.5]), 0.0, 1)) == pytest.approx(2.0, rel=1e-12)
+    assert threshold("refresh", [0.0, 0.9], [[1], [4]]).shape == (2, 2)
+
+
+def test_onsets_by_hand() -> None:
+    """Where two eigenvalues meet; without momentum one lag oscillates from a quarter on, and one number flips once it passes zero."""
+    assert oscillation_onset("none", 0.25) == pytest.approx(0.25, rel=1e-11)  # (1 - 1/2)^2
+    assert oscillation_onset("fixed", 0.0, 1) == pytest.approx(0.25, rel=1e-11)
+    assert oscillation_onset("fixed", 0.0, 2) == pytest.approx(4 / 27, rel=1e-11)
+    assert oscillation_onset("refresh", 0.0, 4) == pytest.approx(0.25, rel=1e-11)
+    assert oscillation_onset("async", 0.0, 4) == pytest.approx(1 / 16, rel=1e-11)
+    assert oscillation_onset("fixed", 0.25, 3, stale_share=0.0) == pytest.approx(0.25, rel=1e-15)
+    # Refresh of two, 3 a fifth stale: (1 - .8a)^2 = .2 is the last force at which .. the block's one number is positive.
+    assert oscillation_onset("refresh", 0.0, 2, stale_share=0.2) == pytest.approx((1 - math.sqrt(0.2)) / 0.8, rel=1e-9)
+
+
+def test_a_window_above_the_edge_is_named_and_unstable() -> None:
+    """Refresh of two updates, .6 stale: the block is 2.5 c^2 - 1.5 with c = 1 - .4 a, stable to 1.382 and again from 3.618 to 5."""
+    radius = {force: abs(2.5 * (1 - 0.4 * force) ** 2 - 1.5) for force in (1.38, 1.39, 3.61, 3.63, 4.99, 5.01)}
+    for force, size in radius.items():
+        found = stability(force, 0.0, refresh_interval=2, stale_share=0.6)
+        assert found.spectral_radius == pytest.approx(size, rel=1e-12)
+        assert found.stable is (force == 1.38)
+        assert (WINDOW in found.notes) is (force in {3.63, 4.99})
+        assert found.regime == ("unstable" if force > 1.382 else "underdamped")
+    kind = partly_stale("refresh", 0.6)
+    edge = float(first_growth(kind, np.array([0.0]), 2)[0])
+    assert crossed(kind, edge * (1 + 1e-9), np.array([0.0]), 2).tolist() == [True]
+    assert crossed(kind, edge * (1 - 1e-9), np.array([0.0]), 2).tolist() == [False]
+    assert crossed(kind, 4.5, np.array([0.0]), 2).tolist() == [True]
+
+
+def test_the_motion_of_one_number() -> None:
+    """Refresh of four updates without momentum: x' = (1 - 4a) x."""
+    slow = stability(0.05, 0.0, refresh_interval=4, learning_rate=0.1)
+    assert slow.spectral_radius == pytest.approx(0.8, rel=1e-14)
+    assert slow.time_constants == pytest.approx((-4 / math.log(0.8),), rel=1e-11)
+    assert (slow.regime, slow.period) == ("overdamped", math.inf)
+    assert slow.margin == pytest.approx(10.0)
+    assert slow.max_learning_rate == pytest.approx(1.0)
+    assert (slow.max_refresh_interval, slow.max_refresh_status) == (39.0, "exact")  # 40 times .05 is 2
+    assert slow.rule_threshold == 0.25
+    flip = stability(0.4, 0.0, refresh_interval=4)
+    assert (flip.regime, flip.period) == ("underdamped", 8.0)
+    assert flip.spectral_radius == pytest.approx(0.6, rel=1e-14)
+    assert flip.max_learning_rate is None
+    assert flip.as_dict()["max_learning_rate"] is None
+    edge = stability(0.5, 0.0, refresh_interval=4)
+    assert (edge.stable, edge.regime, edge.margin) == (False, "unstable", 1.0)
+    assert edge.status == "Unstable: 0.5 exceeds 0.5."
+    assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith("; the largest learning rate is 0.1.")
+    with pytest.raises(InvalidArgumentError, match="positive learning rate, got 0"):
+        stability(0.5, 0.0, learning_rate=0.0)
+
+
+def test_the_motion_of_an_oscillation() -> None:
+    """On-policy at momentum .81: a pair of size .9 whose half trace is (1.81 - a)/2."""
+    found = stability(0.2, 0.81, lag="none")
+    assert found.spectral_radius == pytest.approx(0.9, rel=1e-13)
+    assert found.period == pytest.approx(2 * math.pi / math.acos((1.81 - 0.2) / 2 / 0.9), rel=1e-12)
+    assert found.time_constants == pytest.approx((-1 / math.log(0.9),), rel=1e-11)
+    assert found.max_refresh_status == "any"
+
+
+def test_eigenvalues_of_a_long_lag_are_those_of_its_matrix() -> None:
+    for force, momentum, share in ((0.004, 0.9, 1.0), (0.01, 0.0, 1.3), (0.4, 0.5, 0.7)):
+        kind = partly_stale("fixed", share)
+        wanted = np.linalg.eigvals(kind.matrix(force, momentum, 80))
+        found = spectrum(kind, force, momentum, 80)
+        slow = wanted[(np.abs(wanted) > np.exp(-1 / 80)) & (wanted.imag >= 0)]
+        assert all(np.abs(found - value).min() < 1e-9 for value in slow)
+        assert np.abs(found).max() == pytest.approx(np.abs(wanted).max(), rel=1e-10)
+
+
+def test_forces_back_from_a_decay_by_hand() -> None:
+    """One number: refresh of four updates at a time constant of 20 is 1 - e^-.2 over 4, or, flipping its sign, 1 + e^-.2 over 4."""
+    mode = _Mode("refresh", 0.0, 4)
+    assert mode.slow(20.0) == pytest.approx((1 - math.exp(-0.2)) / 4, rel=1e-12)
+    assert mode.envelope(20.0) == pytest.approx((1 + math.exp(-0.2)) / 4, rel=1e-9)
+    assert (mode.slow(math.inf), mode.slow(0.0), mode.flips, mode.one_envelope) == (0.0, math.inf, True, False)
+    swing = _Mode("none", 0.81, 1)
+    force = 0.2
+    turn = math.acos((1.81 - force) / 2 / 0.9)
+    assert swing.frequency(math.hypot(math.log(0.9), turn)) == pytest.approx(force, rel=1e-9)
+    assert swing.frequency(1e-3) == pytest.approx(0.905e-6, rel=1e-12)  # (1 + mu)/2 times its square
+    assert swing.frequency(100.0) == math.inf
+    assert (swing.flips, swing.one_envelope) == (False, True)
+
+
+def test_a_lasting_swing_is_fishers_share() -> None:
+    """The periodogram of the last 80 of 200 rows, summed here term by term."""
+    value = np.random.default_rng(4).standard_normal(200) + 0.8 * np.cos(0.7 * np.arange(200))
+    late = value[-80:]
+    place = np.arange(80) - 39.5
+    late = late - late.mean() - place * (place @ late) / (place @ place)
+    power = [abs(sum(late[t] * np.exp(-2j * np.pi * k * t / 80) for t in range(80))) ** 2 / (1 + (k == 40)) for k in range(1, 41)]
+    top = int(np.argmax(power))
+    share = power[top] / sum(power)
+    found = lasting_swing(value)
+    assert found.rows == 80
+    assert found.period == pytest.approx(80 / (top + 1))
+    assert found.p_value == pytest.approx(40 * (1 - share) ** 39, rel=1e-9)
+    assert found.amplitude == pytest.approx(2 * math.sqrt(power[top]) / 80, rel=1e-9)
+    assert found.lasts is (found.p_value < 1e-3)
+
+
+def test_swings_that_widen_window_by_window_have_the_least_chance() -> None:
+    """Ten windows in order of their variance: one of 10! orders, twice for two trends."""
+    window = np.random.default_rng(2).standard_normal(40)
+    wider = np.concatenate([(1 + step) * window for step in range(10)])
+    found = early_warning(wider)
+    assert found.variance_trend == pytest.approx(1.0, rel=1e-12)
+    assert found.p_value == pytest.approx(2 / math.factorial(10), rel=1e-9)
+    assert found.windows == 10
+    assert "wider" in found.status
+
+
+def test_a_lag_that_is_not_there_is_no_lag() -> None:
+    """A share of zero is on-policy, and none has no stale share."""
+    for lag in ("fixed", "refresh", "async"):
+        assert float(threshold(lag, 0.5, 7, stale_share=0.0)) == 3.0
+    assert partly_stale("none", 0.3) == lag_by_name("none")
+    assert partly_stale(Lag("refresh", "", "", 0.5), 0.5).stale_share == 0.5

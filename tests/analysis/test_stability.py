@@ -15,9 +15,17 @@ from rich.console import Console
 
 from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted, fit_metric
-from groupwise.analysis.stability import NO_GUARANTEE, measured_stability, mixture_notes, stability_evidence, with_ratio
+from groupwise.analysis.stability import (
+    NO_GUARANTEE,
+    StabilityEvidence,
+    measured_stability,
+    mixture_notes,
+    ranged,
+    ranged_margin,
+    stability_evidence,
+    with_ratio,
+)
 from groupwise.analysis.stability_charts import map_chart
-from groupwise.analysis.stability_results import StabilityEvidence, ranged, ranged_margin
 from groupwise.analysis.summary import summarise
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval

@@ -19,7 +19,9 @@ def test_matrices_of_two_updates_by_hand() -> None:
     """Momentum .5, force .1: two updates on one stale x move v to .25 v - .15 x and x to x + .75 v - .25 x."""
     assert np.allclose(lag_by_name("none").matrix(0.1, 0.5, 2), [[0.9, 0.5], [-0.1, 0.5]], rtol=0, atol=1e-15)
     assert np.allclose(lag_by_name("refresh").matrix(0.1, 0.5, 2), [[0.75, 0.75], [-0.15, 0.25]], rtol=0, atol=1e-15)
-    assert np.allclose(lag_by_name("async").matrix(0.1, 0.5, 2), [[1, 0.75, -0.25], [0, 0.25, -0.15], [1, 0, 0]], rtol=0, atol=1e-15)
+    assert np.allclose(
+        lag_by_name("async").matrix(0.1, 0.5, 2), [[1.0, 0.75, -0.25], [0.0, 0.25, -0.15], [1.0, 0.0, 0.0]], rtol=0, atol=1e-15
+    )
     fixed: list[list[float]] = [[1, 0.5, 0, -0.1], [0, 0.5, 0, -0.1], [1, 0, 0, 0], [0, 0, 1, 0]]
     assert lag_by_name("fixed").matrix(0.1, 0.5, 2).tolist() == fixed
     # A mixture of a fifth current, and of four fifths two updates old.

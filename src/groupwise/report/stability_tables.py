@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from groupwise.analysis.stability_results import StabilityEvidence, margin_alone, ranged, ranged_margin
+from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.intervals import Interval
 from groupwise.report.tables import Grid
 from groupwise.wording import number

@@ -19,7 +19,7 @@ from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
 from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, verdict
-from groupwise.analysis.stability_results import StabilityEvidence
+from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
 from groupwise.diagnostics.findings import Diagnosis

@@ -162,3 +162,11 @@ def test_sums_of_two_policies_by_hand() -> None:
     assert both.estimate_C.tolist() == [1.0, 0.0, 9.0]
     assert both.covariance_CC.tolist() == (1.25 * np.eye(3) / 24**2).tolist()
     assert both.prompts == 28.8
+
+
+def test_three_prompts_are_enough_for_a_covariance() -> None:
+    rng = np.random.default_rng(2)
+    found = components(rng.normal(size=12), np.repeat(np.arange(3), 4), score_ND=rng.normal(size=(12, 3)))
+    running = running_components(found)
+    assert running.prompts == 3
+    assert np.allclose(running.covariance_CC, found.vtr_covariance)

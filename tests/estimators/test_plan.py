@@ -386,3 +386,16 @@ def test_the_table_of_baselines_by_hand() -> None:
     for wrong in ((1, 4), (4, 0)):
         with pytest.raises(InvalidArgumentError, match="at least 2 and at least 1 prompt"):
             compare_baselines(made, *wrong)
+
+
+def test_where_fiellers_set_has_no_end_the_largest_group_may_be_best() -> None:
+    """One prompt of sixteen carries Vp: every draw of prompts has a best size of 11 or less, but the data do not exclude Vp = 0."""
+    pseudo = np.zeros((16, len(QUANTITIES)))
+    pseudo[:, QUANTITIES.index("vp")] = [0.01] * 15 + [5.0]
+    pseudo[:, QUANTITIES.index("r")] = 1.0 + 0.01 * np.arange(16)
+    pseudo[:, QUANTITIES.index("t")] = 1.0
+    made = components_of_pseudo_values(pseudo, Sample(16, 128, 0, zero_mean=True))
+    assert made.group_size.high == np.inf
+    interval = plan_from_components(made, Budget(1000)).group_size_interval
+    assert interval is not None
+    assert interval[1] == 1000

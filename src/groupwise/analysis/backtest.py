@@ -1,6 +1,6 @@
 """How well forecasts did on many runs, as plain data: each run's errors, and all of them together.
 
-The scores are made in `dynamics.backtest`; here runs get their names and the numbers their sentences.
+The scores are made in `curves.backtest`; here runs get their names and the numbers their sentences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Charts as plain data: lines with roles, decimated so that their size does not grow with the run.
 
-A chart says what is to be seen; `figures` draws it, the page's script reads its values, `--json` prints it. Nothing is drawn here.
+A chart says what is to be seen; `report.figures` draws it, the page's script reads its values, `--json` prints it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Runs sorted into groups: as they were typed, or by what their settings or their names say of a setting.
+"""Runs sorted into groups and compared: what is found as data and a chart.
 
-A setting is looked for in the run's configuration, then in its name, as `rho0.50_seed42` says rho and seed. It opens no run.
+Groups are as they were typed, or by a setting that is looked for in a run's configuration and then in its name, as `rho0.50_seed42`
+says rho and seed. The mathematics of the comparison is in `comparison`.
 """
 
 from __future__ import annotations

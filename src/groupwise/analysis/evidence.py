@@ -1,6 +1,6 @@
 """The evidence of a report: every chart of a run as plain data, or the sentence that says what to log to get it.
 
-It arranges what the record and the fits hold; drawing is in `figures`, words of judgement in `verdict`.
+It arranges what the record, the fits and the plans hold; drawing is in `report.figures`, words of judgement in `headline`.
 """
 
 from __future__ import annotations
@@ -247,19 +247,19 @@ def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
 
 def _zero_variance_chart(evidence: GroupEvidence, points: int) -> Chart:
     """Chart the share of zero-variance groups and its expectation."""
-    title, dead, expected = "Zero-variance groups", evidence.zero_variance, evidence.expected
-    if not dead.known:
-        return Chart("dead_groups", title, unavailable=sentence(dead.source))
-    lines = list(_with_means("zero-variance groups", dead.step_T, dead.value_T, points))
-    recent = f"In the last quarter {share(_last_quarter(dead))} of the groups had equal rewards and gave no gradient"
+    title, found, expected = "Zero-variance groups", evidence.zero_variance, evidence.expected
+    if not found.known:
+        return Chart("dead_groups", title, unavailable=sentence(found.source))
+    lines = list(_with_means("zero-variance groups", found.step_T, found.value_T, points))
+    recent = f"In the last quarter {share(_last_quarter(found))} of the groups had equal rewards and gave no gradient"
     if expected.known:
         usable = np.isfinite(expected.value_T)
         x, y, size = averages(expected.step_T[usable], expected.value_T[usable])
         lines.append(Line("expected" if size == 1 else f"expected, mean of {size} rows", "expected", _places(x), rounded(y)))
         expectation = f"{share(_last_quarter(expected))} are expected of independent rollouts ({expected.source})"
-        caption = f"{recent}; {expectation}. {sentence(dead.source)}"
+        caption = f"{recent}; {expectation}. {sentence(found.source)}"
     else:
-        caption = f"{recent}. {sentence(dead.source)} Expectation {expected.source}."
+        caption = f"{recent}. {sentence(found.source)} Expectation {expected.source}."
     shown = [0.0, 0.1, *(value for line in lines for value in line.y if value is not None)]
     return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=useful_range(shown=shown))
 

@@ -1,6 +1,7 @@
-"""The three clocks of a run beside each other: logged steps, optimiser updates, tokens and seconds.
+"""One metric of one run with its fit and forecast, on the clock of the log.
 
-Inside the log it interpolates, beyond it goes on at the pace of the last half. It fits nothing.
+`fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `curves`. A `Clock` interpolates
+between logged steps, optimiser updates, tokens and seconds, and beyond the log goes on at the pace of the last half.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class ForecastRow(Plain):
 class Outlook:
     """A forecast on the clock of the log."""
 
-    result: Forecast  # as the dynamics gave it, times in updates
+    result: Forecast  # with times in updates
     rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
     done_step: Interval  # step at which 95 % of the way to the plateau is done

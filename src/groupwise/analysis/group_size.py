@@ -1,6 +1,6 @@
 """What a run says of its group size: a plan from components that lie beside it, or else what its rewards alone say.
 
-It asks the estimators and arranges their answers as plain data and charts. It measures no gradient and draws nothing.
+It asks the estimators and arranges their answers as plain data. It measures no gradient and draws nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verdict: what a colleague needs to hear first, in one or two plain sentences.
 
-It puts results into words and computes nothing that `dynamics` has not said.
+It puts a fit and its forecast into words and computes nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,15 @@ ALL_LAWS = "all laws averaged"
 THIS_LAW = "this law alone"
 _NOT_NOISE = 0.5
 _INERT = ("logistic", "scalerl_sigmoid", "exponential", "power_law")
+# The first words of a headline, of a reward and of a metric that may fall in health.
+_REWARD_WORDS = {
+    "flat": "Not learning",
+    "rising": "Still learning",
+    "falling": "Getting worse",
+    "settled": "Learning is done",
+    "settled_lower": "Settled lower than it began",
+}
+_METRIC_WORDS = {"flat": "Flat", "rising": "Still rising", "falling": "Still falling", "settled": "Settled", "settled_lower": "Settled"}
 _OTHER_WORDS: dict[Tone, str] = {"learning": "still rising", "worse": "still falling"}
 
 
@@ -63,28 +72,36 @@ def verdict(fitted: Fitted) -> Verdict:
 
 def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tuple[Tone, str]:
     """Return the tone and the one sentence."""
-    rewarding = fitted.rewarding
+    words = _REWARD_WORDS if fitted.rewarding else _METRIC_WORDS
     now = f"{who} is {fitted.now} at step {fitted.clock.step_T[-1]:,.0f}"
     if fit.status == "non_stationary":
         return "broken", _broken(who, fitted, fit)
     if fit.status == "flat":
         level = fit.parameters.get("plateau")
         held = ranged(level) if level else fitted.now
-        return "flat", f"{'Not learning' if rewarding else 'Flat'}: {who} stays at {held} over {count(fit.n, 'row')}."
+        return "flat", f"{words['flat']}: {who} stays at {held} over {count(fit.n, 'row')}."
     if fit.status == "not_identifiable":
-        far = outlook.rows[-1]
-        low, high = alike(far.mean_low, far.mean_high)
-        gain = outlook.result.expected_gain
-        moving = ("Still learning" if rewarding else "Still rising") if gain.low > 0 else "Still falling" if gain.high < 0 else ""
-        start = f"{moving}, too early to say where it ends" if moving else "Too early to say where it ends"
-        return "unclear", f"{start}: {now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}."
+        return "unclear", _unclear(now, words["rising"], outlook)
     plateau = outlook.result.plateau
     falling = plateau.value < float(fit.curve_T[0])
+    worse = falling and fitted.rewarding
     if outlook.result.time_to_95.value <= fitted.clock.time_T[-1]:
-        word = "Settled lower than it began" if falling and rewarding else "Learning is done" if rewarding else "Settled"
-        return ("worse" if falling and rewarding else "done"), f"{word}: {now}, at its plateau of {ranged(plateau)}, {ALL_LAWS}."
-    word = ("Getting worse" if falling else "Still learning") if rewarding else ("Still falling" if falling else "Still rising")
+        word = words["settled_lower" if falling else "settled"]
+        return ("worse" if worse else "done"), f"{word}: {now}, at its plateau of {ranged(plateau)}, {ALL_LAWS}."
+    word = words["falling" if falling else "rising"]
     return ("worse" if falling else "learning"), f"{word}: {now} and heads for {ranged(plateau)}, {ALL_LAWS}."
+
+
+def _unclear(now: str, rising: str, outlook: Outlook) -> str:
+    """Say where the mean is forecast to be, where it is too early to say where it ends."""
+    far, gain = outlook.rows[-1], outlook.result.expected_gain
+    low, high = alike(far.mean_low, far.mean_high)
+    start = "Too early to say where it ends"
+    if gain.low > 0:
+        start = f"{rising}, too early to say where it ends"
+    elif gain.high < 0:
+        start = "Still falling, too early to say where it ends"
+    return f"{start}: {now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}."
 
 
 def _broken(who: str, fitted: Fitted, fit: FitResult) -> str:

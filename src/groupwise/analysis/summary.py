@@ -65,47 +65,27 @@ class SourceRow(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Plain):
-    """Everything that a report says of one run.
+    """Everything that a report says of one run."""
 
-    Args:
-        name: of the run, cleaned.
-        verdict: what to hear first.
-        diagnosis: what is wrong, and why.
-        fitted: the metric with its fit and outlook.
-        functions: the same of each reward function.
-        first_step: of the rows used.
-        last_step: of the rows used.
-        rows: rows used.
-        until: last step that was to be used, or None.
-        charts: the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "stability", "behaviour".
-        group_size: what the run says of it.
-        stability: what the run says of it.
-        missing: sentences on what the log does not hold.
-        settings: the known ones.
-        unknown_settings: names of the others.
-        meanings: of the logged keys.
-        notes: of the reader and of the fit.
-        sources: the files.
-    """
-
-    name: str
-    verdict: Verdict
-    diagnosis: Diagnosis
-    fitted: Fitted
-    functions: tuple[Fitted, ...]
-    first_step: int
-    last_step: int
-    rows: int
-    until: float | None
+    name: str  # of the run, cleaned
+    verdict: Verdict  # what to hear first
+    diagnosis: Diagnosis  # what is wrong, and why
+    fitted: Fitted  # the metric with its fit and outlook
+    functions: tuple[Fitted, ...]  # the same of each reward function
+    first_step: int  # of the rows used
+    last_step: int  # of the rows used
+    rows: int  # rows used
+    until: float | None  # last step that was to be used, or None
+    # the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "stability", "behaviour"
     charts: dict[str, tuple[Chart, ...]]
-    group_size: GroupSizeEvidence
-    stability: StabilityEvidence
-    missing: tuple[str, ...]
-    settings: tuple[SettingRow, ...]
-    unknown_settings: tuple[str, ...]
-    meanings: tuple[MeaningRow, ...]
-    notes: tuple[str, ...]
-    sources: tuple[SourceRow, ...]
+    group_size: GroupSizeEvidence  # what the run says of it
+    stability: StabilityEvidence  # what the run says of it
+    missing: tuple[str, ...]  # sentences on what the log does not hold
+    settings: tuple[SettingRow, ...]  # the known ones
+    unknown_settings: tuple[str, ...]  # names of the others
+    meanings: tuple[MeaningRow, ...]  # of the logged keys
+    notes: tuple[str, ...]  # of the reader and of the fit
+    sources: tuple[SourceRow, ...]  # the files
 
     def as_dict(self) -> dict[str, Any]:
         """Everything on the page as plain data for JSON."""

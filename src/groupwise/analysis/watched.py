@@ -1,6 +1,6 @@
-"""The lines of a live page: a run's metrics thinned so that a new row changes only their ends, and what has to be sent of them.
+"""What a live page shows of a run: its metrics, thinned so that a new row changes only their ends, and what is to be said of it.
 
-Nothing is fitted and nothing is drawn here.
+Lines are made by the process that serves; `judge` fits and takes seconds, so a process of its own calls it. Nothing is drawn here.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
     made = made_by(()) if provenance is None else provenance
     sheet = new_sheet()
     several = len(summaries) > 1
-    runs = join(sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries))
+    runs = join([sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries)])
     title = f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
     results = {
         "groupwise": made["packages"]["groupwise"],

@@ -176,10 +176,10 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
 
 def reward_grid(found: RewardStatistics) -> Grid:
     """Return what rewards alone say of the groups."""
-    dead = found.zero_variance_share
+    equal = found.zero_variance_share
     size = "of groups that differ in size" if found.group_size is None else f"of {found.group_size} sampled"
     rows = (
-        ("Zero-variance groups", share(dead.value), f"{share(dead.low)} to {share(dead.high)}", "equal rewards throughout: no gradient"),
+        ("Zero-variance groups", share(equal.value), f"{share(equal.low)} to {share(equal.high)}", "equal rewards throughout: no gradient"),
         ("Effective group size", number(found.effective_group_size), "–", f"rollouts a group that carry a gradient, {size}"),
         (
             "Variance within prompts",
@@ -190,7 +190,7 @@ def reward_grid(found: RewardStatistics) -> Grid:
         ("Variance between prompts", number(found.between_variance.value), between(found.between_variance), "of the prompts' mean rewards"),
         ("Mean reward", number(found.mean.value), between(found.mean), ""),
     )
-    return Grid(("Rewards alone", "Value", f"{percent(dead.level)} interval", ""), rows, (1, 2))
+    return Grid(("Rewards alone", "Value", f"{percent(equal.level)} interval", ""), rows, (1, 2))
 
 
 def zero_variance_grid(found: RewardStatistics) -> Grid:

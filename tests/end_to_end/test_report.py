@@ -67,8 +67,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         report = printed([*arguments, "--json"])
         fit = printed(["fit", str(mine), "--json"])
         forecast = printed(["forecast", str(mine), "--at", "400", "--json"])
-    pages = [(folder / name / "page.html").read_bytes() for name in ("a", "b")]
-    return Answers(folder, *pages, done.stdout, report, json.loads(fit), json.loads(forecast))
+    page, again = ((folder / name / "page.html").read_bytes() for name in ("a", "b"))
+    return Answers(folder, page, again, done.stdout, report, json.loads(fit), json.loads(forecast))
 
 
 def printed(arguments: list[str]) -> str:

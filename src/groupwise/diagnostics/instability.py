@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -95,7 +96,11 @@ def check(evidence: Evidence) -> Outcome:
         return _ordered(order, known)
     if not signs:
         return Healthy(NAME, "Neither swing nor growing scatter, and the policy holds together.", known)
-    severity = _severity(signs, fall)
+    return _unstable(signs, order, _severity(signs, fall), known)
+
+
+def _unstable(signs: Sequence[Sign], order: DataOrder | None, severity: Severity, known: Mapping[str, str]) -> Finding:
+    """Report signs of instability, since the earliest of them."""
     first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
     since = min(steps) if steps else first.step
@@ -343,12 +348,12 @@ def _not_finite(evidence: Evidence) -> Finding | None:
     columns = {name: _values(evidence, name) for name in ("reward", "loss", "gradient_norm")}
     if not columns["reward"] and "reward" in table.columns:
         columns["reward"] = [table["reward"].to_numpy().astype(float)]
-    going = [value_T for name in _GOING for value_T in _values(evidence, name)]
-    rows = {}
+    lost: dict[str, int] = {}
     for name, values in columns.items():
-        others = [value_T for other, found in columns.items() if other != name for value_T in found]
-        rows[name] = _lost_from(values, [*going, *others])
-    lost = {name: row for name, row in rows.items() if row is not None}
+        others = [found for other, found in columns.items() if other != name]
+        row = _lost_from(values, [*chain(*others), *chain(*(_values(evidence, going) for going in _GOING))])
+        if row is not None:
+            lost[name] = row
     if not lost:
         return None
     first = min(lost.values())

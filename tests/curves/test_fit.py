@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.curves.fit import akaike_weights, fit, r_squared
 from groupwise.curves.laws import law_by_name
-from groupwise.curves.results import FitResult
+from groupwise.curves.results import FitResult, Outcome
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
 N = 300
@@ -279,7 +279,7 @@ def test_a_sudden_fall_is_a_collapse_at_its_step(seed: int) -> None:
     value[210:] = 0.1 + np.random.default_rng(seed).normal(0, 0.03, 90)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.message.startswith("collapsed")
+    assert result.outcome is Outcome.COLLAPSED
     assert result.change_time == pytest.approx(210, abs=0.05 * N)
 
 
@@ -288,7 +288,7 @@ def test_a_rise_that_melts_away_is_a_collapse_where_the_fall_begins(seed: int) -
     value = 0.8 - 0.6 * np.exp(-TIME / 30) - 0.7 * np.clip((TIME - 180) / 60, 0, 1) + np.random.default_rng(seed).normal(0, 0.03, N)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.message.startswith("collapsed")
+    assert result.outcome is Outcome.COLLAPSED
     assert 165 <= result.change_time <= 235
 
 

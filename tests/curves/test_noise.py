@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.curves.noise import CORRELATIONS, NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
+from groupwise.curves.noise import CORRELATIONS, NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes, rounding
 
 EVEN = np.arange(40.0)
 UNEVEN = np.sort(np.random.default_rng(5).uniform(0, 60, 40))
@@ -126,3 +126,29 @@ def test_moment_shape_tells_white_from_correlated() -> None:
     found = moment_shape(slow, gap=1.0)
     assert found.neighbour == pytest.approx(0.87, abs=0.05)
     assert moment_shape(np.zeros(n), gap=1.0).share == 0
+
+
+def test_a_residual_at_rounding_level_is_no_noise_and_has_no_shape() -> None:
+    """A random walk of 1e-12 would be slow noise; below the floor it is white, with the floor for a variance."""
+    walk, ones = 1e-12 * np.cumsum(np.random.default_rng(15).normal(size=40)), np.ones((40, 1))
+    assert noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0).best_shape.share > 0
+    found = noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0, floor=1e-20)
+    assert (found.best_shape.share, found.weight_E[0]) == (0.0, 1.0)
+    assert found.variance == pytest.approx(1e-20 / 39)
+    above = noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0, floor=1e-26)
+    np.testing.assert_allclose(above.weight_E, noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0).weight_E)
+
+
+def test_rounding_counts_in_eps_of_the_size_and_of_the_range_times_the_condition() -> None:
+    """Values up to 8 over a range of 2, condition 100: 5 rows of (4 eps 208)^2."""
+    eps = 2.0**-52
+    assert rounding(np.array([6.0, 7.0, 8.0, 7.0, 6.0]), condition=100.0) == pytest.approx(5 * (4 * eps * 208) ** 2)
+
+
+def test_aicc_counts_the_parameters_of_the_noise() -> None:
+    """By hand for white noise alone: n log(2 pi S/n) + n + 2k + 2k(k+1)/(n-k-1) with k = 3 + 1; no shape may do better by luck here."""
+    residual = np.where(np.arange(40) % 2, 1.0, -1.0)
+    found = noise_posterior(EVEN, EQUAL, np.ones((40, 1)), residual, gap=1.0)
+    assert found.aicc(3) == pytest.approx(40 * np.log(2 * np.pi) + 40 + 8 + 40 / 35)
+    short = noise_posterior(EVEN[:5], EQUAL[:5], np.ones((5, 1)), residual[:5], gap=1.0)
+    assert short.aicc(3) == np.inf

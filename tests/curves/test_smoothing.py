@@ -69,3 +69,12 @@ def test_long_and_constant_series_are_not_doubted() -> None:
     assert not may_be_smoothed(averaged(np.random.default_rng(3).normal(size=SHORT + 9), 10))
     assert not may_be_smoothed(np.ones(60))
     assert not may_be_smoothed(np.arange(5.0))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_a_clean_curve_has_no_noise_that_could_have_been_smoothed(offset: float) -> None:
+    """What rounding leaves of it would look like anything."""
+    for n in (50, 100):
+        for value in (np.arange(float(n)) / 100, np.arange(float(n)) ** 2, 3.0 - np.arange(float(n)) ** 3 / 7):
+            assert not may_be_smoothed(offset + value)
+            assert smoothing_window(offset + value) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from groupwise.curves.fit import fit
 from groupwise.curves.forecast import forecast
+from groupwise.curves.results import Outcome
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 
@@ -25,33 +26,33 @@ def test_a_rise_that_falls_all_the_way_has_collapsed(seed: int) -> None:
     value = np.interp(TIME, [0, 90, 199], [0.2, 0.8, 0.1]) + noise(seed)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.message.startswith("collapsed")
+    assert result.outcome is Outcome.COLLAPSED
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
     value = np.full(N, 0.9) + noise(seed)
     value[60:70] -= 0.5
-    assert not fit(TIME, value, healthy="up").message.startswith("collapsed")
+    assert fit(TIME, value, healthy="up").outcome is not Outcome.COLLAPSED
 
 
 def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
     """Down twice before without any rhythm, and down at the end: the last low is no different from the others."""
     low = ((TIME >= 20) & (TIME < 75)) | ((TIME >= 90) & (TIME < 130)) | (TIME >= 170)
     value = np.where(low, 0.1, 0.9) + noise(6)
-    assert not fit(TIME, np.maximum(value, 0.0), healthy="up").message.startswith("collapsed")
+    assert fit(TIME, np.maximum(value, 0.0), healthy="up").outcome is not Outcome.COLLAPSED
 
 
 def test_a_drop_to_nothing_says_when() -> None:
     value = np.where(TIME < 150, 0.9, 0.0) + noise(1)
     result = fit(TIME, value, healthy="up")
-    assert result.message.startswith("collapsed")
+    assert result.outcome is Outcome.COLLAPSED
     assert result.change_time == pytest.approx(150, abs=4)
 
 
 def test_a_clean_ramp_is_not_unstable() -> None:
     result = fit(TIME[:50], TIME[:50] / 100, healthy="up")
-    assert result.status == "not_identifiable"
+    assert (result.status, result.outcome) == ("not_identifiable", Outcome.OPEN)
     assert "plateau" in result.message
 
 
@@ -111,4 +112,4 @@ def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data:
     """Those that collapsed say so; those that ended healthy do not."""
     series = metric_series(open_run(shared_data / path), "reward")
     result = fit(series.time_T, series.value_T, variance_T=series.variance_T, window=series.window, smoothing=1, healthy="up")
-    assert result.message.startswith("collapsed") == (fate == "collapsed"), result.message
+    assert (result.outcome is Outcome.COLLAPSED) == (fate == "collapsed"), result.message

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -83,32 +84,16 @@ def backtest(
     truth = np.array([value[g].mean() for g in groups])
     rows = round(float(np.mean([g.size for g in groups])))
     seen = None if variance is None else variance[:cut]
-    ahead = forecast(
-        time[:cut],
-        value[:cut],
-        centre,
-        variance_T=seen,
-        window=window,
-        smoothing=smoothing,
-        level=level,
-        healthy=healthy,
-        rows=rows,
-        bounds=bounds,
-    )
-    errors = {"groupwise": float(np.abs(ahead.mean_S - truth).mean())}
-    for name in SIMPLE:
-        errors[name] = float(np.abs(simple_forecast(name, time[:cut], value[:cut], centre) - truth).mean())
+    asked = partial(forecast, window=window, smoothing=smoothing, level=level, healthy=healthy, rows=rows, bounds=bounds)
+    ahead = asked(time[:cut], value[:cut], centre, variance_T=seen)
+    forecasts = {name: simple_forecast(name, time[:cut], value[:cut], centre) for name in SIMPLE}
+    errors = {name: float(np.abs(mean - truth).mean()) for name, mean in {"groupwise": ahead.mean_S, **forecasts}.items()}
     covered = int(((truth >= ahead.low_S) & (truth <= ahead.high_S)).sum())
     return Backtest(errors, covered, len(groups), level, cut, time.size - cut)
 
 
 def simple_forecast(name: str, time_T: Float, value_T: Float, at_S: Float) -> Float:
-    """What a person would do by hand: the mean of the last fifth, or an unweighted bounded least-squares fit.
-
-    Example:
-        >>> simple_forecast("last_mean", np.arange(10.0), np.full(10, 0.5), np.array([20.0])).tolist()
-        [0.5]
-    """
+    """What a person would do by hand: the mean of the last fifth, or an unweighted bounded least-squares fit."""
     if name == "last_mean":
         return np.full(at_S.size, value_T[-max(5, value_T.size // 5) :].mean())
     law = law_by_name(name)
@@ -147,13 +132,7 @@ class BacktestSummary:
 
 
 def summarise_backtests(scored: Sequence[tuple[str, Backtest]]) -> BacktestSummary:
-    """Put backtests together; runs of one cluster (seeds of one sweep) count as one.
-
-    Example:
-        >>> one = Backtest({"groupwise": 0.1, "last_mean": 0.2}, 9, 10, 0.9, 40, 60)
-        >>> round(summarise_backtests([("a", one)]).ratios["last_mean"], 9)
-        0.5
-    """
+    """Put backtests together; runs of one cluster (seeds of one sweep) count as one."""
     if not scored:
         raise InsufficientDataError("no run was long enough to be scored; a backtest needs at least 20 finite rows")
     names = [name for name in scored[0][1].errors if name != "groupwise"]
@@ -161,11 +140,10 @@ def summarise_backtests(scored: Sequence[tuple[str, Backtest]]) -> BacktestSumma
     logs = {name: [_cluster_mean_log(scored, cluster, name) for cluster in clusters] for name in ("groupwise", *names)}
     mean_log = {name: float(np.mean(values)) for name, values in logs.items()}
     share = [float(np.mean([test.covered / test.windows for own, test in scored if own == cluster])) for cluster in clusters]
-    coverage = wilson(float(np.sum(share)), len(clusters))
     return BacktestSummary(
         ratios={name: float(np.exp(mean_log["groupwise"] - mean_log[name])) for name in names},
         best_simple=min(names, key=lambda name: mean_log[name]),
-        coverage=coverage,
+        coverage=wilson(float(np.sum(share)), len(clusters)),
         runs=len(scored),
         clusters=len(clusters),
     )

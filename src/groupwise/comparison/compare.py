@@ -54,7 +54,7 @@ class Question:
 
 def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.random.Generator) -> Comparison:
     """Compare every group with the first."""
-    if len(groups) < 2 or not all(len(group) for group in groups):
+    if len(groups) < 2 or not all(groups):
         raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
     start = max(run.step_T[0] for group in groups for run in group)
     stop = min(run.step_T[-1] for group in groups for run in group)
@@ -85,25 +85,28 @@ def _speed(
     return reach, [[time_to(run, sign * reach, rng, last=stop, level=question.level) for run in group] for group in turned]
 
 
+def _beginning(runs: Sequence[Curve], until: float) -> float:
+    """Mean over the runs of the mean of their rows up to a step, at least three."""
+    return float(np.mean([run.value_T[: max(3, int((run.step_T <= until).sum()))].mean() for run in runs]))
+
+
 def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, stop: float, question: Question) -> tuple[float, bool]:
     """Half of the way from the common beginning to the nearest of the groups' late means that has moved; and whether it falls."""
-    every = [run for group in groups for run in group]
-    until = start + _EARLY * (stop - start)
-    early = float(np.mean([run.value_T[: max(3, int((run.step_T <= until).sum()))].mean() for run in every]))
-    usable = [[run for run in group if run.usable] for group in level]
-    late = [float(np.mean([run.value for run in group])) for group in usable if group]
-    if not late:
+    usable = [[run for run in group if run.usable] for group in level if any(run.usable for run in group)]
+    if not usable:
         return math.nan, False
-    error = float(np.median([run.step_error for group in usable for run in group]))
-    mean = float(np.mean(late))
-    falls = not question.rises and (mean if question.reach is None else question.reach) < early
+    early = _beginning([run for group in groups for run in group], start + _EARLY * (stop - start))
+    late = [float(np.mean([run.value for run in group])) for group in usable]
+    goal = float(np.mean(late)) if question.reach is None else question.reach
+    falls = not question.rises and goal < early
     if question.reach is not None:
         return question.reach, falls
+    error = float(np.median([run.step_error for group in usable for run in group]))
     least = max(_MOVES * error, 1e-12 * abs(early))  # a difference by rounding is no move
-    moved = [end for end in late if (early - end if falls else end - early) > least]
-    if not moved:
-        return math.nan, falls
-    return (early + (max(moved) if falls else min(moved))) / 2, falls
+    sign = -1.0 if falls else 1.0
+    moves = [sign * (end - early) for end in late]
+    shortest = min((move for move in moves if move > least), default=math.nan)
+    return early + sign * shortest / 2, falls
 
 
 def _pairings(

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
 
+from groupwise.arrays import Float
 from groupwise.comparison.results import Measured, SeedNoise
 from groupwise.intervals import Interval
 
@@ -32,32 +33,35 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
     finite = [[run for run in group if run.usable and math.isfinite(run.value)] for group in groups]
     every = [run.step_error**2 for group in finite for run in group]
     step = float(np.mean(every)) if every else math.nan
-    values = [np.array([run.value for run in group]) for group in finite if len(group) > 1]
-    variances = [np.array([run.step_error**2 for run in group]) for group in finite if len(group) > 1]
+    several = [group for group in finite if len(group) > 1]
+    values = [np.array([run.value for run in group]) for group in several]
+    variances = [np.array([run.step_error**2 for run in group]) for group in several]
     freedom = sum(len(value) - 1 for value in values)
     if freedom == 0:
         return SeedNoise(Interval(math.nan, 0.0, math.inf, level), 0, math.nan, step)
     squares = sum(float(((value - value.mean()) ** 2).sum()) for value in values)
-    least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
-
-    def excess(tau2: float, target: float) -> float:
-        """The generalised Q at a variance between runs, minus a target."""
-        total = -target
-        for value, variance in zip(values, variances, strict=True):
-            weight = 1 / np.maximum(variance + tau2, 1e-300)
-            total += float((weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum())
-        return total
-
-    def spread(target: float) -> float:
-        """The deviation at which Q equals a target, which lies between those of equal step noise, the least and the most there is."""
-        low, high = max(squares / target - most, 0.0) * (1 - 1e-9), (squares / target - least) * (1 + 1e-9)
-        if high <= 0 or excess(0.0, target) <= 0:
-            return 0.0
-        return math.sqrt(brentq(excess, low, high, args=(target,), xtol=1e-14 * high, rtol=1e-14))
-
     tail = 0.5 - level / 2
-    low, high = spread(float(chdtri(freedom, tail))), spread(float(chdtri(freedom, 1 - tail)))
-    return SeedNoise(Interval(spread(float(freedom)), low, high, level), freedom, squares / freedom, step)
+    targets = (float(freedom), float(chdtri(freedom, tail)), float(chdtri(freedom, 1 - tail)))
+    point, low, high = (_spread(target, values, variances, squares) for target in targets)
+    return SeedNoise(Interval(point, low, high, level), freedom, squares / freedom, step)
+
+
+def _spread(target: float, values: Sequence[Float], variances: Sequence[Float], squares: float) -> float:
+    """The deviation at which Q equals a target; it lies between those of equal step noise, the least and the most there is."""
+    least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
+    low, high = max(squares / target - most, 0.0) * (1 - 1e-9), (squares / target - least) * (1 + 1e-9)
+    if high <= 0 or _q(0.0, values, variances) <= target:
+        return 0.0
+    return math.sqrt(brentq(lambda tau2: _q(tau2, values, variances) - target, low, high, xtol=1e-14 * high, rtol=1e-14))
+
+
+def _q(tau2: float, values: Sequence[Float], variances: Sequence[Float]) -> float:
+    """The generalised Q at a variance between runs."""
+    total = 0.0
+    for value, variance in zip(values, variances, strict=True):
+        weight = 1 / np.maximum(variance + tau2, 1e-300)
+        total += float((weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum())
+    return total
 
 
 def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float:

@@ -141,22 +141,11 @@ def observe(
     time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None = None, *, window: float = 1.0, smoothing: int | None = None
 ) -> Observations:
     """Clean a series and bring it into the form that a law is fitted to."""
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
-    if time.shape != value.shape or time.ndim != 1:
-        raise InvalidArgumentError(f"times and values need one and the same length; got {time.shape} and {value.shape}")
     if not 1 <= window < np.inf:
         raise InvalidArgumentError(f"a row averages a finite number of updates, at least one; got a window of {window}")
-    keep = np.isfinite(time) & np.isfinite(value)
-    variance = _clean_variance(variance_T, keep)
-    time, value = time[keep], value[keep]
     if smoothing is not None and smoothing < 1:
         raise InvalidArgumentError(f"a series is averaged over at least one row; got a smoothing of {smoothing}")
-    if time.size and float(np.abs(value).max()) > LARGEST:
-        raise InvalidArgumentError(f"a metric stays below {LARGEST:g} in size; got {float(np.abs(value).max()):g}: rescale it")
-    if time.size < 3:
-        raise InsufficientDataError(f"a fit needs at least 3 finite values; the series has {time.size}")
-    if not bool(np.all(np.diff(time) > 0)):
-        raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
+    time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
     rows, spacing, known = time.size, 1.0, smoothing is not None or window != 1 or not _even(time)
     width = (smoothing or 1) if known else smoothing_window(value)
@@ -185,6 +174,23 @@ def observe(
         origin=origin,
         rows=rows,
     )
+
+
+def _usable_rows(time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None) -> tuple[Float, Float, Float | None]:
+    """The rows whose time and value are known, and their sampling variances."""
+    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+    if time.shape != value.shape or time.ndim != 1:
+        raise InvalidArgumentError(f"times and values need one and the same length; got {time.shape} and {value.shape}")
+    keep = np.isfinite(time) & np.isfinite(value)
+    variance = _clean_variance(variance_T, keep)
+    time, value = time[keep], value[keep]
+    if time.size < 3:
+        raise InsufficientDataError(f"a fit needs at least 3 finite values; the series has {time.size}")
+    if float(np.abs(value).max()) > LARGEST:
+        raise InvalidArgumentError(f"a metric stays below {LARGEST:g} in size; got {float(np.abs(value).max()):g}: rescale it")
+    if not bool(np.all(np.diff(time) > 0)):
+        raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
+    return time, value, variance
 
 
 def _even(time_T: Float) -> bool:

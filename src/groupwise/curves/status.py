@@ -82,16 +82,14 @@ def judge(
         return verdict(Outcome.TOO_FEW, rows=observations.time_M.size, level=_range(plateau))
     if doubtful(observations, best):
         return verdict(Outcome.MAYBE_SMOOTHED, rows=observations.rows)
-    open_names = unidentified(best, parameters) if best.law.shapes else ()
+    open_names = unidentified(best, parameters)
     explained = _explained(observations, best.curve_M)
-    # A rise and a fall are not yet an oscillation: that takes a period and a half.
-    swings = best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and 1.5 * parameters["period"].value < observations.span
-    collapse = _collapse(observations, best, jump, explained) if healthy == "up" and not swings else None
-    if collapse is not None:
-        return verdict(Outcome.COLLAPSED, **collapse)
-    if jump is not None and jump.aicc + MARGIN < best.aicc and _matters(jump, observations):
-        return verdict(Outcome.JUMP, change=jump.time, **_jump(observations, jump))
-    if (open_names or not best.law.shapes) and explained < 0.5 and wanders(best, observations):
+    if healthy == "up" and (fall := _collapse(observations, best, parameters, jump, explained)):
+        return verdict(Outcome.COLLAPSED, **fall)
+    if broken := _jump(observations, best, jump):
+        return verdict(Outcome.JUMP, **broken)
+    settled = best.law.shapes and not open_names
+    if not settled and explained < 0.5 and wanders(best, observations):
         return verdict(Outcome.WANDERS, change=0.0)
     if not best.law.shapes:
         if plateau.width > float(np.ptp(observations.value_M)):
@@ -104,23 +102,31 @@ def judge(
     return verdict(Outcome.CONVERGED, law=best.law.name, **_converged(best, parameters))
 
 
-def _collapse(observations: Observations, best: LawFit, jump: Break | None, explained: float) -> dict[str, Any] | None:
-    """When a metric that should rise fell for good, and the levels before and after; None where it did not."""
+def _collapse(
+    observations: Observations, best: LawFit, parameters: Mapping[str, Interval], jump: Break | None, explained: float
+) -> dict[str, Any]:
+    """When a metric that should rise fell for good, and the levels before and after; empty where it did not."""
+    # A rise and a fall are not yet an oscillation: that takes a period and a half.
+    if best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and 1.5 * parameters["period"].value < observations.span:
+        return {}
     fall = fall_from_height(observations)
     sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
     # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
     if not np.isfinite(fall) or not (float(observations.value_M.min()) >= 0 or sharper or explained > 0.5):
-        return None
+        return {}
     change = jump.time if jump is not None and sharper else fall
     before, after = _levels(observations, change)
     return {"change": change, "since": change + observations.origin, "before": before, "after": after}
 
 
-def _jump(observations: Observations, jump: Break) -> dict[str, Any]:
-    """What the sentence says of a jump."""
+def _jump(observations: Observations, best: LawFit, jump: Break | None) -> dict[str, Any]:
+    """What the sentence says of a jump that beats every law and matters; empty where there is none."""
+    if jump is None or jump.aicc + MARGIN >= best.aicc or not _matters(jump, observations):
+        return {}
     before, after = _levels(observations, jump.time)
     recovered = abs(after - before) < 0.5 * abs(jump.jump)
     return {
+        "change": jump.time,
         "way": "falls" if jump.jump < 0 else "jumps up",
         "size": abs(jump.jump),
         "since": jump.time + observations.origin,
@@ -141,6 +147,8 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str,
     The plateau counts as open where its interval is wider than twice the change that was seen; a time scale or rate
     where it has no limit towards slowness. A damping ratio open above is the overdamped limit, which is an answer.
     """
+    if not best.law.shapes:
+        return ()
     seen = float(np.ptp(best.curve_M))
     loose = [name for name in ("plateau", "start") if not parameters[name].bounded or parameters[name].width > 2 * seen]
     # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau must hold.

@@ -117,7 +117,7 @@ def test_rows_at_other_steps_are_averaged_in_bins_of_the_wider_spacing() -> None
 
 
 def test_runs_that_hardly_overlap_share_no_bins() -> None:
-    early, late = run(np.arange(10.0), np.zeros(10)), run(np.arange(8.5, 18.5), np.zeros(10))
+    early, late = run(np.arange(10.0), np.zeros(10)), run(np.arange(7.5, 17.5), np.zeros(10))
     assert divergence._together(early, late)[0].size == 0
     assert run_divergence(early, late).message == "the runs share 0 rows; a divergence needs 16"
 

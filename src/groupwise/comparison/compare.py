@@ -102,11 +102,15 @@ def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, s
     if question.reach is not None:
         return question.reach, falls
     error = float(np.median([run.step_error for group in usable for run in group]))
-    least = max(_MOVES * error, 1e-12 * abs(early))  # a difference by rounding is no move
-    sign = -1.0 if falls else 1.0
-    moves = [sign * (end - early) for end in late]
-    shortest = min((move for move in moves if move > least), default=math.nan)
-    return early + sign * shortest / 2, falls
+    return early + _shortest_move(early, late, error, falls=falls) / 2, falls
+
+
+def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
+    """The smallest of the moves from the beginning that is beyond noise, and beyond rounding; nan where there is none."""
+    least = max(_MOVES * error, 1e-12 * abs(early))
+    sizes = [early - end if falls else end - early for end in late]
+    size = min((size for size in sizes if size > least), default=math.nan)
+    return -size if falls else size
 
 
 def _pairings(

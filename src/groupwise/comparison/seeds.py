@@ -30,12 +30,11 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
 
     Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
     """
-    finite = [[run for run in group if run.usable and math.isfinite(run.value)] for group in groups]
-    every = [run.step_error**2 for group in finite for run in group]
-    step = float(np.mean(every)) if every else math.nan
-    several = [group for group in finite if len(group) > 1]
-    values = [np.array([run.value for run in group]) for group in several]
-    variances = [np.array([run.step_error**2 for run in group]) for group in several]
+    finite = [_finite(group) for group in groups]
+    every = np.concatenate([variance for _, variance in finite]) if finite else np.empty(0)
+    step = float(every.mean()) if every.size else math.nan
+    several = [group for group in finite if len(group[0]) > 1]
+    values, variances = [value for value, _ in several], [variance for _, variance in several]
     freedom = sum(len(value) - 1 for value in values)
     if freedom == 0:
         return SeedNoise(Interval(math.nan, 0.0, math.inf, level), 0, math.nan, step)
@@ -44,6 +43,12 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
     targets = (float(freedom), float(chdtri(freedom, tail)), float(chdtri(freedom, 1 - tail)))
     point, low, high = (_spread(target, values, variances, squares) for target in targets)
     return SeedNoise(Interval(point, low, high, level), freedom, squares / freedom, step)
+
+
+def _finite(group: Sequence[Measured]) -> tuple[Float, Float]:
+    """Values and step variances of the runs that have a finite value."""
+    runs = [run for run in group if run.usable and math.isfinite(run.value)]
+    return np.array([run.value for run in runs]), np.array([run.step_error**2 for run in runs])
 
 
 def _spread(target: float, values: Sequence[Float], variances: Sequence[Float], squares: float) -> float:

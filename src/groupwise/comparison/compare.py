@@ -92,7 +92,7 @@ def _beginning(runs: Sequence[Curve], until: float) -> float:
 
 def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, stop: float, question: Question) -> tuple[float, bool]:
     """Half of the way from the common beginning to the nearest of the groups' late means that has moved; and whether it falls."""
-    usable = [[run for run in group if run.usable] for group in level if any(run.usable for run in group)]
+    usable = [group for group in ([run for run in row if run.usable] for row in level) if group]
     if not usable:
         return math.nan, False
     early = _beginning([run for group in groups for run in group], start + _EARLY * (stop - start))

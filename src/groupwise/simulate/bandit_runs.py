@@ -667,7 +667,7 @@ class _Counts:
             elif name == "reward_std":
                 found_S = _spread(self.count_APS, reward_A11, size).mean(axis=0)
             elif name == "dead_share":
-                found_S = _dead(self.count_APS, reward_A, size).mean(axis=0)
+                found_S = _zero_variance(self.count_APS, reward_A, size).mean(axis=0)
             else:
                 continue
             plan.series[name][row, columns] = found_S[:width]
@@ -680,12 +680,12 @@ def _spread(count_APS: Float, reward_A11: Float, size: int) -> Float:
     return np.sqrt(variance_PS, out=variance_PS)
 
 
-def _dead(count_APS: Float, reward_A: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
+def _zero_variance(count_APS: Float, reward_A: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
     """Whether all rewards of each group are equal."""
-    dead_PS = np.zeros(count_APS.shape[1:], dtype=bool)
+    equal_PS = np.zeros(count_APS.shape[1:], dtype=bool)
     for reward in np.unique(reward_A):
-        dead_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
-    return dead_PS
+        equal_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
+    return equal_PS
 
 
 def _record(update: Update, plan: _Plan, row: int, columns: slice, names: tuple[Quantity, ...]) -> None:

@@ -257,9 +257,9 @@ def _logged(kind: str, world: World, rng: np.random.Generator, *, window: int, s
     same = rng.random((n, prompts)) < world.identical_T[:, None]
     right = np.where(same, groups * (rng.random((n, prompts)) < chance), right)
     share = right / groups
-    dead = ((right == 0) | (right == groups)).mean(axis=1)
+    zero_variance = ((right == 0) | (right == groups)).mean(axis=1)
     spread = np.sqrt(right * (groups - right) / (groups * max(groups - 1, 1))).mean(axis=1)
-    live = np.sqrt(np.maximum(1 - dead, 0.0))
+    live = np.sqrt(np.maximum(1 - zero_variance, 0.0))
     held = (
         rng.binomial(256, np.clip((1 / (1 + np.exp(rng.normal(0, world.spread, (n, 64)) - world.held_out_T[:, None]))).mean(axis=1), 0, 1))
         / 256
@@ -268,7 +268,7 @@ def _logged(kind: str, world: World, rng: np.random.Generator, *, window: int, s
     columns = {
         "reward": share.mean(axis=1),
         "reward_std": spread,
-        "frac_reward_zero_std": dead,
+        "frac_reward_zero_std": zero_variance,
         "entropy": world.entropy_T * np.exp(0.05 * rng.standard_normal(n)),
         "grad_norm": world.gradient_T * live,
         "completions/mean_length": world.length_T * np.exp(0.05 * rng.standard_normal(n)),

@@ -155,7 +155,7 @@ def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
 def idle_since(steps: pl.DataFrame) -> int | None:
     """Return the step at which a run lost its signal for good."""
     known = "dead_share" in steps.columns  # else no group had all its rewards
-    dead_T = steps["dead_share"].fill_null(1.0).to_numpy() == 1 if known else np.ones(len(steps), dtype=bool)
-    alive = np.flatnonzero(~dead_T)
-    first = int(alive[-1]) + 1 if len(alive) else 0
+    idle_T = steps["dead_share"].fill_null(1.0).to_numpy() == 1 if known else np.ones(len(steps), dtype=bool)
+    learning = np.flatnonzero(~idle_T)
+    first = int(learning[-1]) + 1 if len(learning) else 0
     return int(steps["step"][first]) if len(steps) - first >= PATIENCE else None

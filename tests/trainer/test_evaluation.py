@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.trainer.accuracy import Answers, answers_of, clustered_share, compare, gain_ratio, mean_at, pass_at, pass_chance, transfer
+from groupwise.intervals import Interval
+from groupwise.trainer.accuracy import (
+    Answers,
+    Comparison,
+    answers_of,
+    clustered_share,
+    compare,
+    gain_ratio,
+    mean_at,
+    pass_at,
+    pass_chance,
+    transfer,
+)
 
 STUDIES = 1500
 
@@ -247,3 +259,22 @@ def test_transfer_needs_two_checkpoints_on_the_same_benchmarks() -> None:
         transfer(run_of({"a": 0.1}, {"b": 0.1}))
     with pytest.raises(InvalidArgumentError):
         transfer(run_of({"a": 0.1}, {"a": 0.2}), trained_on="t")
+
+
+def test_a_comparison_of_three_problems_by_hand() -> None:
+    """Differences 1, 1, 0: with a cluster of +1 and one of -1 beside them the mean is 2/5, the squares about it add up to 2.88."""
+    clusters = np.array(["a", "b", "c"])
+    found = compare(Answers("sums", np.array([0, 0, 1]), 1, clusters), Answers("sums", np.array([1, 1, 1]), 1, clusters))
+    assert found.centre == pytest.approx(0.4, rel=1e-12)
+    assert found.widened_error == pytest.approx(np.sqrt(5 / 4 * 2.88) / 5, rel=1e-12)
+    assert found.difference.low == pytest.approx(0.4 - 2.7764451052 * np.sqrt(3.6) / 5, rel=1e-9)  # Student's t, 4 degrees of freedom
+
+
+def test_the_ends_of_a_ratio_are_the_roots_of_fieller() -> None:
+    """(a - x b)^2 = t^2 (u^2 + x^2 v^2) with t of 5 degrees of freedom: those of the gain with 4 clusters, which bring 2 more."""
+    gain = Comparison("other", Interval(0.1, 0.05, 0.15, 0.95), 0.02, 9, 0, 0, 0.1, 0.02, 9)
+    trained = Comparison("own", Interval(0.5, 0.4, 0.6, 0.95), 0.05, 4, 0, 0, 0.5, 0.05, 4)
+    square = 2.5705818366**2
+    low, high = np.sort(np.roots([0.5**2 - square * 0.05**2, -2 * 0.1 * 0.5, 0.1**2 - square * 0.02**2]).real)
+    found = gain_ratio(gain, trained)
+    assert (found.low, found.high) == (pytest.approx(low, rel=1e-9), pytest.approx(high, rel=1e-9))

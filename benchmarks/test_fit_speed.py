@@ -9,10 +9,10 @@ import lmfit
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+from worlds.runs import Curve, simulated_curve
 
 from groupwise.curves.fit import fit
 from groupwise.curves.laws import law_by_name
-from groupwise.simulate.runs import Curve, simulated_curve
 
 CURVE = Curve(0.75, 0.2, 9.0, 0.7)
 

@@ -139,6 +139,13 @@ def test_imports_point_downwards() -> None:
     assert not wrong
 
 
+def test_simulated_worlds_share_no_code_with_what_they_judge() -> None:
+    """A record is only data."""
+    worlds = Path(__file__).parent.parent / "experiments" / "worlds"
+    taken = {part(name) for world in ("bandit", "runs") for name in imports(worlds / f"{world}.py") if name.startswith("groupwise.")}
+    assert taken == {"arrays", "errors", "record"}
+
+
 def test_pages_compute_nothing() -> None:
     """Of the rooms that compute, pages take the classes of results and constants, and no function."""
     wrong = [

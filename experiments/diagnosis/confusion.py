@@ -12,6 +12,7 @@ the order change a number.
 from __future__ import annotations
 
 import os
+import sys
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is loaded: its threads only wait for each other on such small tables
 
@@ -33,7 +34,9 @@ import numpy as np
 from groupwise.diagnostics import Diagnosis, diagnose
 from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
-from groupwise.simulate.runs import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS, control_run, simulated_run
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.runs import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS, control_run, simulated_run
 
 HERE = Path(__file__).parent
 SEED = 20261121

@@ -9,6 +9,7 @@ not among them: experiments/predictable_grpo/force_of_runs.py has it.
 from __future__ import annotations
 
 import os
+import sys
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is loaded: its threads only wait for each other on such small tables
 
@@ -23,7 +24,9 @@ import polars as pl
 from groupwise.diagnostics import Evidence, Measure, diversity, hacking, zero_variance
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
-from groupwise.simulate.runs import autoregressive_noise, simulated_run
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.runs import autoregressive_noise, simulated_run
 
 HERE = Path(__file__).parent
 SEED = 20261121

@@ -18,6 +18,7 @@ With --real FOLDER, the logs of real.py, all are run on those too. Writes peers.
 from __future__ import annotations
 
 import os
+import sys
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is loaded: its threads only wait for each other on such small tables
 
@@ -41,7 +42,9 @@ from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.simulate.runs import FAILURES, HEALTHY, simulated_run
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.runs import FAILURES, HEALTHY, simulated_run
 
 HERE = Path(__file__).parent
 # Both run in the other environment: one log a line in; for each naming, what raised an alarm and how grave, a line out.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,7 +19,9 @@ import numpy as np
 
 from groupwise.estimators.components import Method, components
 from groupwise.estimators.plan import Budget, plan_from_components
-from groupwise.simulate.bandit import BanditWorld, random_world
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.bandit import BanditWorld, random_world
 
 WORLDS = ("binary", "continuous", "noisy")
 CELLS = [(64, 4), (64, 8), (64, 16), (64, 32), (64, 64), (256, 8)]

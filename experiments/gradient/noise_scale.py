@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ import numpy as np
 
 from groupwise.estimators.components import components
 from groupwise.estimators.plan import Budget, error_of
-from groupwise.simulate.bandit import BanditWorld, random_world
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
 PROMPTS = 32

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from groupwise.curves.law_fit import fit_law, intervals_of
 from groupwise.curves.laws import law_by_name
 from groupwise.curves.observations import observe
 from groupwise.intervals import Interval
-from groupwise.simulate.runs import Curve, simulated_curve
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.runs import Curve, simulated_curve
 
 CURVES = {
     "underdamped": Curve(0.75, 0.2, 2 * math.pi * 1.25, 0.4),

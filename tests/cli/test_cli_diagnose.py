@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds.runs import simulated_run
 
 from groupwise import examples
 from groupwise.cli.app import main
-from groupwise.simulate.runs import simulated_run
 
 
 def test_a_healthy_run_exits_0(capsys: pytest.CaptureFixture[str]) -> None:

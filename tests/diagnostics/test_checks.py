@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds.runs import CONTROLS, FAILURES, HEALTHY, control_run, simulated_run
 
 from groupwise.diagnostics import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose, verdict
 from groupwise.diagnostics.findings import Cause
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise.simulate.runs import CONTROLS, FAILURES, HEALTHY, control_run, simulated_run
 
 VERDICTS = {"healthy", *FAILURES, "several", "undetermined"}
 

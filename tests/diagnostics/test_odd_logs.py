@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds.runs import simulated_run
 
 from groupwise.diagnostics import Diagnosis, diagnose
 from groupwise.diagnostics.findings import Finding
 from groupwise.diagnostics.verdict import conclude
 from groupwise.record.run import Meaning, RunRecord, steps_table
-from groupwise.simulate.runs import simulated_run
 
 NAMES = {
     "reward": "reward",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds.runs import simulated_run
 
 from groupwise.diagnostics import Evidence, Finding, Healthy, Outcome
 from groupwise.diagnostics.no_learning import check, right_or_wrong
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise.simulate.runs import simulated_run
 
 N = 200
 STEP = np.arange(N)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from worlds.bandit import BanditWorld, random_world, softmax_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -24,7 +25,6 @@ from groupwise.estimators.components import (
 from groupwise.estimators.moments import MOMENTS, moments_of_scores
 from groupwise.intervals import Interval
 from groupwise.scores.sums import score_sums
-from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
 from groupwise.estimators.components import QUANTITIES, Components, Sample, components, components_of_pseudo_values
 from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size, weights_of
 from groupwise.scores.sums import score_sums
-from groupwise.simulate.bandit import random_world
 
 
 def by_trying(vp: float, t: float, r: float, budget: int) -> dict[int, float]:

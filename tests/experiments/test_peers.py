@@ -11,9 +11,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from worlds.runs import simulated_run
 
 from groupwise.record.run import Meaning, RunRecord, steps_table
-from groupwise.simulate.runs import simulated_run
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "diagnosis"

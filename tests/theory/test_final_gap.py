@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import linalg, stats
+from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit import random_world
 from groupwise.theory.final_gap import (
     CovarianceParts,
     MatrixMoments,

@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit import BanditWorld, random_world, softmax_world, tabular_world
 from groupwise.theory.mse import (
     BASELINES,
     PromptMoments,

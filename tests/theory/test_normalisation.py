@@ -6,9 +6,9 @@ from math import comb
 
 import numpy as np
 import pytest
+from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit import BanditWorld, random_world
 from groupwise.theory.mse import PromptMoments, within_prompt_variance
 from groupwise.theory.normalisation import (
     NORMALISATIONS,

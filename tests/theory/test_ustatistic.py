@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.simulate.bandit import BanditWorld, random_world
 from groupwise.theory.ustatistic import (
     gradient_kernel,
     hoeffding,

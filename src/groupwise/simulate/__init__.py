@@ -1,1 +1,1 @@
-"""Worlds in which the truth is known exactly, the judge: no estimator, no law and no fit is imported."""
+"""The softmax bandit of `groupwise simulate bandit`, sampled or in expectation: no estimator, no law and no fit is imported."""

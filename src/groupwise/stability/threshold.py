@@ -85,7 +85,11 @@ def first_growth(kind: Lag, momentum_N: Float, interval: int) -> Float:
 def crossed(kind: Lag, force: float, momentum_N: Float, interval: int) -> Flags:
     """Return whether the lowest force at which a mode grows is at most a given one, for each momentum."""
     if kind.by_block and kind.stale_share not in (0.0, 1.0):
-        return np.isfinite(_bracket(kind, momentum_N, interval, most=force)[1])
+        found = grows(kind, force, momentum_N, interval)
+        rest = ~found  # stable at this force: only a scan tells whether an unstable stretch lies below it
+        if rest.any():
+            found[rest] = np.isfinite(_bracket(kind, momentum_N[rest], interval, most=force)[1])
+        return found
     if kind.name == "mixed" or kind.stale_share not in (0.0, 1.0):
         ages, weight = kind.delays(interval)
         return np.array([first_crossing(float(mu), ages, weight, most=force) <= force for mu in momentum_N])

@@ -85,32 +85,28 @@ def _speed(
     return reach, [[time_to(run, sign * reach, rng, last=stop, level=question.level) for run in group] for group in turned]
 
 
-def _beginning(runs: Sequence[Curve], until: float) -> float:
-    """Mean over the runs of the mean of their rows up to a step, at least three."""
-    return float(np.mean([run.value_T[: max(3, int((run.step_T <= until).sum()))].mean() for run in runs]))
-
-
 def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, stop: float, question: Question) -> tuple[float, bool]:
     """Half of the way from the common beginning to the nearest of the groups' late means that has moved; and whether it falls."""
-    usable = [group for group in ([run for run in row if run.usable] for row in level) if group]
-    if not usable:
+    usable = [[run for run in row if run.usable] for row in level]
+    late = [float(np.mean([run.value for run in row])) for row in usable if row]
+    if not late:
         return math.nan, False
-    early = _beginning([run for group in groups for run in group], start + _EARLY * (stop - start))
-    late = [float(np.mean([run.value for run in group])) for group in usable]
+    early = _beginning(groups, start + _EARLY * (stop - start))
     goal = float(np.mean(late)) if question.reach is None else question.reach
     falls = not question.rises and goal < early
     if question.reach is not None:
         return question.reach, falls
-    error = float(np.median([run.step_error for group in usable for run in group]))
-    return early + _shortest_move(early, late, error, falls=falls) / 2, falls
-
-
-def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
-    """The smallest of the moves from the beginning that is beyond noise, and beyond rounding; nan where there is none."""
+    # The smallest of the moves that is beyond noise, and beyond rounding.
+    error = float(np.median([run.step_error for row in usable for run in row]))
     least = max(_MOVES * error, 1e-12 * abs(early))
-    sizes = [early - end if falls else end - early for end in late]
-    size = min((size for size in sizes if size > least), default=math.nan)
-    return -size if falls else size
+    sign = -1 if falls else 1
+    move = min((size for size in (sign * (end - early) for end in late) if size > least), default=math.nan)
+    return early + sign * move / 2, falls
+
+
+def _beginning(groups: Curves, until: float) -> float:
+    """Mean over the runs of the mean of their rows up to a step, at least three."""
+    return float(np.mean([run.value_T[: max(3, int((run.step_T <= until).sum()))].mean() for group in groups for run in group]))
 
 
 def _pairings(

@@ -288,62 +288,41 @@ def _areal(settings: Settings) -> _Age:
     return _block(updates, how) if ahead == 0 else _bound(ahead * updates + updates - 1, how)
 
 
-Told = tuple[Any, tuple[str, ...]]
-"""What settings say, and which of them would have to be known for it to be more than unknown."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What settings say of a term: the place of the first that is on; unknown where none is and one was not given."""
 
+    choices: tuple[tuple[str, Callable[[Settings, str], Any], str], ...] = ()  # setting, how it is read, and its place
+    otherwise: str = "none"  # where none is on
+    weight: str | None = None  # a setting that has to be known, and switches the term off where it is 0
 
-def _always(value: str) -> Callable[[Settings], Told]:
-    """What no setting changes."""
-    return lambda _: (value, ())
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that are read."""
+        return (*(name for name, _, _ in self.choices), *([self.weight] if self.weight else []))
 
-
-def _by_weight(name: str, place: str = "loss") -> Callable[[Settings], Told]:
-    """A KL term that is in one place, unless its weight is 0."""
-
-    def told(settings: Settings) -> Told:
-        weight = settings.number(name)
-        return ("unknown", (name,)) if weight is None else (place if weight > 0 else "none", ())
-
-    return told
-
-
-def _by_switch(name: str) -> Callable[[Settings], Told]:
-    """A ratio to the sampling policy that one switch turns on."""
-
-    def told(settings: Settings) -> Told:
-        corrected = settings.flag(name)
-        return ("unknown", (name,)) if corrected is None else ("clipped" if corrected else "none", ())
-
-    return told
-
-
-def _first_that_is_on(*choices: tuple[str, Callable[[Settings, str], Any], str]) -> Callable[[Settings], Told]:
-    """What the first of several settings that is on says; unknown where none is and one was not given."""
-
-    def told(settings: Settings) -> Told:
-        values = [(name, read(settings, name), place) for name, read, place in choices]
+    def by(self, settings: Settings) -> tuple[Any, tuple[str, ...]]:
+        """Return the place, and which settings would have to be known for it to be more than unknown."""
+        weight = settings.number(self.weight) if self.weight else 1.0
+        if weight == 0:
+            return "none", ()
+        values = [(name, read(settings, name), place) for name, read, place in self.choices]
+        asked = tuple(name for name, value, _ in values if value is None)
+        if self.weight and weight is None:
+            return "unknown", (self.weight, *asked)
         for _, value, place in values:
             if value:
                 return place, ()
-        asked = tuple(name for name, value, _ in values if value is None)
-        return ("unknown" if asked else "none"), asked
-
-    return told
+        return ("unknown" if asked else self.otherwise), asked
 
 
-def _openrlhf_kl(settings: Settings) -> Told:
-    """OpenRLHF's KL term: in the reward unless use_kl_loss."""
-    weight, loss = settings.number("init_kl_coef"), settings.flag("use_kl_loss")
-    if weight == 0:
-        return "none", ()
-    asked = tuple(name for name, value in (("init_kl_coef", weight), ("use_kl_loss", loss)) if value is None)
-    return ("unknown", asked) if asked else ("loss" if loss else "reward", ())
-
-
-_verl_kl = _first_that_is_on(("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss"))
-_slime_kl = _first_that_is_on(("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss"))
+_NONE, _LOSS, _CLIPPED = Told(), Told(otherwise="loss"), Told(otherwise="clipped")
+_VERL_KL = Told((("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss")))
 # The ratio of verl reaches back to the sampling policy with bypass_mode, or with rollout_is.
-_verl_ratio = _first_that_is_on(("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped"))
+_VERL_RATIO = Told((("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped")))
+_OPENRLHF_KL = Told((("use_kl_loss", Settings.flag, "loss"),), otherwise="reward", weight="init_kl_coef")
+_SLIME_KL = Told((("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss")))
+_NEMO_KL = Told((("reference_policy_kl_penalty", Settings.number, "loss"),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,13 +333,12 @@ class TrainerRule:
     framework: str  # the name that a run's settings carry
     title: str  # as people call it
     age: Callable[[Settings], _Age]
-    kl_term: Callable[[Settings], Told]
-    ratio: Callable[[Settings], Told]  # asked for where rollouts are older than their own generation; within one it is clipped
+    kl_term: Told
+    ratio: Told  # asked for where rollouts are older than their own generation; within one it is clipped
     lag: str  # what it comes to, in a phrase
     evidence: Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
     version: str  # that was looked at
     needs: tuple[str, ...]  # settings without which nothing follows
-    optional: tuple[str, ...] = ()  # further settings that are read
     # settings whose presence says that it is this trainer of the framework; none for the framework's usual one
     marks: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()  # settings that say outright whether it is this trainer, by yes, no, or its own name
@@ -368,122 +346,111 @@ class TrainerRule:
     @property
     def settings(self) -> tuple[str, ...]:
         """Every setting that is read."""
-        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.optional)))
+        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.kl_term.names, *self.ratio.names)))
 
 
-RATIO_SETTINGS = frozenset({"bypass_mode", "rollout_is", "use_tis", "use_importance_sampling_correction"})
-"""Settings that tell the importance ratio, and nothing else."""
-_VERL_KL = ("use_kl_in_reward", "use_kl_loss")
-KL_SETTINGS = frozenset({*_VERL_KL, "beta", "init_kl_coef", "kl_coef", "reference_policy_kl_penalty", "kl_ctl"})
-"""Settings that tell where the KL term is, and nothing else."""
 _OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "max_epochs")
 _NEMO = ("num_prompts_per_step", "num_generations_per_prompt", "train_global_batch_size")
 
 # fmt: off
 TRAINERS: tuple[TrainerRule, ...] = (
     TrainerRule(
-        "trl", "trl", "TRL's GRPOTrainer", _trl, _by_weight("beta"), _always("clipped"),
+        "trl", "trl", "TRL's GRPOTrainer", _trl, Told((("beta", Settings.number, "loss"),)), _CLIPPED,
         "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; none where that is at most 1",
         "read", "1.16.0",
         needs=("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
-        optional=("beta",),
     ),
     TrainerRule(
-        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async, _always("none"), _always("clipped"),
+        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async, _NONE, _CLIPPED,
         "fixed at the bound, (max_staleness + 1) x weight_sync_steps - 1",
         "read", "1.16.0",
         needs=("max_staleness", "weight_sync_steps"),
         marks=("max_staleness", "weight_sync_steps"),
     ),
     TrainerRule(
-        "verl", "verl", "verl", _verl, _verl_kl, _always("clipped"),
+        "verl", "verl", "verl", _verl, _VERL_KL, _CLIPPED,
         "refresh, R = ppo_epochs x train_batch_size / ppo_mini_batch_size",
         "read", "0.9.1",
         needs=("train_batch_size", "ppo_mini_batch_size", "ppo_epochs"),
-        optional=_VERL_KL,
     ),
     TrainerRule(
-        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async, _verl_kl, _verl_ratio,
+        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async, _VERL_KL, _VERL_RATIO,
         "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at staleness_threshold 0, async at 1, "
         "else fixed at the bound, with the mixture",
         "documentation", "0.9.1",
         needs=("staleness_threshold", "trigger_parameter_sync_step", "require_batches", "ppo_epochs"),
-        optional=("bypass_mode", "rollout_is", *_VERL_KL),
         marks=("staleness_threshold", "trigger_parameter_sync_step"),
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async, _verl_kl, _verl_ratio,
+        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async, _VERL_KL, _VERL_RATIO,
         "fixed at the bound, max_off_policy_threshold x parameter_sync_step x ppo_epochs - 1",
         "read", "0.9.1",
         needs=("max_off_policy_threshold", "parameter_sync_step", "ppo_epochs"),
-        optional=("bypass_mode", "rollout_is", *_VERL_KL),
         marks=("max_off_policy_threshold", "parameter_sync_step"),
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "prime_rl", "prime_rl", "prime-rl", _prime_rl, _always("loss"), _always("clipped"),
+        "prime_rl", "prime_rl", "prime-rl", _prime_rl, _LOSS, _CLIPPED,
         "fixed at the bound, max_off_policy_steps",
         "read", "0.8",
         needs=("max_off_policy_steps",),
     ),
     TrainerRule(
-        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf, _openrlhf_kl, _always("clipped"),
+        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf, _OPENRLHF_KL, _CLIPPED,
         "refresh, R = max_epochs x rollout_batch_size x n_samples_per_prompt / train_batch_size",
         "second-hand", "0.11",
         needs=_OPENRLHF,
-        optional=("use_kl_loss", "init_kl_coef"),
     ),
     TrainerRule(
-        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async, _openrlhf_kl, _always("none"),
+        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async, _OPENRLHF_KL, _NONE,
         "async with R as above at async_queue_size 1, else fixed at the bound",
         "read", "0.11",
         needs=("async_queue_size", *_OPENRLHF),
-        optional=("use_kl_loss", "init_kl_coef"),
         marks=("async_queue_size",),
         switches=("async_enable", "async_train"),
     ),
     TrainerRule(
-        "slime", "slime", "slime", _slime, _slime_kl, _always("clipped"),
+        "slime", "slime", "slime", _slime, _SLIME_KL, _CLIPPED,
         "refresh, R = num_steps_per_rollout",
         "read", "0.3",
         needs=("num_steps_per_rollout",),
-        optional=("kl_coef", "use_kl_loss"),
     ),
     TrainerRule(
-        "slime_async", "slime", "slime's train_async.py", _slime_async, _slime_kl, _by_switch("use_tis"),
+        "slime_async", "slime", "slime's train_async.py", _slime_async, _SLIME_KL, Told((("use_tis", Settings.flag, "clipped"),)),
         "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the bound, with the mixture",
         "read", "0.3",
         needs=("num_steps_per_rollout", "update_weights_interval"),
-        optional=("use_tis", "kl_coef", "use_kl_loss"),
         marks=("update_weights_interval",),
     ),
     TrainerRule(
-        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl, _by_weight("reference_policy_kl_penalty"), _always("clipped"),
+        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl, _NEMO_KL, _CLIPPED,
         "refresh, R = num_prompts_per_step x num_generations_per_prompt / train_global_batch_size",
         "second-hand", "0.7",
         needs=_NEMO,
-        optional=("reference_policy_kl_penalty",),
     ),
     TrainerRule(
         "nemo_rl_async", "nemo_rl", "NeMo-RL, asynchronous", _nemo_rl_async,
-        _by_weight("reference_policy_kl_penalty"), _by_switch("use_importance_sampling_correction"),
+        _NEMO_KL, Told((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
         "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
         "documentation", "0.7",
         needs=("max_trajectory_age_steps", *_NEMO),
-        optional=("use_importance_sampling_correction", "reference_policy_kl_penalty"),
         marks=("max_trajectory_age_steps",),
         switches=("async_grpo_enabled",),
     ),
     TrainerRule(
-        "areal", "areal", "AReaL", _areal, _by_weight("kl_ctl", "reward"), _always("clipped"),
+        "areal", "areal", "AReaL", _areal, Told((("kl_ctl", Settings.number, "reward"),)), _CLIPPED,
         "refresh, R = ppo_n_minibatches, at max_head_offpolicyness 0, else fixed at the bound",
         "documentation", "1.0",
         needs=("max_head_offpolicyness", "ppo_n_minibatches"),
-        optional=("kl_ctl",),
     ),
 )
 # fmt: on
+
+RATIO_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.ratio.names)
+"""Settings that tell the importance ratio, and nothing else."""
+KL_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.kl_term.names)
+"""Settings that tell where the KL term is, and nothing else."""
 
 
 def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
@@ -506,10 +473,9 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
         )
     read = Settings(entry.title, given)
     age = entry.age(read)
-    kl_term, asked = entry.kl_term(read)
+    kl_term, asked = entry.kl_term.by(read)
     # Nothing is to be corrected on-policy, and what is left within one generation the loss clips.
-    told: Told = entry.ratio(read) if age.kind in {"fixed", "async"} else ("clipped" if age.kind == "refresh" else "none", ())
-    ratio, more = told
+    ratio, more = entry.ratio.by(read) if age.kind in {"fixed", "async"} else ("clipped" if age.kind == "refresh" else "none", ())
     return TrainerLag(entry.name, age.kind, age.refresh_interval, ratio, kl_term, age.said, (*asked, *more), age.weight_D, age.worst_case)
 
 

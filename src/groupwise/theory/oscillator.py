@@ -127,36 +127,21 @@ def oscillator(
     both = readings(force, momentum, refresh_interval=refresh_interval, lag=lag, stale_share=stale_share)
     chosen = both[0] if reading == "centred" else both[1]
     # A mass of zero (backward, without momentum) is the first-order law: a mass that no curve can tell from zero stands for it.
-    mass = max(chosen.mass, 1e-9 * chosen.damping**2 / force) if chosen.damping > 0 else max(chosen.mass, 1e-12)
+    mass = max(chosen.mass, 1e-9 * chosen.damping**2 / force if chosen.damping > 0 else 1e-12)
     frequency, ratio = math.sqrt(force / mass), chosen.damping / (2 * math.sqrt(mass * force))
+    regime, *quantities = _motion(frequency, ratio)
+    return Oscillator(chosen.mass, chosen.damping, force, reading, regime, frequency, ratio, *quantities)
+
+
+def _motion(frequency: float, ratio: float) -> tuple[str, float, float, float, float, float]:
+    """Regime, slow and fast time, period, overshoot and inflection."""
     if ratio <= 0:
-        times: dict[str, float] = {
-            "tau1": math.inf,
-            "tau2": math.inf,
-            "period": 2 * math.pi / frequency,
-            "overshoot": 1.0,
-            "inflection": math.nan,
-        }
-        if ratio <= -1:
-            times["period"] = math.inf
-    else:
-        found = oscillator_quantities(np.array([frequency]), np.array([ratio]))
-        times = {name: float(value[0]) for name, value in found.items()}
-    regime = "unstable" if ratio <= 0 else "critical" if abs(ratio - 1) < 1e-9 else "underdamped" if ratio < 1 else "overdamped"
-    return Oscillator(
-        mass=chosen.mass,
-        damping=chosen.damping,
-        restoring=force,
-        reading=reading,
-        regime=regime,
-        natural_frequency=frequency,
-        damping_ratio=ratio,
-        slow_time=times["tau1"],
-        fast_time=times["tau2"],
-        period=times["period"] if ratio < 1 else math.inf,
-        overshoot=times["overshoot"] if ratio < 1 else 0.0,
-        inflection=times["inflection"],
-    )
+        period = 2 * math.pi / frequency if ratio > -1 else math.inf
+        return "unstable", math.inf, math.inf, period, 1.0, math.nan
+    found = oscillator_quantities(np.array([frequency]), np.array([ratio]))
+    slow, fast, period, overshoot, inflection = (float(value[0]) for value in found.values())
+    regime = "critical" if abs(ratio - 1) < 1e-9 else "underdamped" if ratio < 1 else "overdamped"
+    return regime, slow, fast, period, overshoot, inflection
 
 
 def recursion(

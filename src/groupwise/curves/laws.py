@@ -316,62 +316,38 @@ class Law:
             raise InvalidArgumentError(f"the law {self.name} takes {', '.join(self.parameters)}; got {', '.join(parameters) or 'nothing'}")
 
 
+# fmt: off
 LAWS: tuple[Law, ...] = (
     Law("constant", "plateau", "the reward does not move", (), (), constant_decay, constant_slopes, "the null hypothesis"),
     Law(
-        "exponential",
-        "plateau + (start - plateau) exp(-t / time_constant)",
-        "single-exponential saturation: force without inertia",
-        ("time_constant",),
-        (Axis(0.005, 10.0),),
-        exponential_decay,
-        exponential_slopes,
-        "2507.18014",
+        "exponential", "plateau + (start - plateau) exp(-t / time_constant)",
+        "single-exponential saturation: force without inertia", ("time_constant",), (Axis(0.005, 10.0),),
+        exponential_decay, exponential_slopes, "2507.18014",
     ),
     Law(
         "oscillator",
         "plateau + (start - plateau) exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = sqrt(1 - zeta^2)",
-        "damped oscillator: inertia, damping and a restoring force",
-        ("natural_frequency", "damping_ratio"),
-        (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),
-        oscillator_decay,
-        oscillator_slopes,
-        "2606.30789",
-        shapes_of=oscillator_shapes,
+        "damped oscillator: inertia, damping and a restoring force", ("natural_frequency", "damping_ratio"),
+        (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")), oscillator_decay, oscillator_slopes,
+        "2606.30789", shapes_of=oscillator_shapes,
     ),
     Law(
-        "logistic",
-        "start + (plateau - start) / (1 + exp(-(t - midpoint) / width))",
-        "sigmoid in time, the predecessor of the oscillator",
-        ("midpoint", "width"),
-        (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)),
-        logistic_decay,
-        logistic_slopes,
-        "2507.18014",
-        nodes=112,
+        "logistic", "start + (plateau - start) / (1 + exp(-(t - midpoint) / width))",
+        "sigmoid in time, the predecessor of the oscillator", ("midpoint", "width"),
+        (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)), logistic_decay, logistic_slopes, "2507.18014", nodes=112,
     ),
     Law(
-        "scalerl_sigmoid",
-        "start + (plateau - start) / (1 + (midpoint / t)^exponent)",
-        "sigmoid in log time, as ScaleRL fits it",
-        ("midpoint", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)),
-        scalerl_decay,
-        scalerl_slopes,
-        "2510.13786",
-        nodes=112,
+        "scalerl_sigmoid", "start + (plateau - start) / (1 + (midpoint / t)^exponent)",
+        "sigmoid in log time, as ScaleRL fits it", ("midpoint", "exponent"),
+        (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)), scalerl_decay, scalerl_slopes, "2510.13786", nodes=112,
     ),
     Law(
-        "power_law",
-        "plateau + (start - plateau) (1 + t / time_scale)^-exponent",
-        "power-law approach to the plateau",
-        ("time_scale", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)),
-        power_decay,
-        power_slopes,
-        "learning-curve practice",
+        "power_law", "plateau + (start - plateau) (1 + t / time_scale)^-exponent",
+        "power-law approach to the plateau", ("time_scale", "exponent"),
+        (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)), power_decay, power_slopes, "learning-curve practice",
     ),
 )
+# fmt: on
 
 
 def law_by_name(name: str) -> Law:

@@ -342,24 +342,13 @@ def _one_by_one(block: Array) -> Array:
     return total
 
 
+# fmt: off
 _TRL = AdvantageSpec(
-    "trl",
-    "grpo",
-    scale="group_std",
-    epsilon=1e-4,
-    reduction="nan",
-    missing="zero",
-    since="1.6.0",
-    evidence="called",
+    "trl", "grpo", scale="group_std", epsilon=1e-4, reduction="nan", missing="zero", since="1.6.0", evidence="called",
     note="GRPOTrainer, scale_rewards='group', the default.",
 )
 _TRL_OLD = replace(
-    _TRL,
-    reduction="row",
-    missing="counts_as_zero",
-    since="0.16.1",
-    until="1.6.0",
-    evidence="read",
+    _TRL, reduction="row", missing="counts_as_zero", since="0.16.1", until="1.6.0", evidence="read",
     note="A reward of None counts as 0 and moves the group's mean.",
 )
 _TRL_RLOO = replace(
@@ -367,24 +356,13 @@ _TRL_RLOO = replace(
 )
 _TRL_WHITENED = Whitening("rollout", ddof=1, epsilon=1e-4, place="outside")
 _TRL_GDPO = replace(
-    _TRL,
-    estimator="gdpo",
-    several="standardise_first",
-    whitening=_TRL_WHITENED,
+    _TRL, estimator="gdpo", several="standardise_first", whitening=_TRL_WHITENED,
     all_equal="not zero in general: the mean of the batch moves",
     note="GRPOTrainer, multi_objective_aggregation='normalize_then_sum'.",
 )
 _TRL_ASYNC = AdvantageSpec(
-    "trl",
-    "async_grpo",
-    scale="group_std",
-    ddof=0,
-    epsilon=1e-8,
-    singleton="zero",
-    missing="zero",
-    since="1.6.0",
-    evidence="called",
-    note="AsyncGRPOTrainer computes in float64 with NumPy.",
+    "trl", "async_grpo", scale="group_std", ddof=0, epsilon=1e-8, singleton="zero", missing="zero", since="1.6.0",
+    evidence="called", note="AsyncGRPOTrainer computes in float64 with NumPy.",
 )
 
 
@@ -408,13 +386,7 @@ def _trl() -> tuple[AdvantageSpec, ...]:
 
 
 _VERL = AdvantageSpec(
-    "verl",
-    "grpo",
-    scale="group_std",
-    epsilon=1e-6,
-    singleton="raw",
-    reduction="group",
-    since="0.2.0",
+    "verl", "grpo", scale="group_std", epsilon=1e-6, singleton="raw", reduction="group", since="0.2.0",
     evidence="called",
     note="norm_adv_by_std_in_grpo=True, the default. A group of one gets its reward over 1 + 1e-6.",
 )
@@ -431,41 +403,23 @@ def _verl() -> tuple[AdvantageSpec, ...]:
         replace(plain, estimator="grpo_none", since="0.4.1", note="adv_estimator=grpo, norm_adv_by_std_in_grpo=False: Dr. GRPO."),
         vectorised,
         replace(
-            vectorised,
-            since="0.6.1",
-            until="0.8.0",
-            variance_floor=1e-6,
-            evidence="read",
+            vectorised, since="0.6.1", until="0.8.0", variance_floor=1e-6, evidence="read",
             note="Squares were summed in one pass and the variance had a floor of 1e-6: small spreads came out too small. To rounding.",
         ),
         replace(plain, estimator="rloo", baseline="leave_one_out", leave_one_out_form="split", since="0.4.1"),
         replace(
-            plain,
-            estimator="rloo_vectorized",
-            baseline="leave_one_out",
-            leave_one_out_form="product",
-            reduction="sequential",
-            singleton="zero",
-            since="0.6.1",
+            plain, estimator="rloo_vectorized", baseline="leave_one_out", leave_one_out_form="product",
+            reduction="sequential", singleton="zero", since="0.6.1",
         ),
         replace(plain, estimator="reinforce_plus_plus_baseline", whitening=_VERL_WHITENED, all_equal=loose, since="0.4.1"),
         replace(
-            _VERL,
-            estimator="gdpo",
-            several="standardise_first",
-            whitening=_VERL_WHITENED,
-            all_equal=loose,
-            since="0.8.0",
-            note="algorithm.gdpo_reward_keys and gdpo_reward_weights.",
+            _VERL, estimator="gdpo", several="standardise_first", whitening=_VERL_WHITENED, all_equal=loose,
+            since="0.8.0", note="algorithm.gdpo_reward_keys and gdpo_reward_weights.",
         ),
         replace(plain, estimator="opo", baseline="length_weighted_mean", since="0.4.1"),
         replace(plain, estimator="gpg", factor="batch_over_nonzero", since="0.5.0", note="With f_norm = 1."),
         replace(
-            _VERL,
-            estimator="grpo_passk",
-            baseline="second_best",
-            singleton="refused",
-            since="0.4.1",
+            _VERL, estimator="grpo_passk", baseline="second_best", singleton="refused", since="0.4.1",
             note="One rollout of a group gets an advantage; of equal bests none does.",
         ),
     )
@@ -477,12 +431,7 @@ def _others() -> tuple[AdvantageSpec, ...]:
     swift = AdvantageSpec("ms-swift", "grpo", scale="group_std", epsilon=1e-4, missing="counts_as_zero", singleton="zero", since="4.6.0")
     slime = AdvantageSpec("slime", "grpo", scale="group_std", scale_of="advantage", epsilon=1e-6, note="Also gspo and cispo.")
     nemo = AdvantageSpec(
-        "nemo-rl",
-        "grpo",
-        baseline="leave_one_out",
-        scale="leave_one_out_std",
-        epsilon=1e-6,
-        singleton="zero",
+        "nemo-rl", "grpo", baseline="leave_one_out", scale="leave_one_out_std", epsilon=1e-6, singleton="zero",
         note="Groups of two are not divided. The variance comes from squares: where all are nearly equal, rounding decides.",
     )
     return (
@@ -490,8 +439,7 @@ def _others() -> tuple[AdvantageSpec, ...]:
         openrlhf,
         replace(openrlhf, estimator="rloo", baseline="leave_one_out"),
         replace(
-            openrlhf,
-            estimator="reinforce_baseline",
+            openrlhf, estimator="reinforce_baseline",
             whitening=Whitening("token", ddof=0, epsilon=1e-8, place="floor"),
             all_equal="not zero in general: the mean of the batch moves",
             note="With gamma = 1 and no KL term in the reward.",
@@ -507,32 +455,22 @@ def _others() -> tuple[AdvantageSpec, ...]:
         replace(swift, estimator="rloo", baseline="leave_one_out", leave_one_out_form="split", scale="none", epsilon=0.0),
         replace(swift, estimator="reinforce_plus_plus", scale="batch_std", scale_of="advantage"),
         AdvantageSpec(
-            "simple_grpo",
-            "grpo",
-            scale="group_std",
-            epsilon=1e-4,
-            all_equal="dropped: max - min below 1e-4",
+            "simple_grpo", "grpo", scale="group_std", epsilon=1e-4, all_equal="dropped: max - min below 1e-4",
             note="By the notes of others.",
         ),
         AdvantageSpec("skyrl", "grpo", scale="group_std", epsilon=1e-6, singleton="raw", reduction="group", since="0.3.0"),
         AdvantageSpec("skyrl", "grpo_none", singleton="raw", since="0.3.0", note="grpo_norm_by_std: false."),
         AdvantageSpec("skyrl", "rloo", baseline="leave_one_out", leave_one_out_form="scaled", singleton="zero", since="0.3.0"),
         AdvantageSpec(
-            "art",
-            "grpo",
-            scale="group_std",
-            ddof=0,
-            epsilon=1e-6,
-            reduction="sequential",
-            singleton="zero",
-            all_equal="dropped where it is exactly 0",
-            since="0.5.18",
+            "art", "grpo", scale="group_std", ddof=0, epsilon=1e-6, reduction="sequential", singleton="zero",
+            all_equal="dropped where it is exactly 0", since="0.5.18",
             note="scale_rewards=True, the default; in Python's own floats, so give float64.",
         ),
     )
 
 
 PRESETS: tuple[AdvantageSpec, ...] = (*_trl(), *_verl(), *_others())
+# fmt: on
 
 
 def preset(framework: str, *, estimator: str = "grpo", version: str | None = None) -> AdvantageSpec:

@@ -346,7 +346,7 @@ class TrainerRule:
     @property
     def settings(self) -> tuple[str, ...]:
         """Every setting that is read."""
-        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.kl_term.names, *self.ratio.names)))
+        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.ratio.names, *self.kl_term.names)))
 
 
 _OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "max_epochs")
@@ -475,7 +475,8 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
     age = entry.age(read)
     kl_term, asked = entry.kl_term.by(read)
     # Nothing is to be corrected on-policy, and what is left within one generation the loss clips.
-    ratio, more = entry.ratio.by(read) if age.kind in {"fixed", "async"} else ("clipped" if age.kind == "refresh" else "none", ())
+    within: Ratio = "clipped" if age.kind == "refresh" else "none"
+    ratio, more = entry.ratio.by(read) if age.kind in {"fixed", "async"} else (within, ())
     return TrainerLag(entry.name, age.kind, age.refresh_interval, ratio, kl_term, age.said, (*asked, *more), age.weight_D, age.worst_case)
 
 

@@ -106,6 +106,7 @@ def _variance_optimal(moments: PromptMoments, _: Float) -> Float:
     return moments.value_P + np.divide(moments.kappa_P, norm2, out=np.zeros_like(norm2), where=norm2 > 0)
 
 
+# fmt: off
 BASELINES: tuple[Baseline, ...] = (
     Baseline("vanilla", "0", "[T_o + V^2 S2 + 2 V kappa] / G", 1.0, lambda _, reference: np.zeros_like(reference)),
     Baseline("constant", "c", "[T_o + (V - c)^2 S2 + 2 (V - c) kappa] / G", 1.0, _reference),
@@ -113,23 +114,16 @@ BASELINES: tuple[Baseline, ...] = (
     Baseline("variance_optimal", "V(x) + kappa/S2", "[T_o - kappa^2/S2] / G", 1.0, _variance_optimal),
     Baseline("leave_one_out", "mean of the others", "T_o/G + R/(G(G-1))", 0.0, _reference, smallest_group=2),
     Baseline(
-        "full_group_mean",
-        "mean of the group",
-        "((G-1)/G)^2 [T_o/G + R/(G(G-1))], and squared bias |g(x)|^2/G^2",
-        0.0,
-        _reference,
-        full_mean=True,
-        smallest_group=2,
+        "full_group_mean", "mean of the group", "((G-1)/G)^2 [T_o/G + R/(G(G-1))], and squared bias |g(x)|^2/G^2",
+        0.0, _reference, full_mean=True, smallest_group=2,
     ),
     Baseline(
-        "shrunk",
-        "lam mu + (1 - lam) mean of the others",
-        "[T_o + lam^2 (V - mu)^2 S2 + 2 lam (V - mu) kappa]/G + (1 - lam)^2 R/(G(G-1))",
-        None,
-        _reference,
+        "shrunk", "lam mu + (1 - lam) mean of the others",
+        "[T_o + lam^2 (V - mu)^2 S2 + 2 lam (V - mu) kappa]/G + (1 - lam)^2 R/(G(G-1))", None, _reference,
         smallest_group=2,
     ),
 )
+# fmt: on
 
 
 def baseline_by_name(name: str) -> Baseline:
@@ -163,13 +157,7 @@ class Reference:
 NO_REFERENCE = Reference()
 
 
-def within_prompt_variance(
-    baseline: str,
-    moments: PromptMoments,
-    group_size: float,
-    *,
-    reference: Reference = NO_REFERENCE,
-) -> Float:
+def within_prompt_variance(baseline: str, moments: PromptMoments, group_size: float, *, reference: Reference = NO_REFERENCE) -> Float:
     r"""Return the exact variance (trace) of a group's gradient given its prompt.
 
     $[T_o + \lambda^2 E(V-c)^2 S_2 + 2\lambda (V-Ec)\kappa]/G + (1-\lambda)^2 R/(G(G-1))$, times the squared scale.

@@ -1,6 +1,6 @@
 """What the commands share: the options of several of them, runs opened, files written whole, progress shown.
 
-Only typer is imported with it, because it loads before a command runs. Every refusal is one line that says what was expected and what came.
+Every refusal is one line that says what was expected and what came.
 """
 
 from __future__ import annotations
@@ -8,30 +8,34 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from groupwise.record.run import RunRecord
+from groupwise.plain import to_json
+from groupwise.readers import open_run
+from groupwise.record.run import RunRecord
+from groupwise.wording import clean, shown_argument
 
 _MOST_STEPS = 200
 _WIDTH = 160
 _EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
 Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
+Check = Callable[..., Any]  # of an option's value, which typer hands over with the option's names; None is not given
 
 
-def option(metavar: str, text: str, *names: str, check: Callable[..., Any] | None = None) -> Any:
+def option(metavar: str, text: str, *names: str, check: Check | None = None) -> Any:
     """An option that takes a value; its name is the parameter's where none is given."""
     return typer.Option(*names, metavar=metavar, help=text, callback=check)
 
@@ -54,11 +58,41 @@ def share(param: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
-def _finite(param: typer.CallbackParam, value: float | None) -> float | None:
+def finite(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse a step that is no number."""
     if value is not None and not math.isfinite(value):
         raise InvalidArgumentError(f"{param.opts[0]} expects a step; got {value}")
     return value
+
+
+def positive(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse a number that is not above 0, and infinity."""
+    if value is not None and not 0 < value < math.inf:
+        raise InvalidArgumentError(f"{param.opts[0]} expects a positive number; got {value:g}")
+    return value
+
+
+def whole(least: int, most: float = math.inf) -> Check:
+    """Refuse a whole number outside a range."""
+
+    def check(param: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and not least <= value <= most:
+            wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+            raise InvalidArgumentError(f"{param.opts[0]} expects a whole number {wanted}; got {value}")
+        return value
+
+    return check
+
+
+def one_of(*words: str) -> Check:
+    """Refuse a word that is none of a few."""
+
+    def check(param: typer.CallbackParam, value: str | None) -> str | None:
+        if value is not None and value not in words:
+            raise InvalidArgumentError(f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got {value[:60]!r}")
+        return value
+
+    return check
 
 
 Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
@@ -67,7 +101,7 @@ Metric = Annotated[str, option("NAME", "The log's own key or a canonical quantit
 Settings = Annotated[list[str] | None, option("KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set")]
 Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
 Column = Annotated[list[str] | None, option("NAME=COLUMN", "What a column of a table is, as reward=score. Repeatable.")]
-Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=_finite)]
+Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
 At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
 FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
@@ -90,8 +124,6 @@ class Opening:
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
-        from groupwise.readers import open_run
-
         return open_run(path, columns=self.columns or None, settings=self.settings or None, config=self.config)
 
     def __bool__(self) -> bool:
@@ -111,24 +143,32 @@ def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def steps_of(text: str | None) -> list[float] | None:
-    """Split the steps of --at."""
-    if text is None:
-        return None
-    steps = []
+def numbers(name: str, text: str, example: str) -> list[float]:
+    """Split the numbers of one option."""
+    found = []
     for part in text.split(","):
         with suppress(ValueError):
-            steps.append(float(part))
-            if math.isfinite(steps[-1]):
+            found.append(float(part))
+            if math.isfinite(found[-1]):
                 continue
-        raise InvalidArgumentError(f"--at expects steps with commas between them, as 500,1000; got {part.strip()!r} in {text!r}")
-    if len(steps) > _MOST_STEPS:
+        raise InvalidArgumentError(
+            f"{name} expects numbers with commas between them, as {example}; got {part.strip()[:60]!r} in {text[:60]!r}"
+        )
+    return found
+
+
+def steps_of(text: str | None) -> list[float] | None:
+    """Split the steps of --at."""
+    steps = None if text is None else numbers("--at", text, "500,1000")
+    if steps is not None and len(steps) > _MOST_STEPS:
         raise InvalidArgumentError(f"--at expects at most {_MOST_STEPS} steps; got {len(steps)}")
     return steps
 
 
-def free_target(output: Path, inputs: Sequence[Path], *, force: bool) -> Path:
+def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = ()) -> Path:
     """Check that a file may be written, before any work is done."""
+    if endings and output.suffix.lower() not in endings:
+        raise InvalidArgumentError(f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}")
     if output.is_dir():
         raise OverwriteError(f"expected a file to write, got the folder {output}: name a file in it")
     if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
@@ -153,10 +193,8 @@ def write_whole(output: Path, content: str, *, force: bool) -> None:
             partial = file.name
             file.write(content)
         Path(partial).chmod(0o666 & ~_umask())
-        if force:
+        if force or not _linked(partial, output):
             Path(partial).replace(output)
-        else:
-            _link(partial, output)
     except FileExistsError:
         raise OverwriteError(f"{output} exists already: choose another file with -o, or replace it with --force") from None
     except OSError as error:
@@ -166,8 +204,8 @@ def write_whole(output: Path, content: str, *, force: bool) -> None:
             Path(partial).unlink(missing_ok=True)
 
 
-def _link(partial: str, output: Path) -> None:
-    """Give the file its name, which fails where the name is taken; some file systems know no links."""
+def _linked(partial: str, output: Path) -> bool:
+    """Give the file its name, which fails where the name is taken; return whether that was done: some file systems know no links."""
     try:
         os.link(partial, output)
     except FileExistsError:
@@ -175,7 +213,8 @@ def _link(partial: str, output: Path) -> None:
     except OSError:
         if output.exists():
             raise FileExistsError from None
-        Path(partial).replace(output)
+        return False
+    return True
 
 
 def _umask() -> int:
@@ -187,18 +226,12 @@ def _umask() -> int:
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:
     """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
-    import shlex
-
-    from groupwise.wording import shown_argument
-
     typed = {str(path) for path in paths}
     return [shlex.quote(shown_argument(word, typed)) for word in sys.argv[1:]]
 
 
 def out_console() -> Console:
     """Return a console on standard output; a file or a pipe has no width, so tables keep theirs."""
-    from rich.console import Console
-
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
 
 
@@ -210,8 +243,6 @@ def print_lines(*lines: str) -> None:
 
 def print_json(value: object) -> None:
     """Print strict JSON on standard output."""
-    from groupwise.plain import to_json
-
     print(to_json(value, indent=1))
 
 
@@ -221,12 +252,6 @@ def progress(*, quiet: bool) -> Iterator[Show]:
     if quiet or not sys.stderr.isatty():
         yield lambda _doing, _done, _total: None
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from groupwise.wording import clean
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)

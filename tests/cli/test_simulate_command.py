@@ -143,7 +143,7 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
             ["bandit", "--expected", "--rewards", "1e99,-1e99", "--learning-rate", "1e300", "--steps", "20"],
             "take a smaller --learning-rate",
         ),
-        (["bandit", "--steps", "2000000"], "from 1 to 1000000"),
+        (["bandit", "--steps", "2000000"], "from 1 to 1,000,000"),
         (["bandit", "--rollouts", "50000", "--steps", "50000"], "at most 5000000 rollouts"),
         (["bandit", "--learning-rate", "0"], "learning rate above 0"),
         (["bandit", "--group-size", "1"], "group size of at least 2"),

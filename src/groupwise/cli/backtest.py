@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.cli.shared import (
     BandLevel,
     Column,
@@ -19,11 +20,13 @@ from groupwise.cli.shared import (
     out_console,
     print_json,
     share,
+    whole,
 )
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from groupwise.analysis.backtest import ScoredRun
+from groupwise.curves.backtest import backtest as score_forecast
+from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.report.text import print_scores
+from groupwise.series.metric import metric_series
+from groupwise.wording import clean
 
 
 def backtest(
@@ -32,7 +35,7 @@ def backtest(
     metric: Metric = "reward",
     from_share: Annotated[float, option("SHARE", "Share of each run that the forecast sees.", "--from", check=share)] = 0.4,
     level: BandLevel = 0.9,
-    min_rows: Annotated[int, option("ROWS", "Leave out runs with fewer rows of the metric.")] = 20,
+    min_rows: Annotated[int, option("ROWS", "Leave out runs with fewer rows of the metric.", check=whole(1))] = 20,
     settings: Settings = None,
     config: Config = None,
     column: Column = None,
@@ -40,11 +43,6 @@ def backtest(
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    if min_rows < 1:
-        raise InvalidArgumentError(f"--min-rows expects a number of at least 1; got {min_rows}")
-    from groupwise.analysis.backtest import Scores
-    from groupwise.wording import clean
-
     scored: list[ScoredRun] = []
     left_out: list[tuple[str, str]] = []
     with advancing(quiet=as_json, total=len(runs)) as step:
@@ -60,24 +58,17 @@ def backtest(
     scores = Scores.of(scored, left_out)
     if as_json:
         print_json(scores.as_dict())
-        return
-    from groupwise.report.text import print_scores
-
-    print_scores(scores, out_console())
+    else:
+        print_scores(scores, out_console())
 
 
 def _score(path: Path, opening: Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
     """Score one run."""
-    from groupwise.analysis.backtest import ScoredRun, cluster_of
-    from groupwise.curves.backtest import backtest
-    from groupwise.series.metric import metric_series
-    from groupwise.wording import clean
-
     record = opening.open(path)
     series = metric_series(record, metric)
     if len(series.value_T) < min_rows:
         raise InsufficientDataError(f"expected at least {min_rows} rows with {series.metric}, got {len(series.value_T)}")
-    result = backtest(
+    result = score_forecast(
         series.time_T,
         series.value_T,
         variance_T=series.variance_T,

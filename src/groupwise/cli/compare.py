@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from groupwise.analysis.compare import compare_runs, comparison_chart, grouped_by, paired_by, typed_groups, unpaired_note
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -22,14 +23,15 @@ from groupwise.cli.shared import (
     option,
     out_console,
     print_json,
+    print_lines,
     share,
     write_whole,
 )
+from groupwise.comparison.compare import Question
 from groupwise.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from groupwise.analysis.compare import RunGroup
-    from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord
+from groupwise.report.figures import standalone
+from groupwise.report.text import print_comparison
 
 _APART = "vs"
 
@@ -61,17 +63,12 @@ def compare(
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
     if output is not None:
-        if output.suffix.lower() != ".svg":
-            raise InvalidArgumentError(f"-o expects a name that ends in .svg; got {output.name!r}")
-        free_target(output, every, force=force)
-    from groupwise.analysis.compare import compare_runs, comparison_chart, grouped_by, paired_by, typed_groups, unpaired_note
-    from groupwise.comparison.compare import Question
-
+        free_target(output, every, force=force, endings=(".svg",))
     question = Question(late, reach, effect, seed_deviation, level, pair_by is not None)
     notes: list[str] = []
     with advancing(quiet=as_json, total=2 * len(every)) as step:
         records = [[_opened(path, opening, step) for path in row] for row in rows]
-        groups: list[RunGroup] = typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
+        groups = typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
         if pair_by is not None:
             typed, groups = groups, paired_by(groups, pair_by)
             notes = unpaired_note(typed, groups, pair_by)
@@ -80,17 +77,13 @@ def compare(
     if output is not None:
         if len(found.found.pairings) > 1:
             raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
-        from groupwise.report.figures import standalone
-
         write_whole(output, standalone(comparison_chart(found, found.found.pairings[0]), prefix="compare"), force=force)
     if as_json:
         print_json(found.as_dict())
         return
-    from groupwise.report.text import print_comparison
-
     print_comparison(found, out_console())
     if output is not None:
-        print(f"\nThe figure: {output}")
+        print_lines(f"\nThe figure: {output}")
 
 
 def _opened(path: Path, opening: Opening, step: Callable[[str], None]) -> RunRecord:

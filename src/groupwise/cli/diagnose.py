@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from groupwise.analysis.fitted import cut
 from groupwise.cli.shared import Column, Config, Json, Opening, Run, Settings, Until, flag, out_console, print_json
+from groupwise.diagnostics import diagnose as look_at
 from groupwise.errors import InsufficientDataError
+from groupwise.report.text import print_diagnosis
 
 HEALTHY, FOUND = 0, 1
 
@@ -24,10 +27,7 @@ def diagnose(
 ) -> int:
     """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    from groupwise.analysis.fitted import cut
-    from groupwise.diagnostics import diagnose
-
-    found = diagnose(cut(opening.open(run), until), measured=evidence or not as_json)
+    found = look_at(cut(opening.open(run), until), measured=evidence or not as_json)
     looked = len(found.findings) + len(found.healthy)
     if found.verdict == "undetermined" and found.worst in (None, "info"):
         reasons = "; ".join(dict.fromkeys(missing.reason for missing in found.unavailable))
@@ -36,7 +36,5 @@ def diagnose(
     if as_json:
         print_json(found.as_dict(evidence=evidence))
     else:
-        from groupwise.report.text import print_diagnosis
-
         print_diagnosis(found, out_console(), evidence=evidence)
     return HEALTHY if found.verdict == "healthy" else FOUND

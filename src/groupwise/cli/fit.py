@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from groupwise.analysis.fitted import fit_metric
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -18,7 +19,9 @@ from groupwise.cli.shared import (
     out_console,
     print_json,
 )
+from groupwise.curves.laws import law_by_name
 from groupwise.errors import InsufficientDataError
+from groupwise.report.text import print_fit
 
 
 def fit(
@@ -35,9 +38,6 @@ def fit(
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    from groupwise.analysis.fitted import fit_metric
-    from groupwise.curves.laws import law_by_name
-
     if law is not None:
         law_by_name(law)
     fitted = fit_metric(opening.open(run), metric, until=until, level=level, law=law, with_forecast=False)
@@ -45,7 +45,5 @@ def fit(
         raise InsufficientDataError(fitted.problem)
     if as_json:
         print_json(fitted.as_dict())
-        return
-    from groupwise.report.text import print_fit
-
-    print_fit(fitted, out_console())
+    else:
+        print_fit(fitted, out_console())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupwise.analysis.fitted import fit_metric
 from groupwise.cli.shared import (
     At,
     BandLevel,
@@ -18,6 +19,7 @@ from groupwise.cli.shared import (
     steps_of,
 )
 from groupwise.errors import InsufficientDataError
+from groupwise.report.text import print_forecast
 
 
 def forecast(
@@ -35,14 +37,10 @@ def forecast(
     """Forecast one metric, with a band for its mean and one for the next rows."""
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
-    from groupwise.analysis.fitted import fit_metric
-
     fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level)
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     if as_json:
         print_json({"metric": fitted.metric, **fitted.outlook.as_dict()})
-        return
-    from groupwise.report.text import print_forecast
-
-    print_forecast(fitted, out_console())
+    else:
+        print_forecast(fitted, out_console())

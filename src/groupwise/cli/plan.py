@@ -7,8 +7,14 @@ import shlex
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
+
+from groupwise.analysis.component_file import components_of_file, is_components, is_score_file, path_beside, read_score_file
+from groupwise.analysis.final_gap import Cost, final_gap
+from groupwise.analysis.group_size import LOG_COMPLETIONS, batch_of, scaling_notes
+from groupwise.arrays import Float
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -17,22 +23,20 @@ from groupwise.cli.shared import (
     Opening,
     Settings,
     argument,
+    one_of,
     option,
     out_console,
+    positive,
     print_json,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, UnreadableRunError
+from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
+from groupwise.estimators.components import Components
+from groupwise.estimators.plan import Budget, plan_from_components, plan_group_size
+from groupwise.record.run import RunRecord
+from groupwise.report.text import print_plan
+from groupwise.theory.final_gap import CovarianceParts, components_at_cost
 
-if TYPE_CHECKING:
-    from groupwise.analysis.final_gap import Cost
-    from groupwise.arrays import Float
-    from groupwise.estimators.components import Components
-    from groupwise.estimators.plan import Budget
-    from groupwise.record.run import RunRecord
-    from groupwise.theory.final_gap import CovarianceParts
-
-UNITS = ("rollouts", "tokens", "seconds")
-OBJECTIVES = ("gradient", "final-gap")
 _PARTS = ("between_DD", "first_DD", "second_DD", "offset_DD")
 _LARGEST_SIDE = 5000
 _MOST_ROLLOUTS = 1e12
@@ -49,15 +53,8 @@ class Spending:
     rollout_cost: float | None  # of one rollout
     prompt_pool: int | None  # number of different prompts
 
-    def __post_init__(self) -> None:
-        """Check what needs no run."""
-        if self.unit not in UNITS:
-            raise InvalidArgumentError(f"--budget-unit expects {', '.join(UNITS[:-1])} or {UNITS[-1]}; got {self.unit!r}")
-
     def budget(self, *, amount: float | None = None, rollout_cost: float | None = None) -> Budget:
         """Return the budget, with what was found out for what was not given."""
-        from groupwise.estimators.plan import Budget
-
         whole = amount if self.amount is None else self.amount
         if whole is None:
             raise InvalidArgumentError(f"--budget is missing: say how many {self.unit} one optimiser step may cost, as --budget 1024")
@@ -78,20 +75,22 @@ def plan(
     t: Annotated[float | None, option("T", "First-order part within prompts.")] = None,
     r: Annotated[float | None, option("R", "Second-order part within prompts.")] = None,
     budget: Annotated[float | None, option("N", "The budget of one optimiser step; by default a run's own rollouts.")] = None,
-    budget_unit: Annotated[str, option("UNIT", "rollouts, tokens or seconds.")] = "rollouts",
+    budget_unit: Annotated[str, option("UNIT", "rollouts, tokens or seconds.", check=one_of("rollouts", "tokens", "seconds"))] = "rollouts",
     prompt_cost: Annotated[float, option("C", "The cost of one prompt, in the unit of the budget.")] = 0.0,
     rollout_cost: Annotated[
         float | None, option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says.")
     ] = None,
     prompt_pool: Annotated[int | None, option("P", "The number of different prompts, where there are few.")] = None,
     group_size: Annotated[int | None, option("G", "The group size in use; by default the run's own.")] = None,
-    objective: Annotated[str, option("NAME", "What is to be small: gradient (its error) or final-gap.")] = "gradient",
+    objective: Annotated[
+        str, option("NAME", "What is to be small: gradient (its error) or final-gap.", check=one_of("gradient", "final-gap"))
+    ] = "gradient",
     curvature: Annotated[
         str | None, option("K|FILE", "Curvature at the optimum: one number for all directions, or an .npz with the Hessian.")
     ] = None,
-    step_constant: Annotated[float | None, option("B", "The B of learning rates B/i; by default 1/curvature.")] = None,
-    learning_rate: Annotated[float | None, option("E", "A constant learning rate, instead of B/i.")] = None,
-    updates: Annotated[float | None, option("N", "The number of updates after which the gap is wanted.")] = None,
+    step_constant: Annotated[float | None, option("B", "The B of learning rates B/i; by default 1/curvature.", check=positive)] = None,
+    learning_rate: Annotated[float | None, option("E", "A constant learning rate, instead of B/i.", check=positive)] = None,
+    updates: Annotated[float | None, option("N", "The number of updates after which the gap is wanted.", check=positive)] = None,
     level: Level = None,
     settings: Settings = None,
     config: Config = None,
@@ -102,19 +101,17 @@ def plan(
     opening = Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
-    from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.plan import plan_from_components, plan_group_size
-
     numbers = {"--vp": vp, "--t": t, "--r": r}
     if source is not None:
-        _refuse_both(source, numbers)
+        if given := [name for name, value in numbers.items() if value is not None]:
+            raise InvalidArgumentError(f"expected a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
         cost = None if cost is None else replace(cost, parts=None)  # the covariance in the file is not that of these scores
     notes = [] if cost is None else [cost.unit_note]
+    baselines: tuple[BaselineRow, ...] = ()
     if source is None:
         exact = _exact(numbers, cost, curvature)
         _refuse_needless(opening, level)
         found = plan_group_size(*exact, spending.budget(), present=group_size)
-        baselines = None
     else:
         held = _components_of(source, cost, curvature, level)
         if held is None:
@@ -128,33 +125,20 @@ def plan(
         found = plan_from_components(held, whole, present=group_size)
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
-    from groupwise.analysis.final_gap import final_gap
-
     end = None if cost is None else final_gap(cost, found)
-    if as_json:
-        data = found.as_dict()
-        if baselines is not None:
-            data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
-        print_json(data if end is None else {**data, "final_gap": end})
+    if not as_json:
+        print_plan(found, baselines, notes, out_console(), said="" if end is None else str(end["sentence"]))
         return
-    from groupwise.report.text import print_plan
-
-    print_plan(found, baselines or (), notes, out_console(), said="" if end is None else str(end["sentence"]))
-
-
-def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
-    """Refuse numbers beside a run or a file that tells them."""
-    given = [name for name, value in numbers.items() if value is not None]
-    if given:
-        raise InvalidArgumentError(f"expected either a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
+    data = found.as_dict()
+    if source is not None:
+        data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
+    print_json(data if end is None else {**data, "final_gap": end})
 
 
 def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:
     """Return Vp, T and R as they were typed, or as the matrices beside the Hessian make them."""
     values = [value for value in numbers.values() if value is not None]
     if cost is not None and cost.parts is not None and not values:
-        from groupwise.theory.final_gap import components_at_cost
-
         return components_at_cost(cost.parts, cost.matrix_DD)
     if cost is not None and not cost.isotropic:
         raise _needs_scores(curvature)
@@ -183,16 +167,11 @@ def _refuse_needless(opening: Opening, level: float | None) -> None:
 
 def _cost(objective: str, curvature: str | None, schedule: dict[str, float | None]) -> Cost | None:
     """Return what noise costs in the final gap, or None where the plan is to make the gradient's error small."""
-    if objective not in OBJECTIVES:
-        raise InvalidArgumentError(f"--objective expects {' or '.join(OBJECTIVES)}; got {objective!r}")
     given = {name: value for name, value in {"--curvature": curvature, **schedule}.items() if value is not None}
     if objective == "gradient":
         if given:
             raise InvalidArgumentError(f"expected no {' or '.join(given)} without --objective final-gap: add it, or leave them out")
         return None
-    for name, value in schedule.items():
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise InvalidArgumentError(f"{name} expects a positive number; got {value:g}")
     if {"--step-constant", "--learning-rate"} <= set(given):
         raise InvalidArgumentError("expected --step-constant or --learning-rate, got both: steps fall as b/i, or stay as they are")
     if curvature is None:
@@ -201,8 +180,6 @@ def _cost(objective: str, curvature: str | None, schedule: dict[str, float | Non
         )
     if {"--learning-rate", "--updates"} <= set(given):
         raise InvalidArgumentError("expected no --updates with --learning-rate: at a constant step the gap stays, however long")
-    from groupwise.analysis.final_gap import Cost
-
     hessian, parts = _hessian(curvature)
     if schedule["--learning-rate"] is not None:
         return Cost.of_constant_steps(hessian, schedule["--learning-rate"], parts)
@@ -211,8 +188,6 @@ def _cost(objective: str, curvature: str | None, schedule: dict[str, float | Non
 
 def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
     """Return the Hessian of a number or of a file, and the parts of the covariance where the file holds them."""
-    import numpy as np
-
     try:
         number = float(curvature)
     except ValueError:
@@ -224,10 +199,6 @@ def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
 
 def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
     """Read the Hessian of a file, and the parts of the covariance where it holds them."""
-    import numpy as np
-
-    from groupwise.theory.final_gap import CovarianceParts
-
     wanted = "an .npz file with hessian_DD, from numpy.savez"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -252,13 +223,9 @@ def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
 
 def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: float | None) -> Components | None:
     """Return the components of a file, in the unit of the gap where a Hessian was given; None for a run."""
-    from groupwise.analysis.component_file import components_of_file
-
     if cost is None or cost.isotropic:
         return components_of_file(path, level=level)
-    from groupwise.analysis.component_file import is_components, is_score_file, read_score_file
-
-    if path.is_dir() or (path.is_file() and (is_components(path) or not is_score_file(path))):
+    if is_components(path) or path.is_dir() or (path.is_file() and not is_score_file(path)):
         raise _needs_scores(curvature)
     scores = read_score_file(path)
     size = cost.hessian_DD.shape[0]
@@ -272,8 +239,6 @@ def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: 
 
 def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:
     """Return the components that lie beside a run."""
-    from groupwise.analysis.component_file import components_of_file, path_beside
-
     place = path_beside(path)
     if place.is_file():
         found = components_of_file(place, level=level)
@@ -282,8 +247,6 @@ def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components
     name = shlex.quote(str(path))
     make = f"make them with `groupwise components {name} --model CHECKPOINT`"
     if record.rollouts is None or not len(record.rollouts):
-        from groupwise.analysis.group_size import LOG_COMPLETIONS
-
         raise InsufficientDataError(f"expected variance components beside {path}, got none: {LOG_COMPLETIONS}, then {make}")
     raise InsufficientDataError(
         f"expected variance components beside {path}, got none: {make}; `groupwise components {name}` shows what rewards alone say"
@@ -292,8 +255,6 @@ def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components
 
 def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:
     """Return the budget and the size in use, with what the run tells of both; add to the notes what it told."""
-    from groupwise.analysis.group_size import batch_of, scaling_notes
-
     size, prompts = batch_of(record)
     rollouts = None if size is None or prompts is None else size * prompts
     cost = None

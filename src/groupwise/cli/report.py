@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from groupwise.analysis.charts import POINTS
+from groupwise.analysis.component_file import path_beside
+from groupwise.analysis.summary import summarise
 from groupwise.cli.shared import (
     At,
     BandLevel,
@@ -27,6 +30,8 @@ from groupwise.cli.shared import (
     typed_arguments,
     write_whole,
 )
+from groupwise.report.html import made_by, render
+from groupwise.report.text import print_summary
 
 DEFAULT = Path("groupwise-report.html")
 _FEWEST_POINTS = 120
@@ -50,16 +55,10 @@ def report(
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
     target = output if output is not None or as_json else DEFAULT
-    from groupwise.analysis.component_file import path_beside
-
     configs = [config] if config else []
     inputs = [*runs, *map(path_beside, runs), *configs]
     if target is not None:
         free_target(target, inputs, force=force)
-    from groupwise.analysis.charts import POINTS
-    from groupwise.analysis.summary import summarise
-    from groupwise.report.html import made_by, render
-
     points = max(_FEWEST_POINTS, POINTS // len(runs))  # with many runs lines keep fewer points, so that pages stay small
     summaries = []
     with advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
@@ -77,9 +76,6 @@ def report(
     if as_json:
         print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
         return
-    from groupwise.report.text import print_summary
-
-    console = out_console()
     for summary in summaries:
-        print_summary(summary, console)
+        print_summary(summary, out_console())
     print_lines(f"\nThe page: {target}")

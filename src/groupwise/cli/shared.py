@@ -152,7 +152,7 @@ def numbers(name: str, text: str, example: str) -> list[float]:
             if math.isfinite(found[-1]):
                 continue
         raise InvalidArgumentError(
-            f"{name} expects numbers with commas between them, as {example}; got {part.strip()[:60]!r} in {text[:60]!r}"
+            f"{name} expects finite numbers with commas between them, as {example}; got {part.strip()[:60]!r} in {text[:60]!r}"
         )
     return found
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from groupwise.cli.shared import Json, argument, flag, option, print_json, print_lines, progress
+import numpy as np
+
+from groupwise.cli.shared import Json, argument, flag, numbers, option, print_json, print_lines, progress, whole
 from groupwise.errors import InvalidArgumentError, OverwriteError
-
-if TYPE_CHECKING:
-    from groupwise.simulate.softmax_bandit import Bandit
+from groupwise.simulate.bandit_record import bandit_record, plain_settings, truth
+from groupwise.simulate.softmax_bandit import Bandit, Training
+from groupwise.simulate.softmax_bandit import bandit as make_bandit
 
 WORLDS = ("bandit",)
 _MOST_STEPS = 1_000_000
@@ -36,8 +38,8 @@ def simulate(
     kl_weight: Annotated[float, option("BETA", "The weight of the KL term.")] = 0.0,
     kl_in: Annotated[str, option("PLACE", "loss (at the current policy) or reward (as stale as the rollouts).")] = "loss",
     advantage: Annotated[str, option("NAME", "vanilla, full_group_mean, leave_one_out, std_normalised or batch_std.")] = "leave_one_out",
-    steps: Annotated[int, option("N", "The number of updates.")] = 500,
-    seed: Annotated[int, option("N", "Seed of the random numbers.")] = 0,
+    steps: Annotated[int, option("N", "The number of updates.", check=whole(1, _MOST_STEPS))] = 500,
+    seed: Annotated[int, option("N", "Seed of the random numbers.", check=whole(0, 2**53 - 1))] = 0,
     expected: Annotated[bool, flag("--expected", "Step the exact expectation: no sampling noise.")] = False,
     rollouts: Annotated[int, option("N", "Keep the rollouts of the first N steps.")] = 0,
     as_json: Json = False,
@@ -46,12 +48,10 @@ def simulate(
     """Simulate a training run whose truth is known, and write it as a record."""
     if world not in WORLDS:
         raise InvalidArgumentError(f"expected a world to simulate, got {world[:60]!r}: use {' or '.join(WORLDS)}")
-    _check_numbers(steps, seed, rollouts, expected=expected)
-    import numpy as np
-
-    from groupwise.simulate.bandit_record import bandit_record, plain_settings, truth
-    from groupwise.simulate.softmax_bandit import Training
-
+    if not 0 <= rollouts <= steps:
+        raise InvalidArgumentError(f"--rollouts expects a whole number from 0 to the {steps} steps; got {rollouts}")
+    if expected and rollouts:
+        raise InvalidArgumentError("--rollouts expects a sampled run; with --expected there are no rollouts: leave one out")
     bandit = _bandit(arms, rewards, reference, kl_weight)
     lag = lag_kind if lag_kind is not None else "none" if refresh_interval == 1 else "refresh"
     if lag == "none" and refresh_interval != 1:
@@ -100,23 +100,9 @@ def simulate(
     )
 
 
-def _check_numbers(steps: int, seed: int, rollouts: int, *, expected: bool) -> None:
-    """Refuse counts outside their range."""
-    if not 1 <= steps <= _MOST_STEPS:
-        raise InvalidArgumentError(f"--steps expects a whole number from 1 to {_MOST_STEPS}; got {steps}")
-    if not 0 <= seed < 2**53:
-        raise InvalidArgumentError(f"--seed expects a whole number from 0 to 2^53 - 1; got {seed}")
-    if not 0 <= rollouts <= steps:
-        raise InvalidArgumentError(f"--rollouts expects a whole number from 0 to the {steps} steps; got {rollouts}")
-    if expected and rollouts:
-        raise InvalidArgumentError("--rollouts expects a sampled run; with --expected there are no rollouts: leave one out")
-
-
 def _bandit(arms: int | None, rewards: str | None, reference: str | None, kl_weight: float) -> Bandit:
     """Return the bandit; without rewards the last arm is right and the others are wrong."""
-    from groupwise.simulate.softmax_bandit import bandit
-
-    reward_A = None if rewards is None else _numbers("--rewards", rewards)
+    reward_A = None if rewards is None else numbers("--rewards", rewards, "0,0.5,1")
     count = arms if arms is not None else 2 if reward_A is None else len(reward_A)
     if reward_A is None:
         if not 2 <= count <= 1000:
@@ -124,12 +110,5 @@ def _bandit(arms: int | None, rewards: str | None, reference: str | None, kl_wei
         reward_A = [0.0] * (count - 1) + [1.0]
     if len(reward_A) != count:
         raise InvalidArgumentError(f"--rewards expects {count} numbers, one an arm; got {len(reward_A)}: give as many, or leave out --arms")
-    return bandit(reward_A, reference_A=None if reference is None else _numbers("--reference", reference), kl_weight=kl_weight)
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    """Split numbers with commas between them."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidArgumentError(f"{name} expects numbers with commas between them, as 0,0.5,1; got {text[:60]!r}") from None
+    reference_A = None if reference is None else numbers("--reference", reference, "0.2,0.8")
+    return make_bandit(reward_A, reference_A=reference_A, kl_weight=kl_weight)

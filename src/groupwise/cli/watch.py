@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, option
+from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, option, whole
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.readers.follow import Follower
+from groupwise.report.live import HOST, bound_socket, serve
+from groupwise.report.live_hub import Hub, followers_of
 
-if TYPE_CHECKING:
-    from groupwise.readers.follow import Follower
-
-_HIGHEST_PORT = 65535
+_port = whole(0, 65535)
 _MOST_RUNS = 100
 
 
@@ -20,7 +20,8 @@ def watch(
     runs: Runs,
     *,
     port: Annotated[
-        int | None, option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.")
+        int | None,
+        option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.", check=_port),
     ] = None,
     metric: Metric = "reward",
     level: BandLevel = 0.9,
@@ -30,15 +31,10 @@ def watch(
 ) -> None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
     opening = Opening.parse(column=column, settings=settings, config=config)
-    if port is not None and not 0 <= port <= _HIGHEST_PORT:
-        raise InvalidArgumentError(f"--port expects a number from 0 to {_HIGHEST_PORT}; got {port}")
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError("expected starlette and uvicorn for the live page, got none: pip install 'groupwise[live]'")
-    from groupwise.readers.follow import Follower
-    from groupwise.report.live import HOST, bound_socket, serve
-    from groupwise.report.live_hub import Hub, followers_of
 
     def follower(path: Path) -> Follower:
         return Follower(path, columns=opening.columns or None, settings=opening.settings or None, config=opening.config)

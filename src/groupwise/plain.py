@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, ClassVar
 
 
@@ -38,8 +37,6 @@ class Plain:
 
 def plain(value: Any) -> Any:
     """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number that is not finite becomes None."""
-    if isinstance(value, Plain):
-        return value.as_dict()
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | str):
@@ -50,12 +47,15 @@ def plain(value: Any) -> Any:
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(entry) for entry in value]
+    return _plain_object(value)
+
+
+def _plain_object(value: Any) -> Any:
+    """Turn a result, an array or anything else that is neither a scalar nor a container."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Path):
-        return str(value)
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 

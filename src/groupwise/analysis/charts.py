@@ -37,6 +37,11 @@ class Line(Plain):
     high: tuple[float | None, ...] = ()  # upper ends
     band: str = ""  # what the band is, for legend and read-out
 
+    @property
+    def ordinates(self) -> tuple[float, ...]:
+        """Every known ordinate of the line and its band."""
+        return tuple(value for value in (*self.y, *self.low, *self.high) if value is not None)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an absent band is left out."""
         shown: dict[str, Any] = {"name": self.name, "role": self.role, "x": list(self.x), "y": list(self.y)}

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from groupwise.analysis.charts import Chart, Line, Mark, Role, abscissae, averag
 from groupwise.analysis.fitted import cut
 from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.curves import Curve, curve
-from groupwise.comparison.results import Comparison, Pairing
+from groupwise.comparison.results import Comparison, Pairing, SeedNoise
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.intervals import Interval, percent
+from groupwise.plain import plain
 from groupwise.record.run import RunRecord
 from groupwise.record.settings import RULES
-from groupwise.wording import clean, number
+from groupwise.wording import clean, count, number
 
 _LONGEST = 48
 
@@ -97,12 +99,8 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
 
 def _common(names: Sequence[str]) -> str:
     """What names begin with, without what stands before a seed's number."""
-    if len(names) == 1:
-        return names[0]
-    first, last = min(names), max(names)
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    prefix = first[:same]
-    return re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix)
+    prefix = commonprefix(names)  # noqa: RUF071 - of letters, not of folders
+    return prefix if len(names) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix)
 
 
 def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
@@ -164,37 +162,36 @@ class RunComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise compare --json`."""
-        found = self.found
-        return {
-            "metric": self.metric,
-            "level": found.level,
-            "late_from": found.late_from,
-            "late_to": found.late_to,
-            "reach": finite_or_none(found.reach),
-            "paired": found.paired,
-            "groups": [self._group(g) for g in range(len(self.groups))],
-            "seed_noise": {quantity: noise.as_dict() for quantity, noise in found.seed_noise.items()},
-            "comparisons": [
-                {
-                    "first": self.groups[pairing.first].name,
-                    "second": self.groups[pairing.second].name,
-                    "message": pairing.message,
-                    "contrasts": [contrast.as_dict() for contrast in pairing.contrasts],
-                    "divergence": pairing.divergence.as_dict(),
-                }
-                for pairing in found.pairings
-            ],
-            "notes": list(self.notes),
-        }
-
-    def _group(self, g: int) -> dict[str, Any]:
-        """One group as plain data."""
-        measured = self.found.measured
-        runs = [
-            {"name": record.name, **{quantity: values[g][i].as_dict() for quantity, values in measured.items()}}
-            for i, record in enumerate(self.groups[g].runs)
+        found, names = self.found, [group.name for group in self.groups]
+        groups = []
+        for g, group in enumerate(self.groups):
+            measured = [{quantity: values[g][i] for quantity, values in found.measured.items()} for i in range(len(group.runs))]
+            groups.append({"name": group.name, "runs": [{"name": run.name, **own} for run, own in zip(group.runs, measured, strict=True)]})
+        comparisons = [
+            {
+                "first": names[pairing.first],
+                "second": names[pairing.second],
+                "message": pairing.message,
+                "contrasts": pairing.contrasts,
+                "divergence": pairing.divergence,
+            }
+            for pairing in found.pairings
         ]
-        return {"name": self.groups[g].name, "runs": runs}
+        shown: dict[str, Any] = plain(
+            {
+                "metric": self.metric,
+                "level": found.level,
+                "late_from": found.late_from,
+                "late_to": found.late_to,
+                "reach": found.reach,
+                "paired": found.paired,
+                "groups": groups,
+                "seed_noise": found.seed_noise,
+                "comparisons": comparisons,
+                "notes": self.notes,
+            }
+        )
+        return shown
 
 
 def compare_runs(
@@ -250,14 +247,7 @@ def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool, f
     steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
     window = max(1.0, series.window * steps / spacing)
     try:
-        found = curve(
-            series.time_T,
-            series.value_T,
-            variance_T=series.variance_T,
-            window=window,
-            smoothing=series.smoothing,
-            level=level,
-        )
+        found = curve(series.time_T, series.value_T, variance_T=series.variance_T, window=window, smoothing=series.smoothing, level=level)
     except InsufficientDataError as error:
         raise InsufficientDataError(f"{clean(record.name, longest=80)}: {error}") from None
     low, high = series.likely_bounds or (-math.inf, math.inf)
@@ -278,16 +268,18 @@ def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[S
     ends = [float(run.step_T[-1]) for row in curves for run in row]
     if max(ends) > 1.05 * min(ends):
         notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
-    seeds = found.seed_noise["level"]
-    if seeds.freedom and math.isfinite(seeds.step):
-        deviation, step = seeds.deviation, math.sqrt(seeds.step)
-        low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
-        interval = f"{percent(deviation.level)} interval {low} to {high}, {seeds.freedom} degree{'s' * (seeds.freedom > 1)} of freedom"
-        notes.append(
-            f"Standard deviation of the late means of runs of one setting: {value} ({interval}) through seeds, "
-            f"{number(step)} through the noise of their steps."
-        )
-    return notes
+    return notes + _seed_notes(found.seed_noise["level"])
+
+
+def _seed_notes(seeds: SeedNoise) -> list[str]:
+    """How much runs of one setting differ through seeds and through the noise of their steps, where that is known."""
+    if not seeds.freedom or not math.isfinite(seeds.step):
+        return []
+    deviation = seeds.deviation
+    low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
+    interval = f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of freedom"
+    through = f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of their steps"
+    return [f"Standard deviation of the late means of runs of one setting: {through}."]
 
 
 def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:

@@ -33,6 +33,7 @@ SKETCH_WIDTH = 4096
 """Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
 
 _PASS = 64  # rollouts of one pass over the model where sketches are taken, after each of which the progress is told
+_GUESSED = "the longest completion"
 Progress = Callable[[int, int], None]
 
 
@@ -102,13 +103,7 @@ def _encoded(
     """Return the rollouts that the model can read and their tokens, with what was decided about them as facts and in sentences."""
     from groupwise.scores.language_models import batch_of, tokens_of
 
-    rows = sample.rows
-    known = record.config.value("max_completion_length") if told is None else told
-    guessed = known is None
-    limit = max(_lengths(language_model, sample.longest)) if known is None else int(known)
-    logged = told is None and "ended" in rows.columns and bool(rows["ended"].is_finite().fill_null(value=False).all())
-    long = np.array(_lengths(language_model, rows["completion"].to_list())) >= limit
-    rows = rows.with_columns(pl.Series("full", rows["ended"].to_numpy() <= 0 if logged else long))
+    rows, limit, source = _with_ends(language_model, record, sample, told)
     prompts = [_messages(text) for text in rows["prompt"]]
     before, after = tokens_of(language_model, prompts, rows["completion"].to_list(), ended=(~rows["full"]).to_list())
     total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
@@ -117,13 +112,20 @@ def _encoded(
     kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
     batch = batch_of(language_model, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]])
     full = int(kept["full"].sum())
-    facts = {
-        "completion_limit": limit,
-        "limit_from": "the log" if logged else "the longest completion" if guessed else "the settings" if told is None else "the argument",
-        "cut_off_completions": full,
-        "overlong_groups": overlong,
-    }
-    return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if guessed and not logged else ()))
+    facts = {"completion_limit": limit, "limit_from": source, "cut_off_completions": full, "overlong_groups": overlong}
+    return kept, batch, facts, (*notes, *(_guess_notes(full, len(kept), limit) if source == _GUESSED else ()))
+
+
+def _with_ends(language_model: LanguageModel, record: RunRecord, sample: Sample, told: int | None) -> tuple[pl.DataFrame, int, str]:
+    """Return the rollouts with whether each was truncated (`full`), the limit of their length, and where that was learnt."""
+    rows = sample.rows
+    known = record.config.value("max_completion_length") if told is None else told
+    limit = max(_lengths(language_model, sample.longest)) if known is None else int(known)
+    if told is None and "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
+        return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
+    long = np.array(_lengths(language_model, rows["completion"].to_list())) >= limit
+    source = "the argument" if told is not None else _GUESSED if known is None else "the settings"
+    return rows.with_columns(pl.Series("full", long)), limit, source
 
 
 def _step_of(checkpoint: Path) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import polars as pl
@@ -52,66 +52,58 @@ BEHAVIOURS = (
 
 def reward_chart(fitted: Fitted, *, key: str = "metric", wide: bool = True, points: int = POINTS) -> Chart:
     """Chart a metric with its law, the laws that rival it and its forecast."""
-    series, fit, outlook = fitted.series, fitted.fit, fitted.outlook
-    step, name = fitted.clock.step_T, subject(fitted.metric, fitted.quantity)
-    lines = [observed_line("logged", step, series.value_T, points=points)]
-    caption = ""
+    step, value = fitted.clock.step_T, fitted.series.value_T
+    lines, caption = [observed_line("logged", step, value, points=points)], ""
     if len(step) > FEW_ROWS:
-        line, size = _averaged(step, series.value_T)
+        line, size = _averaged(step, value)
         lines.append(line)
         caption = f"Dots are means of {size} rows that do not overlap."
-    marks: list[Mark] = []
-    curve = 200 if wide else 90
-    if fit is not None:
-        rivals = zip(fitted.rivals() if wide else (), _RIVAL_ROLES, strict=False)
-        if fit.status == "non_stationary":
-            lines += _levels(fitted)
-        else:
-            lines += [smooth_line(law_name(r.law), role, fitted.clock.steps(r.time_T), r.curve_T, points=curve) for r, role in rivals]
-            lines.append(_law_line(fitted, points=curve))
-        if math.isfinite(fit.change_time) and fit.change_time > fit.time_T[0]:
-            marks.append(Mark(fitted.clock.step(fit.change_time), "no law from here"))
-    if outlook is not None and fit is not None and fit.status != "non_stationary":
+    lines += _law_lines(fitted, wide=wide)
+    if fitted.outlook is not None and fitted.law_holds:
         caption += " The forecast averages all laws, so it need not go on from the best one."
-        lines += _forecast_lines(outlook, settled=fit is not None and fit.status == "converged")
-        marks.append(Mark(outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"))
+        lines += _forecast_lines(fitted, fitted.outlook)
     if fitted.held_out_step.size:
         lines.append(observed_line("held out", fitted.held_out_step, fitted.held_out_value, role="held_out", points=points))
+    title = capital(subject(fitted.metric, fitted.quantity))
     if not wide:
         caption = verdict(fitted).headline
-    title = capital(name) if wide else clean(fitted.quantity.removeprefix("reward/") or fitted.metric, longest=60)
-    unit = "reward" if fitted.quantity.startswith("reward") else "value"
-    shown = np.concatenate([series.value_T, fitted.held_out_value])
-    bands = [np.array([v for v in (*line.y, *line.low, *line.high) if v is not None], dtype=float) for line in lines]
+        title = clean(fitted.quantity.removeprefix("reward/") or fitted.metric, longest=60)
     return Chart(
         key,
         title,
         STEP,
-        unit,
+        "reward" if fitted.quantity.startswith("reward") else "value",
         tuple(lines),
-        tuple(marks),
+        _marks(fitted),
         caption,
         wide,
         subject=clean(fitted.metric, longest=80),
-        y_range=useful_range(*bands, shown=shown),
+        y_range=useful_range(*(line.ordinates for line in lines), shown=np.concatenate([value, fitted.held_out_value])),
     )
 
 
-def _law_line(fitted: Fitted, *, points: int) -> Line:
-    """Return the fitted law with the band of its mean."""
-    fit = fitted.fit
-    assert fit is not None
-    level = next((percent(interval.level) for interval in fit.parameters.values()), "95 %")
-    return smooth_line(
-        law_name(fit.law),
-        "law",
-        fitted.clock.steps(fit.time_T),
-        fit.curve_T,
-        low_T=fit.low_T,
-        high_T=fit.high_T,
-        band=f"{level} band",
-        points=points,
-    )
+def _marks(fitted: Fitted) -> tuple[Mark, ...]:
+    """Mark the step from which no law holds, and the last row before the forecast."""
+    fit, marks = fitted.fit, []
+    if fit is not None and math.isfinite(fit.change_time) and fit.change_time > fit.time_T[0]:
+        marks.append(Mark(fitted.clock.step(fit.change_time), "no law from here"))
+    if fitted.outlook is not None and fitted.law_holds:
+        marks.append(Mark(fitted.outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"))
+    return tuple(marks)
+
+
+def _law_lines(fitted: Fitted, *, wide: bool) -> list[Line]:
+    """Return the fitted law with the band of its mean, its rivals behind it; or the levels where no law holds."""
+    fit, points = fitted.fit, 200 if wide else 90
+    if fit is None or not fitted.law_holds:
+        return _levels(fitted)
+    rivals = zip(fitted.rivals() if wide else (), _RIVAL_ROLES, strict=False)
+    lines = [
+        smooth_line(law_name(rival.law), role, fitted.clock.steps(rival.time_T), rival.curve_T, points=points) for rival, role in rivals
+    ]
+    band = next((percent(interval.level) for interval in fit.parameters.values()), "95 %") + " band"
+    step = fitted.clock.steps(fit.time_T)
+    return [*lines, smooth_line(law_name(fit.law), "law", step, fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band, points=points)]
 
 
 def _levels(fitted: Fitted) -> list[Line]:
@@ -125,25 +117,19 @@ def _levels(fitted: Fitted) -> list[Line]:
     return [smooth_line(name, "law", [x[0], x[-1]], [mean, mean]) for name, (x, mean) in zip(names, parts, strict=True)]
 
 
-def _forecast_lines(outlook: Outlook, *, settled: bool) -> list[Line]:
-    """Return the forecast of the next rows and of the mean, widest first."""
-    step = [row.step for row in outlook.grid]
-    level = percent(outlook.result.level)
-    columns = {name: [getattr(row, name) for row in outlook.grid] for name in ("mean", "mean_low", "mean_high", "low", "high")}
-    following = smooth_line("next rows", "forecast", step, [math.nan] * len(step), low_T=columns["low"], high_T=columns["high"], band=level)
-    mean = smooth_line(
-        "forecast", "forecast", step, columns["mean"], low_T=columns["mean_low"], high_T=columns["mean_high"], band=f"{level} band"
-    )
-    plateau = outlook.result.plateau
-    ends = {end: (finite_or_none(getattr(plateau, end)),) for end in ("low", "high")}
-    value = finite_or_none(plateau.value)
-    if value is None or not settled:
-        return [following, mean]
-    return [
-        following,
-        mean,
-        Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (value,), ends["low"], ends["high"], f"{percent(plateau.level)} interval"),
+def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
+    """Return the forecast of the next rows and of the mean, widest first, and the plateau where it is settled."""
+    step, mean, mean_low, mean_high, low, high = zip(*map(astuple, outlook.grid), strict=True)
+    level, plateau = percent(outlook.result.level), outlook.result.plateau
+    lines = [
+        smooth_line("next rows", "forecast", step, [math.nan] * len(step), low_T=low, high_T=high, band=level),
+        smooth_line("forecast", "forecast", step, mean, low_T=mean_low, high_T=mean_high, band=f"{level} band"),
     ]
+    if fitted.fit is not None and fitted.fit.status == "converged" and math.isfinite(plateau.value):
+        low, high = ((finite_or_none(end),) for end in (plateau.low, plateau.high))
+        band = f"{percent(plateau.level)} interval"
+        lines.append(Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (plateau.value,), low, high, band))
+    return lines
 
 
 def _averaged(x: FloatArray, y: FloatArray, *, name: str = "mean") -> tuple[Line, int]:
@@ -429,7 +415,7 @@ def zero_variance_chart(statistics: RewardStatistics, present: int | None) -> Ch
         tuple(lines),
         marks,
         caption,
-        y_range=useful_range([value for line in lines for value in line.high if value is not None], shown=[0.0, 0.1, *tops], reach=0.15),
+        y_range=useful_range(*(line.ordinates for line in lines), shown=[0.0, 0.1, *tops], reach=0.15),
         x_scale="log2",
     )
 

@@ -165,6 +165,11 @@ class Fitted:
         return [self.by_law(name) for name in names[:_RIVALS]]
 
     @property
+    def law_holds(self) -> bool:
+        """Whether there is a fit whose law holds to the end of the log."""
+        return self.fit is not None and self.fit.status != "non_stationary"
+
+    @property
     def rewarding(self) -> bool:
         """Whether more of it is better."""
         return self.series.healthy == "up"

@@ -128,7 +128,7 @@ def before_and_after(fitted: Fitted) -> tuple[str, str, float] | None:
 
 def nothing_to_forecast(fitted: Fitted) -> str:
     """Say why there is no forecast where no law holds; "" where one does."""
-    if fitted.fit is None or fitted.fit.status != "non_stationary":
+    if fitted.fit is None or fitted.law_holds:
         return ""
     found = before_and_after(fitted)
     advice = "" if found is None else f" Find what happened at step {found[2]:,.0f} before training on."

@@ -6,8 +6,8 @@ The verdict is never "unstable": a curve alone does not tell that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.fitted import Fitted
@@ -15,6 +15,7 @@ from groupwise.analysis.stability_charts import map_chart
 from groupwise.diagnostics.margin import LARGE, NO_APPROACH, doubts_of, fits_with_a_force, judged, margin_of
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
+from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.lag import LagSetting, UnknownSettingError, asking, kl_notes, lag_of, momentum_of
 from groupwise.wording import alike, law_name, number, readable, sentence
@@ -28,23 +29,18 @@ if TYPE_CHECKING:
 
 
 _OF_A_FORCE = (
-    "regime",
-    "stable",
-    "spectral_radius",
-    "margin",
-    "max_learning_rate",
-    "max_refresh_interval",
-    "max_refresh_status",
-    "max_momentum",
-    "oscillator",
-    "period",
-    "margin_interval",
-)
+    "regime", "stable", "spectral_radius", "margin", "max_learning_rate", "max_refresh_interval", "max_refresh_status", "max_momentum",
+    "oscillator", "period", "margin_interval",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class StabilityEvidence:
+class StabilityEvidence(Plain):
     """The section on stability."""
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        "verdict", "said", "doubts", "asked", "swing", "early_warning=warning", "learning_rate", "limits", "notes=all_notes",
+    )  # fmt: skip
 
     found: Stability | None = None  # where the mode that the reward shows stands, or None
     force: EffectiveForce | None = None  # per update, with its interval, or None
@@ -97,24 +93,14 @@ class StabilityEvidence:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what no margin can be promised for is null."""
-        plain: dict[str, Any] = {
-            "verdict": self.verdict,
-            "said": self.said,
-            "doubts": list(self.doubts),
-            "asked": list(self.asked),
-            "swing": None if self.swing is None else self.swing.as_dict(),
-            "early_warning": None if self.warning is None else self.warning.as_dict(),
-            "learning_rate": self.learning_rate,
-            "limits": [limit.as_dict() for limit in self.limits],
-            "notes": list(self.all_notes),
-        }
+        shown = Plain.as_dict(self)
         if self.verdict == "unavailable":
-            return plain
-        force = None if self.force is None else self.force.as_dict()
+            return shown
+        force = plain(self.force)
         if self.found is None:
             names = ("threshold", "rule_threshold", "oscillation_onset", *_OF_A_FORCE)
-            return {**dict.fromkeys(names), "time_constants": [], "effective_force": force, **plain}
-        judged = {**self.found.as_dict(), **plain, "status": self.said, "effective_force": force}
+            return {**dict.fromkeys(names), "time_constants": [], "effective_force": force, **shown}
+        judged = {**self.found.as_dict(), **shown, "status": self.said, "effective_force": force}
         # Without a learning rate the limits are factors of the present one, and of a lag that there is not no interval is the longest.
         if not self.knows_rate:
             judged["max_learning_rate"] = None
@@ -226,43 +212,41 @@ def measured_stability(
     from groupwise.stability.map import rate_limits
     from groupwise.stability.swings import lasting_swing
 
-    if fitted.fit is None:
-        raise InsufficientDataError(fitted.problem)
-    swing = lasting_swing(fitted.fit.value_T)
-    if fitted.fit.status in NO_APPROACH:
-        if swing.lasts:
-            return StabilityEvidence(doubts=(_swings(swing),), swing=swing, adam=adam)
+    fit = fitted.by_law(None)
+    swing = lasting_swing(fit.value_T)
+    swings = _swings(swing) if swing.lasts else ""
+    if fit.status in NO_APPROACH:
+        if swings:
+            return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
         raise InsufficientDataError(
-            f"expected a reward that approaches a plateau, got one that does not ({readable(fitted.fit.message).rstrip('.')}): "
+            f"expected a reward that approaches a plateau, got one that does not ({readable(fit.message).rstrip('.')}): "
             "no force can be read off it; give --stiffness instead of a run"
         )
     rate = record.config.value("learning_rate") if learning_rate is None else learning_rate
     rate = rate if rate is not None and rate > 0 else None
-    law = law_name(fitted.fit.law)
-    fits = fits_with_a_force(fitted.fit, fitted.by_law, law=law)
-    told, force, margin = margin_of(fits, momentum, lag, rate=None if adam else rate)
-    doubts = doubts_of(fitted.fit, told, force, law=law, swings=_swings(swing) if swing.lasts else "")
-    left = lag.left[0]
-    found = judged(force.force.value, momentum, left, learning_rate=rate)
+    told_rate = None if adam else rate
+    law = law_name(fit.law)
+    told, force, margin = margin_of(fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=told_rate)
+    doubts = doubts_of(fit, told, force, law=law, swings=swings)
+    found = judged(force.force.value, momentum, lag.left[0], learning_rate=rate)
     warning = _warning(told) if warn else None
-    evidence = StabilityEvidence(
+    notes = _notes(record, fit, found, lag, force, told=told, adam=adam)
+    if warning is not None and warning.p_value < ALARM:
+        notes.append(warning.status)
+    return StabilityEvidence(
         found,
         force,
         None if doubts else margin,
-        () if rate is None or adam or doubts else rate_limits(found, rate, rule),
+        () if told_rate is None or doubts else rate_limits(found, told_rate, rule),
         rate,
-        tuple(_notes(record, fitted, found, lag, force, told=told, adam=adam)),
+        tuple(notes),
         asked=lag.asked,
+        charts=() if doubts or lag.left[0].kind == "mixed" else (map_chart(found, told_rate, force=force.force),),
         doubts=doubts,
         swing=swing,
         warning=warning,
         adam=adam,
     )
-    if warning is not None and warning.p_value < ALARM:
-        evidence = replace(evidence, notes=(*evidence.notes, warning.status))
-    if doubts or left.kind == "mixed":
-        return evidence
-    return replace(evidence, charts=(map_chart(found, None if adam else rate, force=force.force),))
 
 
 ALARM = 0.05
@@ -293,11 +277,9 @@ def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
 
 
 def _notes(
-    record: RunRecord, fitted: Fitted, found: Stability, lag: LagSetting, force: EffectiveForce, *, told: FitResult, adam: bool
+    record: RunRecord, fit: FitResult, found: Stability, lag: LagSetting, force: EffectiveForce, *, told: FitResult, adam: bool
 ) -> list[str]:
     """What to know of a judgement from a run."""
-    fit = fitted.fit
-    assert fit is not None
     notes = [NO_GUARANTEE, WHOLE_CURVE, force.status]
     if told is not fit:
         notes.append(f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off the {law_name(told.law)}.")

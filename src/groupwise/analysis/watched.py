@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -93,33 +94,30 @@ def means(x_T: FloatArray, y_T: FloatArray) -> tuple[FloatArray, FloatArray, int
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
     """Return the lines of a run: the metric it is judged by, reward functions, what is worth a look beside them, a few other keys."""
-    wanted: list[tuple[str, str, str, str]] = []
-    try:
+    wanted: dict[str, tuple[str, str, str]] = {}
+    for column, key, title, unit in _worth_a_look(record, metric):
+        wanted.setdefault(column, (key, title, unit))
+    others = [name for name in record.metrics() if name not in wanted and not _nothing_to_see(record, name)]
+    wanted |= {name: (f"log/{name}", clean(name, longest=60), "value") for name in others[:_MOST_OTHERS]}
+    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    tracks = [_track(record, (*names, column), step, points if names[0] == "metric" else points // 2) for column, names in wanted.items()]
+    return [track for track in tracks if track is not None]
+
+
+def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield column, key, title and unit of the metric, of the reward functions and of the known quantities beside them."""
+    with suppress(MissingMetricError):
         column = record.column(metric)
-        quantity = meaning.quantity if (meaning := record.meaning(column)) else ""
-        rewarding = quantity.startswith("reward") or column == "reward"
-        wanted.append(("metric", capital(clean(metric, longest=60)), "reward" if rewarding else "value", column))
-    except MissingMetricError:
-        pass
+        known = record.meaning(column)
+        rewarding = column == "reward" or (known is not None and known.quantity.startswith("reward"))
+        yield column, "metric", capital(clean(metric, longest=60)), "reward" if rewarding else "value"
     functions = [m for m in record.meanings if m.quantity.startswith("reward/") and not m.unavailable]
-    wanted += [(m.quantity, clean(m.quantity.removeprefix("reward/"), longest=60), "reward", m.column) for m in functions[:_MOST_FUNCTIONS]]
-    named = [(b.quantity, b.title, b.unit) for b in BEHAVIOURS]
-    for quantity, title, unit in (*_FURTHER, *named):
+    for function in functions[:_MOST_FUNCTIONS]:
+        yield function.column, function.quantity, clean(function.quantity.removeprefix("reward/"), longest=60), "reward"
+    for quantity, title, unit in (*_FURTHER, *((b.quantity, b.title, b.unit) for b in BEHAVIOURS)):
         meaning = meaning_of(record, quantity)
         if meaning is not None:
-            wanted.append((quantity, title, unit, meaning.column))
-    known = {column for *_, column in wanted}
-    others = [name for name in record.metrics() if name not in known and not _nothing_to_see(record, name)]
-    wanted += [(f"log/{name}", clean(name, longest=60), "value", name) for name in others[:_MOST_OTHERS]]
-    step = record.steps["step"].cast(pl.Float64).to_numpy()
-    seen: set[str] = set()
-    tracks = []
-    for key, title, unit, column in wanted:
-        if column not in seen:
-            seen.add(column)
-            track = _track(record, (key, title, unit, column), step, points if key == "metric" else points // 2)
-            tracks += [track] if track is not None else []
-    return tracks
+            yield meaning.column, quantity, title, unit
 
 
 def _nothing_to_see(record: RunRecord, column: str) -> bool:
@@ -196,14 +194,9 @@ def changes(before: Sequence[Track], after: Sequence[Track]) -> list[dict[str, A
 
 def _first_difference(old: Track, new: Track, x: str, y: str) -> int:
     """Return the first place at which two lines differ."""
-    pairs_old = zip(getattr(old, x), getattr(old, y), strict=True)
-    pairs_new = zip(getattr(new, x), getattr(new, y), strict=True)
-    place = 0
-    for one, other in zip(pairs_old, pairs_new, strict=False):
-        if one != other:
-            break
-        place += 1
-    return place
+    before, after = (list(zip(getattr(track, x), getattr(track, y), strict=True)) for track in (old, new))
+    shared = min(len(before), len(after))
+    return next((place for place in range(shared) if before[place] != after[place]), shared)
 
 
 def usual_pace(times: Sequence[float]) -> float:
@@ -246,10 +239,7 @@ def judge(record: RunRecord, metric: str, points: int, level: float, opened: Pat
 
 def _range(chart: Chart) -> tuple[float, float]:
     """Return ordinates that show all of a chart."""
-    return useful_range(shown=[value for line in chart.lines for value in (*line.y, *line.low, *line.high) if value is not None]) or (
-        0.0,
-        1.0,
-    )
+    return useful_range(shown=[value for line in chart.lines for value in line.ordinates]) or (0.0, 1.0)
 
 
 def _last_step(record: RunRecord) -> int:

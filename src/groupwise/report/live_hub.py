@@ -252,22 +252,24 @@ class Hub:
         sent = int(number) if boot == self.boot and number.isdigit() else -1
         while not self.stopping:
             wake = self._wake
-            if sent < 0 or (self._messages and sent < self._messages[0][0] - 1) or sent > self.version:
-                sent, texts = self.version, [self._snapshot(index) for index in range(len(self.runs))]
-                for place, text in enumerate(texts, start=1):
-                    yield _event("run", text, f"{self.boot}-{sent}" if place == len(texts) else "")
-                continue
-            missed = [entry for entry in self._messages if entry[0] > sent]
-            for number_, text in missed:
-                sent = number_
+            sent, texts = self._unsent(sent)
+            for text in texts:
                 yield text
-            if missed:
-                continue
-            try:
-                await asyncio.wait_for(wake.wait(), BEAT)
-            except TimeoutError:
-                yield _event("beat", to_json({"now": time.time()}))
+            if not texts:
+                try:
+                    await asyncio.wait_for(wake.wait(), BEAT)
+                except TimeoutError:
+                    yield _event("beat", to_json({"now": time.time()}))
         yield _event("bye", to_json({"now": time.time()}))
+
+    def _unsent(self, sent: int) -> tuple[int, list[str]]:
+        """Return what a page that has seen the messages up to a number lacks, everything where it lacks too much, and the new number."""
+        missed = [entry for entry in self._messages if entry[0] > sent]
+        if sent < 0 or sent > self.version or (missed and missed[0][0] > sent + 1):
+            number = f"{self.boot}-{self.version}"  # on the last of them: a page that gets less begins again
+            last = len(self.runs) - 1
+            return self.version, [_event("run", self._snapshot(i), number if i == last else "") for i in range(last + 1)]
+        return (missed[-1][0] if missed else sent), [text for _, text in missed]
 
     def _snapshot(self, index: int) -> str:
         """Return all of a run as JSON, made once a change."""

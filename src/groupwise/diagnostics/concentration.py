@@ -11,7 +11,7 @@ import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, signal_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
 from groupwise.intervals import Interval
 
 NAME = "policy_concentration"
@@ -93,7 +93,7 @@ def same_answers(evidence: Evidence) -> Signal | None:
     steps = groups.group_by("step").agg(pl.col("share").mean()).sort("step")
     if len(steps) < 2:
         return None
-    return signal_of("answers alike", steps["step"].to_numpy().astype(np.int64), steps["share"].to_numpy().astype(float), bounds=(0.0, 1.0))
+    return share_of(steps["step"], steps["share"])
 
 
 def _few(signal: Signal) -> int:
@@ -175,14 +175,5 @@ def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
     top = _at_the_top(evidence, step)
     message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
     severity: Severity = "info" if top else "critical"
-    return Finding(
-        NAME,
-        severity,
-        step,
-        value,
-        0.5,
-        message,
-        ADVICE,
-        {"entropy": "gone" if not top else "spent at the top"},
-        what="share of pairs that are the same text",
-    )
+    known = {"entropy": "spent at the top" if top else "gone"}
+    return Finding(NAME, severity, step, value, 0.5, message, ADVICE, known, "share of pairs that are the same text")

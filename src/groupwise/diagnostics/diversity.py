@@ -66,10 +66,9 @@ def _gap(evidence: Evidence) -> tuple[Measure, ...]:
 
 def _of_rollouts(evidence: Evidence) -> Gap | None:
     """The gap from the rewards of the completions."""
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "reward" not in rollouts.columns:
+    known = evidence.graded
+    if known is None:
         return None
-    known = rollouts.filter(pl.col("reward").is_finite())
     groups = known.group_by("step", "prompt_id").agg(
         pl.len().alias("size"), pl.col("reward").max().alias("best"), pl.col("reward").mean().alias("mean")
     )

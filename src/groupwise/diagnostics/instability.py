@@ -34,6 +34,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
 from groupwise.intervals import Interval, wilson
+from groupwise.wording import sentence
 
 NAME = "dynamical_instability"
 NOTE = (
@@ -106,17 +107,7 @@ def _unstable(signs: Sequence[Sign], order: DataOrder | None, severity: Severity
     since = min(steps) if steps else first.step
     message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
     advice = NOTE if severity == "info" else ADVICE
-    return Finding(
-        NAME,
-        severity,
-        since,
-        first.value,
-        first.threshold,
-        message[0].upper() + message[1:] + ".",
-        advice,
-        known,
-        WHAT[first.name],
-    )
+    return Finding(NAME, severity, since, first.value, first.threshold, sentence(message), advice, known, WHAT[first.name])
 
 
 def _facts(names: set[str]) -> dict[str, str]:
@@ -147,23 +138,13 @@ def _said(order: DataOrder) -> str:
 
 def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
     """Note a reward that comes round with the data."""
-    said = _said(order)
     advice = (
         "Nothing to do where prompts come in the same order every epoch or data sources take turns; shuffle them, or log each source by "
         "itself, to see the curve. If nothing in the data has this period, a schedule may: it began before the log did."
     )
     share = Interval(order.share, order.share, order.share)
-    return Finding(
-        NAME,
-        "info",
-        None,
-        share,
-        0.0,
-        said[0].upper() + said[1:] + ".",
-        advice,
-        known,
-        what="share of the scatter about the trend that the order explains",
-    )
+    what = "share of the scatter about the trend that the order explains"
+    return Finding(NAME, "info", None, share, 0.0, sentence(_said(order)), advice, known, what)
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -211,13 +192,8 @@ def _scatter(reward: Signal) -> Sign | None:
     low, high = (ratio / float(variance_ratio.ppf(p, *freedom)) for p in (0.975, 0.025))
     if float(variance_ratio.sf(ratio, *freedom)) > CRITICAL or low < _DOUBLED:
         return None
-    return Sign(
-        "scatter",
-        f"the scatter from row to row has grown {ratio:.2g} times in variance",
-        int(reward.step_T[-late_count]),
-        Interval(ratio, low, high),
-        _DOUBLED,
-    )
+    said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
+    return Sign("scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED)
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
@@ -261,20 +237,16 @@ def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
     calm = logs[step < fell] if fell is not None and (step < fell).sum() >= 8 else logs[: max(logs.size // 2, 8)]
     middle = float(np.median(calm))
     width = max(1.4826 * float(np.median(np.abs(calm - middle))), 0.2)
-    high = logs > middle + max(5 * width, np.log(5.0))
+    usual = max(5 * width, float(np.log(5.0)))
+    high = logs > middle + usual
     found = alarm(rare_event_factors(high, 0.05, 0.4), rate=CRITICAL)
     # One spike of a hundred times the usual is none of any tail either.
     if found is None and not bool((logs > middle + max(8 * width, np.log(100.0))).any()):
         return None
     times = np.exp(logs[high] - middle)
     value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
-    return Sign(
-        "spikes",
-        f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height{_rows(value)}",
-        int(step[np.argmax(high)]),
-        value,
-        float(np.exp(max(5 * width, np.log(5.0)))),
-    )
+    said = f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height{_rows(value)}"
+    return Sign("spikes", said, int(step[np.argmax(high)]), value, float(np.exp(usual)))
 
 
 def _weights(evidence: Evidence) -> Sign | None:
@@ -365,17 +337,8 @@ def _not_finite(evidence: Evidence) -> Finding | None:
         "the loss: an empty mask, or a group without a spread."
     )
     severity: Severity = "critical" if "reward" in lost or len(lost) > 1 else "warning"
-    return Finding(
-        NAME,
-        severity,
-        step,
-        wilson(n - first, n - first),
-        0.0,
-        message,
-        advice,
-        {"numbers": "not finite"},
-        what="share of the rows since that are not finite",
-    )
+    value, what = wilson(n - first, n - first), "share of the rows since that are not finite"
+    return Finding(NAME, severity, step, value, 0.0, message, advice, {"numbers": "not finite"}, what)
 
 
 def _values(evidence: Evidence, quantity: str) -> list[Float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from groupwise.diagnostics.collapse import HALF, find_fall
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, reward_floor, signal_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, reward_floor, share_of
 
 NAME = "length_runaway"
 LOG = (
@@ -35,17 +35,15 @@ def check(evidence: Evidence) -> Outcome:
     early = float(most[: max(len(most) // 5, 3)].mean())
     onset = lasting(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), event_T=most)
     if early > HALF or onset is None:
-        return Healthy(
-            NAME, f"{100 * float(signal.value_T[-max(3, len(signal) // 10) :].mean()):.0f} % of the last completions are truncated."
-        )
+        late = float(signal.value_T[-max(3, len(signal) // 10) :].mean())
+        return Healthy(NAME, f"{100 * late:.0f} % of the last completions are truncated.")
     step = int(signal.step_T[onset])
     value = signal.mean(slice(onset, None))
     severity, said = _effect(evidence, step)
     before = 100 * float(signal.value_T[:onset].mean())
     message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are truncated, {before:.0f} % before; {said}."
-    return Finding(
-        NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what="share of the completions that are truncated"
-    )
+    what = "share of the completions that are truncated"
+    return Finding(NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what)
 
 
 def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
@@ -53,7 +51,7 @@ def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
     limit = evidence.setting("max_completion_length")
     if limit is None or length is None:
         return None
-    return signal_of(length.column, length.step_T, np.where(length.value_T > 0.9 * float(limit), 1.0, 0.0), bounds=(0.0, 1.0))
+    return share_of(length.step_T, length.value_T > 0.9 * float(limit))
 
 
 def _by_length(evidence: Evidence, length: Signal | None) -> Outcome:
@@ -68,17 +66,8 @@ def _by_length(evidence: Evidence, length: Signal | None) -> Outcome:
         return Healthy(NAME, f"The completions are {float(length.value_T[-few:].mean()):.3g} tokens long, {first:.3g} at the beginning.")
     step = int(length.step_T[row])
     message = f"The completions grew from {first:.3g} to {first + change.value:.3g} tokens; {said}."
-    return Finding(
-        NAME,
-        "warning",
-        step,
-        length.mean(slice(n - few, None)),
-        2 * first,
-        message,
-        ADVICE,
-        {"length": "runaway"},
-        what="tokens of a completion at the end",
-    )
+    late, what = length.mean(slice(n - few, None)), "tokens of a completion at the end"
+    return Finding(NAME, "warning", step, late, 2 * first, message, ADVICE, {"length": "runaway"}, what)
 
 
 def _effect(evidence: Evidence, step: int) -> tuple[Severity, str]:

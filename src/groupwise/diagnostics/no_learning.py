@@ -28,6 +28,7 @@ NEAR = 0.25
 # Without a top and a spread: what in a long log is no more than the scatter of a row is no gain; a short one cannot say.
 _ROWS, _LONG, _SHORT_ROWS = 10, 100, 3
 _TIE = 1e-6
+_ZERO, _NO_RATE = Interval(0.0, 0.0, 0.0), {"trend": "flat", "rate": "zero"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +198,10 @@ def _watches(evidence: Evidence) -> bool:
 
 def _no_rate(rate: Signal | None, rows: int) -> Finding:
     """Report a learning rate of 0."""
-    zero = Interval(0.0, 0.0, 0.0)
     where = f"in all {rows} rows" if rate is not None else "in the settings"
     message = f"The learning rate is 0 {where}: nothing can be learnt."
     advice = "Set a learning rate above 0 and check the schedule: a warm-up over more steps than the run has keeps it at 0."
-    return Finding(
-        NAME,
-        "critical",
-        None if rate is None else int(rate.step_T[0]),
-        zero,
-        0.0,
-        message,
-        advice,
-        {"trend": "flat", "rate": "zero"},
-        what="learning rate",
-    )
+    return Finding(NAME, "critical", None if rate is None else int(rate.step_T[0]), _ZERO, 0.0, message, advice, _NO_RATE, "learning rate")
 
 
 def _stopped(rate: Signal) -> Finding | None:
@@ -228,9 +218,7 @@ def _stopped(rate: Signal) -> Finding | None:
         f"Since step {step:,} the learning rate is 0, from {before:.2g} just before: nothing has been learnt in the {n - row} rows since."
     )
     advice = "Check the schedule and its number of steps, and what a resumed run makes of them."
-    return Finding(
-        NAME, "critical", step, Interval(0.0, 0.0, 0.0), 0.0, message, advice, {"trend": "flat", "rate": "zero"}, what="learning rate"
-    )
+    return Finding(NAME, "critical", step, _ZERO, 0.0, message, advice, _NO_RATE, "learning rate")
 
 
 def _stated(rate: object) -> str:

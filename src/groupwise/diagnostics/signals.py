@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,13 @@ LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out pr
 # Beyond this the squares of numbers have no room in a float: as good as not finite.
 LARGEST = 1e100
 LOG_REWARD = "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column reward=NAME)"
+_HELD_OUT = re.compile(
+    r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
+)
+_FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
+_SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,13 @@ def signal_of(
     return Signal(column, step_T, value_T, whole, rows, bounds)
 
 
+def share_of(step_T: Any, value_T: Any) -> Signal:
+    """Make a signal of a share by step, of the rows that are finite."""
+    value = np.asarray(value_T, dtype=np.float64)
+    keep = np.isfinite(value)
+    return signal_of("share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0))
+
+
 def long_run_deviation(value_T: Float) -> float:
     """Return the standard deviation of one row's noise that explains the scatter of block means at every scale."""
     best, size = 0.0, 1
@@ -126,6 +138,7 @@ class Evidence:
     record: RunRecord  # the run
     # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
     fit_reward: Callable[[str | None], FitResult] | None = None
+    _columns: dict[str, Signal | None] = field(default_factory=dict, init=False, repr=False, compare=False)  # asked for so far
 
     @cached_property
     def reward(self) -> Signal | None:
@@ -174,9 +187,8 @@ class Evidence:
             size = np.abs(metric_series(self.record, "reward").value_T)
         except MissingMetricError:
             return "the log has no reward"
-        return (
-            f"the rewards are all beyond {LARGEST:.0e}".replace("+", "") if size.size and size.min() > LARGEST else "the log has no reward"
-        )
+        beyond = size.size and size.min() > LARGEST
+        return f"the rewards are all beyond {LARGEST:.0e}".replace("+", "") if beyond else "the log has no reward"
 
     @cached_property
     def relative(self) -> str:
@@ -195,18 +207,11 @@ class Evidence:
     @cached_property
     def held_out(self) -> Signal | None:
         """The evaluation reward, or else the accuracy on a validation set."""
-        for meaning in self.record.meanings:
-            if meaning.quantity.startswith("eval/reward") and not meaning.unavailable and "std" not in meaning.quantity:
-                found = self._column(meaning.column)
-                if found is not None and len(found) >= 3:
-                    return found
-        pattern = re.compile(
-            r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
-        )
-        for column in self.record.metrics():
-            if pattern.fullmatch(column) and "std" not in column and (found := self._column(column)) is not None and len(found) >= 3:
-                return found
-        return None
+        known = [one for one in self.record.meanings if one.quantity.startswith("eval/reward") and "std" not in one.quantity]
+        columns = [one.column for one in known if not one.unavailable]
+        columns += [name for name in self.record.metrics() if _HELD_OUT.fullmatch(name) and "std" not in name]
+        found = (self._column(column) for column in columns)
+        return next((signal for signal in found if signal is not None and len(signal) >= 3), None)
 
     @cached_property
     def functions(self) -> Mapping[str, Signal]:
@@ -214,33 +219,31 @@ class Evidence:
         found: dict[str, Signal] = {}
         for column in self.record.metrics():
             meaning = self.record.meaning(column)
-            name = ""
-            if meaning is not None and meaning.quantity.startswith("reward/"):
-                name = meaning.quantity.removeprefix("reward/")
-                name = "" if _DERIVED.search(name) else name
-            elif meaning is None:
-                match = re.fullmatch(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?", column)
-                name = match[1] if match and not _DERIVED.search(match[1]) else ""
-            signal = self._column(column) if name else None
+            match = re.fullmatch(r"reward/(.+)", meaning.quantity) if meaning else _FUNCTION.fullmatch(column)
+            name = match[1] if match else "total"
+            signal = None if name in ("total_reward", "total", "reward") or _DERIVED.search(name) else self._column(column)
             if signal is not None:
                 found.setdefault(name, signal)
-        return {name: signal for name, signal in found.items() if name not in ("total_reward", "total", "reward")}
+        return found
 
     def quantity(self, name: str) -> Signal | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries nothing."""
-        best: Signal | None = None
-        for meaning in self.record.meanings:
-            if meaning.quantity == name and not meaning.unavailable:
-                found = self._column(meaning.column)
-                if found is not None and (best is None or len(found) > len(best)):
-                    best = found
-        return best
+        found = [self._column(meaning.column) for meaning in self.record.meanings if meaning.quantity == name and not meaning.unavailable]
+        return max((signal for signal in found if signal is not None), key=len, default=None)
 
     def matching(self, pattern: str) -> list[Signal]:
         """Return the columns whose whole names match a regular expression, whatever the case."""
         rule = re.compile(pattern, re.IGNORECASE)
         found = [self._column(column) for column in self.record.metrics() if rule.fullmatch(column)]
         return [signal for signal in found if signal is not None]
+
+    @cached_property
+    def graded(self) -> pl.DataFrame | None:
+        """The rollouts with a finite reward, or None where the log has no rewards of rollouts."""
+        rollouts = self.record.rollouts
+        if rollouts is None or "reward" not in rollouts.columns:
+            return None
+        return rollouts.filter(pl.col("reward").is_finite())
 
     @cached_property
     def groups(self) -> GroupEvidence:
@@ -277,32 +280,16 @@ class Evidence:
         """Return a setting of the run, or None."""
         return self.record.config.value(name)
 
-    @cached_property
-    def _columns(self) -> dict[str, Signal | None]:
-        """The columns that were asked for so far."""
-        return {}
-
     def _column(self, column: str) -> Signal | None:
-        """Return a column as a signal; None with fewer than two values."""
+        """Return the finite values of a column as a signal, made once; None with fewer than two."""
         if column not in self._columns:
-            self._columns[column] = self._made(column)
+            value = self.record.steps[column].cast(pl.Float64).to_numpy()
+            keep = np.isfinite(value)
+            step, value = self.record.steps["step"].to_numpy()[keep].astype(np.int64), np.clip(value[keep], -LARGEST, LARGEST)
+            meaning = self.record.meaning(column)
+            bounds = (0.0, 1.0) if meaning is not None and meaning.quantity in _SHARES else None
+            self._columns[column] = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
         return self._columns[column]
-
-    def _made(self, column: str) -> Signal | None:
-        """Make a signal of the finite values of a column."""
-        value = self.record.steps[column].cast(pl.Float64).to_numpy()
-        keep = np.isfinite(value)
-        if keep.sum() < 2:
-            return None
-        bounds = (0.0, 1.0) if meaning_is_share(self.record, column) else None
-        value = np.clip(value[keep].astype(float), -LARGEST, LARGEST)
-        return signal_of(column, self.record.steps["step"].to_numpy()[keep].astype(np.int64), value, bounds=bounds)
-
-
-def meaning_is_share(record: RunRecord, column: str) -> bool:
-    """Return whether a column is a share by what it means."""
-    meaning = record.meaning(column)
-    return meaning is not None and meaning.quantity in ("dead_group_share", "truncated_share", "positive_share")
 
 
 def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool) -> Signal:

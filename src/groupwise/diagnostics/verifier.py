@@ -188,10 +188,9 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
 
 def _broken_ties(evidence: Evidence) -> Finding | None:
     """Report groups that differ by next to nothing: the standard deviation in the denominator makes full-size advantages of it."""
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "reward" not in rollouts.columns:
+    known = evidence.graded
+    if known is None:
         return None
-    known = rollouts.filter(pl.col("reward").is_finite())
     groups = (
         known.group_by("step", "prompt_id").agg(pl.col("reward").std().alias("spread"), pl.len().alias("size")).filter(pl.col("size") > 1)
     )

@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, blocks, counted, ends_of, lasting, rare_event_factors, signal_of
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    Evidence,
+    Signal,
+    blocks,
+    counted,
+    ends_of,
+    lasting,
+    rare_event_factors,
+    share_of,
+    signal_of,
+)
 from groupwise.diagnostics.verifier import constant_tail
 from groupwise.intervals import Interval, wilson
 
@@ -54,7 +65,7 @@ def check(evidence: Evidence) -> Outcome:
         other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room)
         return other if other is not None else _calm(evidence, room, float(equal.value_T.mean()))
     rows = slice(onset, len(equal))
-    expected, value, step = float(1 - room[rows].mean()), _share(equal, rows), int(equal.step_T[onset])
+    expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
     message = (
         f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
         f"{_explained(evidence, expected)}."
@@ -96,12 +107,10 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
     track = evidence.groups.zero_variance
     if track.known:
-        keep = np.isfinite(track.value_T)
-        return signal_of("zero-variance groups", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
+        return share_of(track.step_T, track.value_T)
     spread = evidence.groups.spread
     if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
-        keep = np.isfinite(spread.value_T)
-        return signal_of("zero-variance groups", spread.step_T[keep].astype(np.int64), np.ones(int(keep.sum())), bounds=(0.0, 1.0))
+        return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
     return None
 
 
@@ -139,10 +148,8 @@ def _room(evidence: Evidence, equal: Signal) -> Float:
 
 def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
     """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "reward" not in rollouts.columns or rollouts["reward"].drop_nulls().n_unique() <= 2:
-        return np.zeros(len(equal))
-    groups = graded_groups(evidence)
+    several = evidence.graded is not None and evidence.graded["reward"].n_unique() > 2
+    groups = graded_groups(evidence) if several else None
     if groups is None:
         return np.zeros(len(equal))
     steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
@@ -157,7 +164,7 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
         return np.ones(len(equal))
     size = evidence.group_size or 2  # the smallest group leaves the least room
     right = _share_right(reward)
-    smooth = _smoothed(right)
+    smooth = np.convolve(np.pad(right, 2, mode="edge"), np.ones(5) / 5, "valid") if right.size >= 5 else right
     if 2 * len(equal) > len(reward):
         mean = np.interp(equal.step_T, reward.step_T, smooth)
     else:
@@ -173,14 +180,6 @@ def _share_right(reward: Signal) -> Float:
     return np.asarray((reward.value_T - low) / (high - low))
 
 
-def _smoothed(value_T: Float) -> Float:
-    """Means over five rows."""
-    if value_T.size < 5:
-        return value_T
-    padded = np.pad(value_T, 2, mode="edge")
-    return np.asarray(np.convolve(padded, np.ones(5) / 5, "valid"))
-
-
 def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
     """Rate of an event in the first quarter of the rows."""
     return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
@@ -190,12 +189,6 @@ def _beginning(equal: Signal, onset: int) -> str:
     """Whether the share of zero-variance groups climbed over a stretch before, or jumped."""
     few = max(3, len(equal) // 10)
     return "rising" if onset >= 2 * few and equal.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
-
-
-def _share(equal: Signal, rows: slice) -> Interval:
-    """Mean share of zero-variance groups of some rows, inside [0, 1]."""
-    mean = equal.mean(rows)
-    return Interval(mean.value, max(0.0, mean.low), min(1.0, mean.high))
 
 
 def _gradient(evidence: Evidence, step: int) -> str:
@@ -216,22 +209,13 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
     if lasting(rare_event_factors(silent, 0.5)) is None or float(silent.mean()) < 1 - STARVED:
         return None
-    value = _share(equal, slice(0, len(equal)))
+    value = equal.mean(slice(None))
     message = (
         f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
     )
     advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
-    return Finding(
-        NAME,
-        "critical",
-        None,
-        value,
-        1 - STARVED,
-        message,
-        advice,
-        {"zero_variance": "all wrong", "zero_variance_onset": "throughout"},
-        what=SHARE,
-    )
+    known = {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
+    return Finding(NAME, "critical", None, value, 1 - STARVED, message, advice, known, SHARE)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -246,7 +230,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
     span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
-    value, old = _share(equal, slice(onset, len(equal))), float(equal.value_T[:onset].mean())
+    value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = (
@@ -285,11 +269,9 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
     """Return the groups of two and more with their rewards and what chance predicts, or None without rewards of completions."""
-    rollouts = evidence.record.rollouts
-    if rollouts is None or "reward" not in rollouts.columns:
+    if evidence.graded is None:
         return None
-    known = rollouts.filter(pl.col("reward").is_finite()).with_columns(pl.col("reward").round(6).alias("outcome"))
-    known = known.filter(pl.len().over("step", "prompt_id") > 1)
+    known = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(pl.len().over("step", "prompt_id") > 1)
     if not len(known):
         return None
     known = known.with_columns((pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool"))
@@ -368,7 +350,7 @@ def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
     step, excess, equal, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name))
     signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
     late = ends_of(signal)[1]
-    value, counted = signal.mean(late), _late(signal_of("equal", signal.step_T, equal, bounds=(0.0, 1.0)), groups)
+    value, counted = signal.mean(late), _late(share_of(step, equal), groups)
     expected = float(predicted[late].mean())
     value = Interval(value.value, min(value.low, counted.low - expected), max(value.high, counted.high - expected))
     whose = (
@@ -399,9 +381,7 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
             )
             .sort("step")
         )
-        step = steps["step"].to_numpy().astype(np.int64)
-        right, wrong = (signal_of(name, step, steps[name].to_numpy().astype(float), bounds=(0.0, 1.0)) for name in ("right", "wrong"))
-        between = signal_of("between", step, steps["between"].to_numpy().astype(float), bounds=(0.0, 1.0))
+        right, wrong, between = (share_of(steps["step"], steps[name]) for name in ("right", "wrong", "between"))
         words = (f"all at {most:.3g}, the highest reward", f"all at {least:.3g}, the lowest")
     if right is None and wrong is None:
         return (Measure(NAME, "all_right", None, "nothing in the log tells groups that are all right from those all wrong", LOG_SPLIT),)
@@ -447,11 +427,10 @@ def effective_size(share_V: Float, equal: float) -> float:
 
 def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]:
     """Shares of the rewards of the last completions, and the share of zero-variance groups."""
-    rollouts = evidence.record.rollouts
-    assert rollouts is not None
+    assert evidence.graded is not None
     steps = groups.group_by("step").agg(pl.col("equal").mean()).sort("step")
-    equal = signal_of("equal", steps["step"].to_numpy().astype(np.int64), steps["equal"].to_numpy().astype(float), bounds=(0.0, 1.0))
-    last = rollouts.filter((pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0])) & pl.col("reward").is_finite())
+    equal = share_of(steps["step"], steps["equal"])
+    last = evidence.graded.filter(pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0]))
     counts = last.group_by(pl.col("reward").round(6)).len().sort("reward")["len"].to_numpy().astype(float)
     return counts / counts.sum(), equal
 
@@ -461,8 +440,7 @@ def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     track, reward = evidence.groups.zero_variance, evidence.reward
     if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
         return None, None
-    keep = np.isfinite(track.value_T)
-    equal = signal_of("equal", track.step_T[keep].astype(np.int64), track.value_T[keep], bounds=(0.0, 1.0))
+    equal = share_of(track.step_T, track.value_T)
     first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))
     mean = float(reward.value_T[min(first, len(reward) - 1) :].mean())
     return np.array([mean, 1 - mean]), equal

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from groupwise.intervals import Interval
@@ -128,17 +128,16 @@ def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, 
 
 def tokens(value: float) -> str:
     """Write an extrapolated number of tokens in two digits: "1.8 M tokens", "950 k tokens"."""
-    for unit, scale in (("", 1.0), (" k", 1e3), (" M", 1e6), (" G", 1e9)):
-        if abs(value) < 999.5 * scale or unit == " G":
-            break
-    return f"{_short(value / scale)}{unit} tokens"
+    scaled, unit = _scaled(value, {"": 1.0, " k": 1e3, " M": 1e6, " G": 1e9}, 999.5)
+    if math.isfinite(scaled) and scaled != 0:
+        scaled = round(scaled, 1 - math.floor(math.log10(abs(scaled))))
+    return f"{number(scaled)}{unit} tokens"
 
 
-def _short(value: float) -> str:
-    """Write a number in two digits, the rest as noughts."""
-    if not math.isfinite(value) or value == 0:
-        return number(value)
-    return number(round(value, 1 - math.floor(math.log10(abs(value)))))
+def _scaled(value: float, units: Mapping[str, float], most: float) -> tuple[float, str]:
+    """Return a value in the smallest unit that leaves it below `most`, or else in the largest."""
+    unit = next((unit for unit, scale in units.items() if abs(value) < most * scale), list(units)[-1])
+    return value / units[unit], unit
 
 
 def count(value: float, noun: str) -> str:
@@ -155,20 +154,16 @@ def share(value: float) -> str:
 
 def duration(hours: float, *, digits: int = 3) -> str:
     """Write a time as a person says it: "67 s", "12 min", "4.7 h", "3.1 days"."""
-    for unit, scale in (("s", 3600.0), ("min", 60.0), ("h", 1.0)):
-        if abs(hours) * scale < 100 or unit == "h":
-            break
-    return f"{number(hours / 24, digits=digits)} days" if abs(hours) >= 72 else f"{number(hours * scale, digits=digits)} {unit}"
+    if abs(hours) >= 72:
+        return f"{number(hours / 24, digits=digits)} days"
+    scaled, unit = _scaled(hours, {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}, 100)
+    return f"{number(scaled, digits=digits)} {unit}"
 
 
 def file_size(count_of_bytes: float) -> str:
     """Write a file's size: "412 bytes", "18 kB", "2.3 MB"."""
-    if count_of_bytes < 1000:
-        return f"{count_of_bytes:.0f} bytes"
-    for unit, scale in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
-        if count_of_bytes < 1000 * scale or unit == "GB":
-            break
-    return f"{count_of_bytes / scale:.3g} {unit}"
+    scaled, unit = _scaled(count_of_bytes, {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}, 1000)
+    return f"{scaled:.0f} bytes" if unit == "bytes" else f"{scaled:.3g} {unit}"
 
 
 def capital(text: str) -> str:

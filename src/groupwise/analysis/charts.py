@@ -44,8 +44,8 @@ class Line(Plain):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an absent band is left out."""
-        shown: dict[str, Any] = {"name": self.name, "role": self.role, "x": list(self.x), "y": list(self.y)}
-        return shown | {"low": list(self.low), "high": list(self.high), "band": self.band} if self.low else shown
+        shown = Plain.as_dict(self)
+        return shown if self.low else {name: shown[name] for name in ("name", "role", "x", "y")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,25 +146,21 @@ def _places(x: FloatArray) -> tuple[float, ...]:
 
 def evaluation_chart(record: RunRecord, fitted: Fitted, *, points: int = POINTS) -> Chart:
     """Chart the evaluation beside the training reward."""
-    title = "Evaluation beside training"
+    key, title = "evaluation", "Evaluation beside training"
     found = [m for m in record.meanings if m.quantity == "eval/reward" and record.steps[m.column].count() >= 2]
     if not found:
-        return Chart(
-            "evaluation",
-            title,
-            unavailable="No evaluation reward in this log, so a rise of the training reward cannot be told from an exploited one. "
-            'Evaluate as you train (TRL: eval_strategy="steps" with an eval_dataset).',
+        why = (
+            "No evaluation reward in this log, so a rise of the training reward cannot be told from an exploited one. "
+            'Evaluate as you train (TRL: eval_strategy="steps" with an eval_dataset).'
         )
+        return Chart(key, title, unavailable=why)
     rows = record.steps.select("step", found[0].column).drop_nulls()
     step, value = rows["step"].cast(pl.Float64).to_numpy(), rows[found[0].column].to_numpy()
-    series = fitted.series
-    lines = [observed_line("training", fitted.clock.step_T, series.value_T, points=points)]
-    if len(series.value_T) > FEW_ROWS:
-        lines.append(_averaged(fitted.clock.step_T, series.value_T, name="training, mean")[0])
-    lines.append(observed_line("evaluation", step, value, role="evaluation", points=points))
+    training = _with_means("training", fitted.clock.step_T, fitted.series.value_T, points, mean="training, mean")
+    lines = (*training, observed_line("evaluation", step, value, role="evaluation", points=points))
     change, train = value[-1] - value[0], _at(fitted, step[-1]) - _at(fitted, step[0])
     caption = f"From step {step[0]:,.0f} to {step[-1]:,.0f} evaluation moved by {_signed(change)} and training by {_signed(train)}."
-    return Chart("evaluation", title, STEP, "reward", tuple(lines), (), caption, subject=clean(found[0].column))
+    return Chart(key, title, STEP, "reward", lines, (), caption, subject=clean(found[0].column))
 
 
 def _at(fitted: Fitted, step: float) -> float:
@@ -181,24 +177,18 @@ def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
         return []
     step = fitted.clock.steps(fit.time_T)
     residual = np.asarray(fit.residual_T, dtype=float)
-    lines = [observed_line("residual", step, residual, points=points)]
-    if residual.size > FEW_ROWS:
-        lines.append(_averaged(step, residual)[0])
-    spread = float(np.std(residual))
-    scatter = Chart("residuals", "Residuals", STEP, "logged − law", tuple(lines), (), f"Standard deviation {number(spread)}.")
+    spread = f"Standard deviation {number(float(np.std(residual)))}."
+    scatter = Chart("residuals", "Residuals", STEP, "logged − law", _with_means("residual", step, residual, points), (), spread)
     lag, correlation, limit = autocorrelation(residual)
     band = Line("independent rows", "limit", (0.5, float(lag[-1]) + 0.5), (None, None), (-limit, -limit), (limit, limit), "95 %")
     stems = Line("correlation", "stem", tuple(int(k) for k in lag), rounded(correlation))
-    noise = fit.noise
     most = max(0.3, 1.1 * float(np.abs(correlation).max()))
     reach = (-most if correlation.min() < -limit else -0.3, most)
-    smoothed = f" The series looks averaged over {noise.smoothing} rows." if noise.smoothing > 1 else ""
+    smoothed = f" The series looks averaged over {fit.noise.smoothing} rows." if fit.noise.smoothing > 1 else ""
     inside = "inside" if abs(correlation[0]) <= limit else "outside"
     caption = f"Neighbouring rows correlate by {number(float(correlation[0]), digits=2)}, {inside} the band of independent rows.{smoothed}"
-    return [
-        scatter,
-        Chart("autocorrelation", "Correlation of residuals", "lag, rows", "correlation", (band, stems), (), caption, y_range=reach),
-    ]
+    title = "Correlation of residuals"
+    return [scatter, Chart("autocorrelation", title, "lag, rows", "correlation", (band, stems), (), caption, y_range=reach)]
 
 
 def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -241,30 +231,27 @@ def _zero_variance_chart(evidence: GroupEvidence, points: int) -> Chart:
     if expected.known:
         usable = np.isfinite(expected.value_T)
         x, y, size = averages(expected.step_T[usable], expected.value_T[usable])
-        lines.append(Line("expected" if size == 1 else f"expected, mean of {size} rows", "expected", _places(x), rounded(y)))
+        name = "expected" if size == 1 else f"expected, mean of {size} rows"
+        lines.append(Line(name, "expected", _places(x), rounded(y)))
         expectation = f"{share(_last_quarter(expected))} are expected of independent rollouts ({expected.source})"
         caption = f"{recent}; {expectation}. {sentence(found.source)}"
     else:
         caption = f"{recent}. {sentence(found.source)} Expectation {expected.source}."
-    shown = [0.0, 0.1, *(value for line in lines for value in line.y if value is not None)]
-    return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=useful_range(shown=shown))
+    shown = useful_range(shown=[0.0, 0.1, *(value for line in lines for value in line.ordinates)])
+    return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=shown)
 
 
 def _last_quarter(track: GroupSeries) -> float:
-    """Return the mean over the last quarter of the rows."""
-    return _mean(track.value_T[-max(1, track.value_T.size // 4) :])
-
-
-def _mean(values: FloatArray) -> float:
-    """Return the mean of the finite values."""
+    """Return the mean of the finite values of the last quarter of the rows."""
+    values = track.value_T[-max(1, track.value_T.size // 4) :]
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else math.nan
 
 
-def _with_means(name: str, x: FloatArray, y: FloatArray, points: int) -> tuple[Line, ...]:
+def _with_means(name: str, x: FloatArray, y: FloatArray, points: int, *, mean: str = "mean") -> tuple[Line, ...]:
     """Return raw rows and, where there are many, their means."""
     raw = observed_line(name, x, y, points=points)
-    return (raw,) if np.isfinite(y).sum() <= FEW_ROWS else (raw, _averaged(x, y)[0])
+    return (raw,) if np.isfinite(y).sum() <= FEW_ROWS else (raw, _averaged(x, y, name=mean)[0])
 
 
 def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
@@ -293,21 +280,16 @@ def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[C
         value = record.steps[meaning.column].fill_null(float("nan")).to_numpy().astype(float)
         lines = _with_means(behaviour.title.lower(), step, value, points)
         y_range, beyond = beyond_spikes(value)
-        doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
-        charts.append(
-            Chart(
-                behaviour.quantity,
-                behaviour.title,
-                STEP,
-                behaviour.unit,
-                lines,
-                (),
-                sentence(clean(meaning.definition, longest=300)) + doubt + beyond,
-                subject=clean(meaning.column, longest=80),
-                y_range=y_range,
-            )
-        )
+        key, caption = clean(meaning.column, longest=80), definition_of(meaning) + beyond
+        chart = Chart(behaviour.quantity, behaviour.title, STEP, behaviour.unit, lines, (), caption, subject=key, y_range=y_range)
+        charts.append(chart)
     return charts, missing
+
+
+def definition_of(meaning: Meaning) -> str:
+    """Return what a logged key means as a sentence, with the doubt where there is one."""
+    doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
+    return sentence(clean(meaning.definition, longest=300)) + doubt
 
 
 def meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
@@ -337,18 +319,17 @@ def error_chart(plan: GroupSizePlan) -> Chart:
     band = f"{percent(level)} band"
     line = smooth_line("error over that of the best", "law", size, ratio, low_T=low, high_T=high, band=band, points=len(size))
     marks = [Mark(plan.group_size, f"best {plan.group_size}")]
-    if plan.present is not None and plan.present.group_size == plan.group_size:
+    present = None if plan.present is None else plan.present.group_size
+    if present == plan.group_size:
         marks = [Mark(plan.group_size, f"best and in use {plan.group_size}")]
-    elif plan.present is not None and plan.present.group_size in size:
-        marks = sorted([*marks, Mark(plan.present.group_size, f"in use {plan.present.group_size}")], key=lambda mark: mark.x)
-    elsewhere = plan.present is not None and plan.present.group_size not in size
+    elif present is not None and present in size:
+        marks = sorted([*marks, Mark(present, f"in use {present}")], key=lambda mark: mark.x)
     near = (size >= min(marks[0].x, plan.group_size / 4)) & (size <= max(marks[-1].x, 4 * plan.group_size))
-    budget = plan.budget
-    caption = f"Each size with as many prompts as {number(budget.amount, digits=6)} {budget.unit} pay for."
+    caption = f"Each size with as many prompts as {number(plan.budget.amount, digits=6)} {plan.budget.unit} pay for."
     if low is not None:
         caption += " The band is that of the ratio, so it closes at the best size."
-    if elsewhere and plan.present is not None:
-        caption += f" The size in use, {plan.present.group_size:,}, is more than {_HIGHEST:.0f} times as bad as the best and not drawn."
+    if present is not None and present not in size:
+        caption += f" The size in use, {present:,}, is more than {_HIGHEST:.0f} times as bad as the best and not drawn."
     parts = () if low is None or high is None else (low, high)
     return Chart(
         "error_over_size",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult, Outcome
-from groupwise.intervals import percent
+from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
 
@@ -138,7 +138,7 @@ def nothing_to_forecast(fitted: Fitted) -> str:
 def _law(fit: FitResult) -> str:
     """Say which law holds and how well, or why none does."""
     if fit.outcome is Outcome.FLAT:
-        best = _best_other(fit)
+        best = max((candidate.r_squared for candidate in fit.candidates if candidate.law != fit.law), default=math.nan)
         explained = f"R² of the best other law {number(best, digits=2)}"
         if best > _NOT_NOISE:
             return f"No law is shown to beat a constant, but the rows are too few or too slow to tell ({explained})."
@@ -157,17 +157,12 @@ def said_of(fit: FitResult) -> str:
     return readable(fit.message)
 
 
-def _best_other(fit: FitResult) -> float:
-    """Return the largest R2 of the laws that were not chosen."""
-    return max((candidate.r_squared for candidate in fit.candidates if candidate.law != fit.law), default=math.nan)
-
-
 def _when(fit: FitResult, outlook: Outlook, last_time: float) -> str:
     """Say by when 95 % of the way is done, where it is still ahead."""
     done = outlook.done_step
     if fit.status != "converged" or not math.isfinite(done.value) or outlook.result.time_to_95.value <= last_time:
         return ""
-    step, low, high = steps_of_interval(done.value, done.low, done.high)
+    step, low, high = _done(outlook)
     between = ""
     if math.isfinite(done.low):
         between = f" ({low} to {high})" if math.isfinite(done.high) else f" (not before {low})"
@@ -195,25 +190,18 @@ def facts_of(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
     if fit.status == "non_stationary":
         return _facts_of_change(fitted, last_step)
     facts = [("Now", fitted.now, f"fitted mean at step {last_step:,}")]
-    plateau = outlook.result.plateau
+    plateau, gain = outlook.result.plateau, outlook.result.expected_gain
     if fit.status == "converged":
-        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau.low, plateau.high, plateau.level)))
-        facts.append(
-            ("95 % of the way", f"step {_done(outlook)[0]}", _spent(outlook))
-            if math.isfinite(outlook.done_step.value)
-            else ("95 % of the way", "–", "")
-        )
-    gain = outlook.result.expected_gain
+        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau)))
+        known = math.isfinite(outlook.done_step.value)
+        facts.append(("95 % of the way", f"step {_done(outlook)[0]}" if known else "–", _spent(outlook) if known else ""))
     if math.isfinite(gain.value):
-        facts.append(
-            (
-                f"Gain to step {outlook.gain_to:,.0f}",
-                ("+" if gain.value >= 0 else "") + number(gain.value, digits=2),
-                _between(gain.low, gain.high, gain.level),
-            )
-        )
-    facts.append(("Law", law_name(fit.law), f"R² {number(fit.r_squared, digits=2)}" + _explainable(fit)))
-    return facts
+        sign = "+" if gain.value >= 0 else ""
+        facts.append((f"Gain to step {outlook.gain_to:,.0f}", sign + number(gain.value, digits=2), _between(gain)))
+    explained = f"R² {number(fit.r_squared, digits=2)}"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += f"; {number(fit.r_squared_explainable, digits=2)} of the explainable"
+    return [*facts, ("Law", law_name(fit.law), explained)]
 
 
 def _facts_of_change(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
@@ -226,29 +214,26 @@ def _facts_of_change(fitted: Fitted, last_step: int) -> list[tuple[str, str, str
     return [first, ("After", after, f"mean from there to step {last_step:,}")]
 
 
-def _explainable(fit: FitResult) -> str:
-    """Return R2 of what can be explained, where it is known."""
-    return f"; {number(fit.r_squared_explainable, digits=2)} of the explainable" if math.isfinite(fit.r_squared_explainable) else ""
-
-
-def _between(low: float, high: float, level: float) -> str:
+def _between(interval: Interval) -> str:
     """Write an interval without its value."""
+    low, high = interval.low, interval.high
     if math.isinf(low) and math.isinf(high):
         return "no limit either way"
     if math.isinf(low) or math.isinf(high):
         return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
-    ends = alike(low, high)
-    return f"{ends[0]} to {ends[1]} ({percent(level)})"
+    return f"{' to '.join(alike(low, high))} ({percent(interval.level)})"
 
 
 def _spent(outlook: Outlook) -> str:
     """Write what the way to 95 % costs: its interval, tokens and hours where known."""
-    done = outlook.done_step
     _, low, high = _done(outlook)
-    parts = [f"{low} to {high}"] if done.bounded else []
-    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
-    return ", ".join(parts)
+    return ", ".join([*([f"{low} to {high}"] if outlook.done_step.bounded else []), *spent_by_then(outlook)])
+
+
+def spent_by_then(outlook: Outlook) -> list[str]:
+    """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
+    found = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    return found + ([duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else [])
 
 
 def _done(outlook: Outlook) -> tuple[str, str, str]:

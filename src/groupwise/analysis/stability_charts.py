@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import Chart, Line, Role
+from groupwise.analysis.charts import Chart, Line
 from groupwise.intervals import Interval
 from groupwise.wording import number
 
@@ -37,8 +37,11 @@ def map_chart(found: Stability, learning_rate: float | None, *, force: Interval 
     limit, rule = field.limit_R, field.rule_R
     bottom, top = _ends(limit, rule, rate)
     x = tuple(int(value) for value in interval)
-    lines = [Line("unstable", "unstable", x, (None,) * len(x), _written(limit), _written(np.full(len(x), top)))]
-    lines += _unsafe(x, limit, rule)
+    nothing = (None,) * len(x)
+    allowed = bool((rule > limit * (1 + 1e-9)).any())  # by the published rule, of what is unstable
+    lines = [Line("unstable", "unstable", x, nothing, _written(limit), _written(np.full(len(x), top)))]
+    if allowed:
+        lines.append(Line("allowed by the rule, yet unstable", "unsafe", x, nothing, _written(limit), _written(np.maximum(limit, rule))))
     lines.append(_boundary(x, limit, found.force, force))
     lines.append(Line("published rule", "rival", x, _written(rule)))
     free = np.full(len(x), found.bounds[1] * rate / found.force)
@@ -51,8 +54,7 @@ def map_chart(found: Stability, learning_rate: float | None, *, force: Interval 
         "refresh interval, optimiser updates",
         "learning rate" if learning_rate is not None else "learning rate, present = 1",
         tuple(lines),
-        (),
-        _caption(found, lag, free=free[0], unsafe=bool((rule > limit * (1 + 1e-9)).any()), band=force is not None),
+        caption=_caption(found, lag, free=free[0], unsafe=allowed, band=force is not None),
         wide=True,
         y_range=(bottom, top),
         x_scale="log2",
@@ -70,24 +72,15 @@ def _intervals(present: int) -> FloatArray:
 def _ends(limit: FloatArray, rule: FloatArray, rate: float) -> tuple[float, float]:
     """Learning rates at the bottom and the top edge; an on-policy limit far above all else is cut off."""
     seen = np.concatenate([limit[1:], rule, [rate]])
-    low, high = float(seen.min()) / _ROOM, float(seen.max()) * _ROOM
-    return _digits(low), _digits(high)
+    return _digits(float(seen.min()) / _ROOM), _digits(float(seen.max()) * _ROOM)
 
 
 def _boundary(x: tuple[int, ...], limit: FloatArray, force: float, interval: Interval | None) -> Line:
     """The exact boundary, with the band that the force leaves."""
-    role: Role = "law"
     if interval is None or interval.low <= 0 or math.isinf(interval.high):
-        return Line("exact boundary", role, x, _written(limit))
+        return Line("exact boundary", "law", x, _written(limit))
     low, high = _written(limit * force / interval.high), _written(limit * force / interval.low)
-    return Line("exact boundary", role, x, _written(limit), low, high, f"{100 * interval.level:.0f} % band")
-
-
-def _unsafe(x: tuple[int, ...], limit: FloatArray, rule: FloatArray) -> list[Line]:
-    """Where the published rule allows what is unstable."""
-    if not (rule > limit * (1 + 1e-9)).any():
-        return []
-    return [Line("allowed by the rule, yet unstable", "unsafe", x, (None,) * len(x), _written(limit), _written(np.maximum(limit, rule)))]
+    return Line("exact boundary", "law", x, _written(limit), low, high, f"{100 * interval.level:.0f} % band")
 
 
 def _caption(found: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:

@@ -20,12 +20,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.analysis.charts import Chart, abscissae, useful_range
-from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, meaning_of
+from groupwise.analysis.evidence import BEHAVIOURS, FEW_ROWS, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.headline import facts_of
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
-from groupwise.wording import capital, clean, sentence
+from groupwise.wording import capital, clean
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
@@ -141,8 +141,7 @@ def _track(record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArr
     mean_x, mean_y, size = means(x, y) if y.size > FEW_ROWS else (np.zeros(0), np.zeros(0), 1)
     y_range, beyond = beyond_spikes(y)
     meaning = record.meaning(column)
-    doubt = " Ambiguous: the log cannot tell which definition holds." if meaning is not None and meaning.ambiguous else ""
-    about = (sentence(clean(meaning.definition, longest=300)) if meaning is not None else "") + doubt + beyond
+    about = (definition_of(meaning) if meaning is not None else "") + beyond
     low, high = y_range or useful_range(shown=y) or (0.0, 1.0)
     return Track(
         key,

@@ -18,7 +18,7 @@ from groupwise.analysis.backtest import METHOD_NAMES, Scores
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
-from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, verdict
+from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, spent_by_then, verdict
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
@@ -45,7 +45,7 @@ from groupwise.report.tables import (
     zero_variance_grid,
 )
 from groupwise.stability.mode import Stability
-from groupwise.wording import capital, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
+from groupwise.wording import capital, clean, count, law_name, number, ranged, readable, sentence, steps_of_interval
 
 _TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
 _SEVERITY_STYLES = {"critical": "red", "warning": "yellow", "info": "blue"}
@@ -289,7 +289,5 @@ def _cost(outlook: Outlook) -> str:
     done = outlook.done_step
     if not math.isfinite(done.value):
         return ""
-    parts = [f"step {steps_of_interval(done.value, done.low, done.high)[0]}"]
-    parts += [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    parts += [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
+    parts = [f"step {steps_of_interval(done.value, done.low, done.high)[0]}", *spent_by_then(outlook)]
     return f" 95 % of the way: {', '.join(parts)}."

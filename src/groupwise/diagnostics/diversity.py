@@ -7,7 +7,7 @@ squares on rows with contiguous blocks for its interval. These are numbers besid
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.diagnostics.concentration import NAME, completions_of, same_answers
 from groupwise.diagnostics.findings import Measure
-from groupwise.diagnostics.signals import Evidence, Signal, ends_of, signal_of
+from groupwise.diagnostics.signals import Evidence, Signal, ends_of, ranged, signal_of
 from groupwise.intervals import Interval, wilson
 
 LOG_GAP = "the completions with their rewards, the share of groups without a success, or validation at k attempts beside one"
@@ -57,10 +57,10 @@ def _gap(evidence: Evidence) -> tuple[Measure, ...]:
     early, late = ends_of(found.gap)
     now, before, change = found.gap.mean(late), found.gap.mean(early), found.gap.change(early, late)
     rival = "" if found.rival is None else f"; prompts equally hard and independent attempts would leave {found.rival.mean(late).value:.3g}"
-    said = f"{found.name} is {_ranged(now)} at the end{rival}"
+    said = f"{found.name} is {ranged(now)} at the end{rival}"
     if early == late:
         return (Measure(NAME, "best_minus_mean", now, said),)
-    shrank = f"{found.name} went from {before.value:.3g} to {now.value:.3g}, by {_ranged(change)}"
+    shrank = f"{found.name} went from {before.value:.3g} to {now.value:.3g}, by {ranged(change)}"
     return (Measure(NAME, "best_minus_mean", now, said), Measure(NAME, "best_minus_mean_change", change, shrank))
 
 
@@ -85,11 +85,11 @@ def _of_rollouts(evidence: Evidence) -> Gap | None:
     binary = set(known["reward"].unique().to_list()) <= {0.0, 1.0}
     of = str(int(size[0])) if float(np.ptp(size)) == 0 and float(size[0]) == int(size[0]) else "G"
     name = f"pass@{of} less mean@{of}" if binary else f"the best of {of} less their mean"
-    rival = _signal("rival", step, 1 - (1 - mean) ** size - mean) if binary else None
+    rival = _signal(step, 1 - (1 - mean) ** size - mean) if binary else None
     # A row is never surer than its groups make it, which differ among each other.
     spread = (groups["best"] - groups["mean"]).to_numpy().std(ddof=1)
     sampling = float(spread) / float(np.sqrt(np.median(steps["groups"].to_numpy())))
-    return Gap(_signal(name, step, gap, sampling=sampling), name, rival)
+    return Gap(_signal(step, gap, sampling=sampling), name, rival)
 
 
 def _of_shares(evidence: Evidence) -> Gap | None:
@@ -97,8 +97,8 @@ def _of_shares(evidence: Evidence) -> Gap | None:
     reward = evidence.reward
     if reward is None or reward.bounds != (0.0, 1.0):
         return None
-    wrong, some = evidence.quantity("all_wrong_share"), evidence.quantity("pass_at_k")
-    signal = wrong or some
+    wrong = evidence.quantity("all_wrong_share")
+    signal = wrong or evidence.quantity("pass_at_k")
     if signal is None:
         return None
     shared, mine, other = np.intersect1d(signal.step_T, reward.step_T, return_indices=True)
@@ -109,8 +109,8 @@ def _of_shares(evidence: Evidence) -> Gap | None:
         return None
     size = evidence.group_size
     of = "G" if size is None else str(size)
-    rival = None if size is None else _signal("rival", shared, 1 - (1 - mean) ** size - mean)
-    return Gap(_signal("gap", shared, passed - mean), f"pass@{of} less mean@{of}", rival)
+    rival = None if size is None else _signal(shared, 1 - (1 - mean) ** size - mean)
+    return Gap(_signal(shared, passed - mean), f"pass@{of} less mean@{of}", rival)
 
 
 def _of_validation(evidence: Evidence) -> Gap | None:
@@ -130,7 +130,7 @@ def _of_validation(evidence: Evidence) -> Gap | None:
         rows = evidence.record.steps.filter(pl.col(best).is_finite() & pl.col(mean).is_finite())
         if len(rows) >= 2:
             gap = rows[best].to_numpy().astype(float) - rows[mean].to_numpy().astype(float)
-            return Gap(_signal("gap", rows["step"].to_numpy().astype(float), gap), f"{best} less {mean}")
+            return Gap(_signal(rows["step"].to_numpy().astype(float), gap), f"{best} less {mean}")
     return None
 
 
@@ -140,12 +140,12 @@ def _alike(evidence: Evidence) -> tuple[Measure, ...]:
     if texts is None:
         return (Measure(NAME, "same_text", None, "the texts of the completions are not in the log", LOG_TEXTS),)
     said = "of the pairs of completions of one prompt are the same text at the end"
-    found = [_share("same_text", texts, said, _groups_late(evidence, texts))]
+    found = _share("same_text", texts, said, evidence)
     answers = same_final(evidence)
-    if answers is not None:
-        said = "of the pairs of completions of one prompt end in the same answer at the end"
-        found.append(_share("same_answer", answers, said, _groups_late(evidence, answers)))
-    return tuple(found)
+    if answers is None:
+        return (found,)
+    said = "of the pairs of completions of one prompt end in the same answer at the end"
+    return found, _share("same_answer", answers, said, evidence)
 
 
 def same_final(evidence: Evidence) -> Signal | None:
@@ -160,8 +160,6 @@ def same_final(evidence: Evidence) -> Signal | None:
     answers = texts.with_columns(final.alias("completion"))
     if 2 * answers["completion"].count() < len(answers):
         return None
-    from dataclasses import replace
-
     return same_answers(Evidence(replace(evidence.record, rollouts=answers)))
 
 
@@ -176,26 +174,31 @@ def ceiling(evidence: Evidence) -> tuple[Measure, ...]:
     """
     reward, entropy = evidence.reward, evidence.quantity("entropy")
     if reward is None or entropy is None:
-        return (Measure(NAME, "entropy_ceiling", None, "entropy and reward are not both in the log", LOG_ENTROPY),)
+        return _no_ceiling("entropy and reward are not both in the log", LOG_ENTROPY)
     _, mine, other = np.intersect1d(reward.step_T, entropy.step_T, return_indices=True)
     if len(mine) < _FEWEST:
-        return (Measure(NAME, "entropy_ceiling", None, f"{len(mine)} rows are too few for a line in e^H", f"{_FEWEST} rows of both"),)
+        return _no_ceiling(f"{len(mine)} rows are too few for a line in e^H", f"{_FEWEST} rows of both")
     x, y = (_pooled(value) for value in (1 - np.exp(np.clip(entropy.value_T[other], 0.0, 50.0)), reward.value_T[mine]))
     fitted = _jackknifed(np.column_stack([np.ones_like(x), x]), y)
     if fitted is None or fitted[1].low <= 0:
-        return (Measure(NAME, "entropy_ceiling", None, "the reward does not fall with e^H beyond noise, so that the law tells no ceiling"),)
+        return _no_ceiling("the reward does not fall with e^H beyond noise, so that the law tells no ceiling")
     bent = _jackknifed(np.column_stack([np.ones_like(x), x, x**2]), y)
     if bent is not None and (bent[2].low > 0 or bent[2].high < 0):
-        return (Measure(NAME, "entropy_ceiling", None, "the reward bends against e^H, so that the law's straight line tells no ceiling"),)
+        return _no_ceiling("the reward bends against e^H, so that the law's straight line tells no ceiling")
     top, slope = fitted[0], fitted[1]
     spent = -float(x[-max(3, len(x) // 5) :].mean())
     left = Interval(slope.value * spent, slope.low * spent, slope.high * spent)
     reach = ""
     if reward.bounds is not None and top.high > reward.bounds[1]:
         reach = f"; its top of {reward.bounds[1]:.3g} is not ruled out" if top.low <= reward.bounds[1] else "; its top comes first"
-    line = f"by the entropy law R = −a e^H + b the reward ends at {_ranged(top)} when the entropy is spent{reach}"
-    rest = f"by the same law what is left of the entropy buys {_ranged(left)} more"
+    line = f"by the entropy law R = −a e^H + b the reward ends at {ranged(top)} when the entropy is spent{reach}"
+    rest = f"by the same law what is left of the entropy buys {ranged(left)} more"
     return (Measure(NAME, "entropy_ceiling", top, line), Measure(NAME, "entropy_left", left, rest))
+
+
+def _no_ceiling(why: str, log: str = "") -> tuple[Measure]:
+    """No ceiling, and why."""
+    return (Measure(NAME, "entropy_ceiling", None, why, log),)
 
 
 def _pooled(value_T: Float) -> Float:
@@ -211,36 +214,23 @@ def _jackknifed(design_TP: Float, value_T: Float) -> list[Interval] | None:
         return None
     parts = np.array_split(np.arange(len(value_T)), _BLOCKS)
     whole, *_ = np.linalg.lstsq(design_TP, value_T, rcond=None)
-    without = []
-    for part in parts:
-        solution, *_ = np.linalg.lstsq(np.delete(design_TP, part, axis=0), np.delete(value_T, part), rcond=None)
-        without.append(solution)
+    without = [np.linalg.lstsq(np.delete(design_TP, part, axis=0), np.delete(value_T, part), rcond=None)[0] for part in parts]
     error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((np.array(without) - whole) ** 2).sum(axis=0))
     half = float(student.ppf(0.975, _BLOCKS - 1)) * error
     return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(whole, half, strict=True)]
 
 
-def _groups_late(evidence: Evidence, signal: Signal) -> int:
-    """How many groups the last rows of a signal stand for."""
-    rollouts = evidence.record.rollouts
-    assert rollouts is not None
-    last = rollouts.filter(pl.col("step").is_in(signal.step_T[ends_of(signal)[1]].tolist()))
-    return len(last.select("step", "prompt_id").unique())
-
-
-def _share(name: str, signal: Signal, said: str, groups: int) -> Measure:
+def _share(name: str, signal: Signal, said: str, evidence: Evidence) -> Measure:
     """A share at the end of the log, no surer than as many groups can tell: rows that are all 0 have no scatter."""
-    value = signal.mean(ends_of(signal)[1])
+    rollouts, late = evidence.record.rollouts, ends_of(signal)[1]
+    assert rollouts is not None
+    last = rollouts.filter(pl.col("step").is_in(signal.step_T[late].tolist()))
+    groups, value = len(last.select("step", "prompt_id").unique()), signal.mean(late)
     counted = wilson(round(value.value * groups), groups)
     value = Interval(value.value, min(value.low, counted.low, value.value), max(value.high, counted.high, value.value))
     return Measure(NAME, name, value, f"{100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f}) {said}")
 
 
-def _signal(name: str, step: NDArray[np.float64] | NDArray[np.int64], value: Float, *, sampling: float = 0.0) -> Signal:
+def _signal(step: NDArray[np.float64] | NDArray[np.int64], value: Float, *, sampling: float = 0.0) -> Signal:
     """A signal of a gap, which is not below 0."""
-    return signal_of(name, step.astype(np.int64), value.astype(np.float64), sampling=sampling, bounds=(0.0, np.inf))
-
-
-def _ranged(value: Interval) -> str:
-    """Write a number with its interval."""
-    return f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})"
+    return signal_of("gap", step.astype(np.int64), value.astype(np.float64), sampling=sampling, bounds=(0.0, np.inf))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
 from groupwise.intervals import Interval
 
 ADVICE = (
@@ -61,37 +61,30 @@ def check(evidence: Evidence) -> Outcome:
         found = min((one for one in told if one is not None), key=lambda one: one.severity == "info", default=None)
     if found is not None:
         return found
-    if pair is None and unlike_scales(evidence):
-        return Unavailable(NAME, OTHER_UNITS, LOG_UNITS)
     if pair is None:
-        return Unavailable(
-            NAME, "no held-out or true reward beside the training reward, so a rise cannot be told from an exploited one", LOG
-        )
+        why, log = _no_pair(evidence)
+        return Unavailable(NAME, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log)
     coupling = _overall(pair)
-    moved = (
-        "The training reward has not moved beyond four standard errors"
-        if coupling is None
-        else f"Held-out gain over training gain is {coupling.value:.2g}"
-    )
+    moved = "The training reward has not moved beyond four standard errors"
+    if coupling is not None:
+        moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return Healthy(NAME, f"{moved} ({pair.name}).", {"held_out": "follows"})
 
 
 def _overall(pair: Pair) -> Interval | None:
     """The coupling from the first stretch of the log to the last; None where training did not move beyond its noise."""
-    few = few_of(pair)
-    return coupling_of(pair, slice(0, few), slice(len(pair.step_M) - few, None))
+    return coupling_of(pair, *pair.ends)
 
 
 def _rose(pair: Pair) -> bool:
     """Whether training stands higher at the end than at the beginning."""
-    few = few_of(pair)
-    return bool(pair.train_M[-few:].mean() > pair.train_M[:few].mean())
+    return pair.gain_of_training(*pair.ends)[0] > 0
 
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
     n, few = len(pair.step_M), few_of(pair)
-    late = slice(n - few, n)
+    late = pair.ends[1]
     whole = _overall(pair)
     if whole is not None and _rose(pair) and whole.high < TRANSFER:
         severity: Severity = "critical" if whole.low <= 0 or whole.value < NEGLIGIBLE else "warning"
@@ -104,8 +97,8 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         return None
     best = int(levels.argmax())
     early = slice(best, best + few)
-    held, error_held = gain_of(pair.held_M, pair.held_deviation, early, late)
-    train, error_train = gain_of(pair.train_M, pair.train_deviation, early, late)
+    held, error_held = pair.gain_held_out(early, late)
+    train, error_train = pair.gain_of_training(early, late)
     if not train > 4 * error_train:
         return _flat_since(pair, evidence, few)
     coupling = coupling_of(pair, early, late)
@@ -119,8 +112,7 @@ def _solved(pair: Pair, few: int) -> bool:
     """Whether a held-out share was left less room at the start than half of what training gained: then it could not follow."""
     if float(pair.held_M.min()) < 0.0 or float(pair.held_M.max()) > 1.0:
         return False
-    gained = float(pair.train_M[-few:].mean() - pair.train_M[:few].mean())
-    return bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * gained)
+    return bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
 
 
 def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
@@ -131,7 +123,7 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     for start in range(few, n - 3 * few + 1):
         early = slice(start - few, start + few)
         coupling = coupling_of(pair, early, late)
-        gain, _ = gain_of(pair.train_M, pair.train_deviation, early, late)
+        gain, _ = pair.gain_of_training(early, late)
         if coupling is None or not gain > 0.2 * total:
             continue
         limit = coupling.value + (coupling.high - coupling.value) * _MANY / 1.96
@@ -154,7 +146,7 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, severity: Sever
     train, held = (float(value[-few:].mean() - value[before].mean()) for value in (pair.train_M, pair.held_M))
     longer = _longer(evidence, since)
     began = f"Since step {since:,} ({first:,} to {last:,})"
-    ratio = f"held-out gain over training gain is {coupling.value:.2g} ({coupling.low:.2g} to {coupling.high:.2g}){where}"
+    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}"
     units = IN_SHARES if pair.percent else ""
     message = f"{began} the training reward rose by {train:.3g}, {pair.told} by {_signed(held, train)}{longer}; {ratio}{units}."
     known = {"held_out": "falls" if coupling.high < 0 else "flat"}
@@ -170,9 +162,8 @@ def _longer(evidence: Evidence, since: int) -> str:
     if length is None or len(length) < FEWEST_ROWS:
         return ""
     row, few = length.at(since), max(3, len(length) // 8)
-    if length.score(slice(row, row + few), slice(len(length) - few, None)) > 4:
-        return ", while the completions grew longer"
-    return ""
+    grew = length.score(slice(row, row + few), slice(len(length) - few, None)) > 4
+    return ", while the completions grew longer" if grew else ""
 
 
 def _shaped(name: str, names: Collection[str]) -> bool:
@@ -238,9 +229,8 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
             f"which counts too, stands at {function.value_T[late].mean():.2g}."
         )
         severity: Severity = "warning" if _WANTED.search(name) else "info"
-        return Finding(
-            NAME, severity, None, share, NOTHING, message, ADVICE, {"components": "part"}, what="share of the gain that the function earned"
-        )
+        what = "share of the gain that the function earned"
+        return Finding(NAME, severity, None, share, NOTHING, message, ADVICE, {"components": "part"}, what)
     return None
 
 
@@ -274,6 +264,19 @@ class Pair:
     def told(self) -> str:
         """The held-out one as a clause begins."""
         return f"the {self.name}," if "," in self.name else f"the {self.name}"
+
+    @property
+    def ends(self) -> tuple[slice, slice]:
+        """The first and the last stretch."""
+        return slice(0, few_of(self)), slice(len(self.step_M) - few_of(self), len(self.step_M))
+
+    def gain_of_training(self, early: slice, late: slice) -> tuple[float, float]:
+        """Return the gain of the training reward between two stretches, and its standard error."""
+        return _gain(self.train_M, self.train_deviation, early, late)
+
+    def gain_held_out(self, early: slice, late: slice) -> tuple[float, float]:
+        """Return the gain of the held-out reward between two stretches, and its standard error."""
+        return _gain(self.held_M, self.held_deviation, early, late)
 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
@@ -326,10 +329,12 @@ def pair_of(evidence: Evidence) -> Pair | None:
     return Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0))
 
 
-def unlike_scales(evidence: Evidence) -> bool:
-    """Return whether there is a held-out reward that cannot be held against the training reward, because one of them is in other units."""
+def _no_pair(evidence: Evidence) -> tuple[str, str]:
+    """Say why there is no pair, and what to log."""
     reward, held = evidence.reward, evidence.held_out
-    return reward is not None and held is not None and _scales(reward.value_T, held.value_T) is None
+    if reward is not None and held is not None and _scales(reward.value_T, held.value_T) is None:
+        return OTHER_UNITS, LOG_UNITS
+    return "no held-out or true reward beside the training reward", LOG
 
 
 def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
@@ -355,8 +360,8 @@ def few_of(pair: Pair) -> int:
 
 def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
     """Return the held-out gain over the training gain with its 95 % interval; None where training did not move beyond its noise."""
-    gain_held, error_held = gain_of(pair.held_M, pair.held_deviation, early, late)
-    gain_train, error_train = gain_of(pair.train_M, pair.train_deviation, early, late)
+    gain_held, error_held = pair.gain_held_out(early, late)
+    gain_train, error_train = pair.gain_of_training(early, late)
     if not abs(gain_train) > 4 * error_train:
         return None
     ratio, g = gain_held / gain_train, (1.96 * error_train / gain_train) ** 2
@@ -365,8 +370,8 @@ def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
     return Interval(ratio, float(centre - half), float(centre + half))
 
 
-def gain_of(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
-    """Return the later mean minus the earlier, and its standard error."""
+def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
+    """The later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
     return float(last.mean() - first.mean()), float(deviation * np.sqrt(1 / first.size + 1 / last.size))
 
@@ -386,24 +391,21 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
     """
     pair = pair_of(evidence)
     if pair is None:
-        if unlike_scales(evidence):
-            return (Measure(NAME, "progress_gap", None, OTHER_UNITS, LOG_UNITS),)
-        return (Measure(NAME, "progress_gap", None, "no held-out or true reward beside the training reward", LOG),)
-    few = few_of(pair)
-    early, late = slice(0, few), slice(len(pair.step_M) - few, len(pair.step_M))
-    train, error_train = gain_of(pair.train_M, pair.train_deviation, early, late)
-    held, error_held = gain_of(pair.held_M, pair.held_deviation, early, late)
+        return (Measure(NAME, "progress_gap", None, *_no_pair(evidence)),)
+    early, late = pair.ends
+    train, error_train = pair.gain_of_training(early, late)
+    held, error_held = pair.gain_held_out(early, late)
     half = 1.96 * float(np.hypot(error_train, error_held))
     gap = Interval(train - held, train - held - half, train - held + half)
     said = (
         f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained {train:.3g}, {pair.told} {held:.3g}: "
-        f"a gap of {gap.value:.3g} ({gap.low:.3g} to {gap.high:.3g}){IN_SHARES if pair.percent else ''}"
+        f"a gap of {ranged(gap)}{IN_SHARES if pair.percent else ''}"
     )
     coupling = coupling_of(pair, early, late)
     if coupling is None:
         why = "the training reward has not moved beyond four standard errors, so that a ratio of gains tells nothing"
         return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", None, why))
-    ratio = f"held-out gain over training gain is {coupling.value:.2g} ({coupling.low:.2g} to {coupling.high:.2g})"
+    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}"
     return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
 
 

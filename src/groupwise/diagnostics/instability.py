@@ -9,7 +9,7 @@ of 2606.30789.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -28,6 +28,7 @@ from groupwise.diagnostics.signals import (
     counted,
     ends_of,
     lasting,
+    ranged,
     rare_event_factors,
     reward_floor,
     signal_of,
@@ -264,7 +265,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
         share = signal.value_T / usual
         onset = lasting(rare_event_factors(share < 0.5, 0.2))
         if onset is not None:
-            value = _ranged(share[onset:])
+            value = _mean_and_range(share[onset:])
             percent = f"{100 * value.value:.2g} %"
             said = f"the importance weights leave {percent} of the samples effective, by {signal.column}"
             if count:
@@ -298,12 +299,12 @@ def _unequal(evidence: Evidence) -> Sign | None:
     onset = lasting(rare_event_factors(moment > _DOUBLED, 0.2))
     if onset is None:
         return None
-    value = _ranged(moment[onset:])
+    value = _mean_and_range(moment[onset:])
     said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}{_rows(value)}"
     return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
 
 
-def _ranged(value_T: Float) -> Interval:
+def _mean_and_range(value_T: Float) -> Interval:
     """The mean of some rows with their range."""
     return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
 
@@ -383,9 +384,8 @@ def _effective_share(evidence: Evidence) -> Measure | None:
     """The effective share as logged, else from the second moment, else at least so much."""
     for signal in evidence.matching(ESS):
         if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
-            return _measured(
-                "effective_samples", signal, f"{signal.column}: the effective share of the samples under their weights is", (0.0, 1.0)
-            )
+            said = f"{signal.column}: the effective share of the samples under their weights is"
+            return _measured("effective_samples", signal, said, (0.0, 1.0))
     moments = moments_of(evidence)
     if moments is not None:
         mean, second, name = moments
@@ -428,29 +428,28 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
         return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal
     for signal in evidence.matching(_MOMENT):
         return np.ones(len(signal)), signal.value_T, signal
-    for mean in evidence.matching(_MEAN):
-        spread = evidence.matching(re.escape(mean.column.removesuffix("mean")) + "std")
-        if spread:
-            _, one, other = np.intersect1d(mean.step_T, spread[0].step_T, return_indices=True)
-            if one.size >= 2:
-                middle = mean.value_T[one]
-                return middle, middle**2 + spread[0].value_T[other] ** 2, signal_of(mean.column, mean.step_T[one], middle)
+    for mean, spread in _beside_means(evidence, "std"):
+        return mean.value_T, mean.value_T**2 + spread**2, mean
     return None
 
 
 def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
     """Mean and largest weight by row."""
+    found = ((mean.value_T, top, mean) for mean, top in _beside_means(evidence, "max") if float(mean.value_T.min()) > 0)
+    return next(found, None)
+
+
+def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
+    """Yield the mean weights of each column with what is logged beside them under the same name but for its end, at the same steps."""
     for mean in evidence.matching(_MEAN):
-        top = evidence.matching(re.escape(mean.column.removesuffix("mean")) + "max")
-        if top:
-            _, one, other = np.intersect1d(mean.step_T, top[0].step_T, return_indices=True)
-            if one.size >= 2 and float(mean.value_T[one].min()) > 0:
-                return mean.value_T[one], top[0].value_T[other], signal_of(mean.column, mean.step_T[one], mean.value_T[one])
-    return None
+        for other in evidence.matching(re.escape(mean.column.removesuffix("mean")) + end)[:1]:
+            _, mine, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
+            if mine.size >= 2:
+                yield signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]), other.value_T[its]
 
 
 def _measured(name: str, signal: Signal, words: str, bounds: tuple[float, float] = (0.0, np.inf)) -> Measure:
     """A measure of the last rows."""
     value = signal.mean(ends_of(signal)[1])
     value = Interval(value.value, max(value.low, bounds[0]), min(value.high, bounds[1]))
-    return Measure(NAME, name, value, f"{words} {value.value:.3g} ({value.low:.3g} to {value.high:.3g})")
+    return Measure(NAME, name, value, f"{words} {ranged(value)}")

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
-from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted
+from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted, ranged
 from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval
 from groupwise.series.metric import metric_series
@@ -93,7 +93,7 @@ def _still(evidence: Evidence, reward: Signal, gain: Interval, room: Room, moved
         told = "neither entropy nor KL is logged to see whether the policy moves"
     gained = f"The reward gained at most {gain.high:.2g} in all"
     if gain.low > 0 or gain.high < 0:
-        gained = f"The reward {'gained' if gain.low > 0 else 'changed by'} {gain.value:.2g} ({gain.low:.2g} to {gain.high:.2g}) in all"
+        gained = f"The reward {'gained' if gain.low > 0 else 'changed by'} {ranged(gain, 2)} in all"
     # Near its top a reward may stand, and most groups have zero variance there.
     near = _mostly_zero_variance(evidence) and not room.known
     advice = "Its top is not known: see whether most completions are right already. " if near else ""

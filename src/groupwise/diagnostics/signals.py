@@ -307,6 +307,12 @@ def counted(count: int, word: str, many: str = "") -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {many or word + 's'}"
 
 
+def ranged(value: Interval, digits: int = 3) -> str:
+    """Write a number with its interval: "0.74 (0.7 to 0.79)"."""
+    middle, low, high = (f"{end:.{digits}g}" for end in (value.value, value.low, value.high))
+    return f"{middle} ({low} to {high})"
+
+
 def ends_of(signal: Signal) -> tuple[slice, slice]:
     """Return the first and the last fifth of the rows, three rows at least; all of them twice where there are fewer than six."""
     n = len(signal)

@@ -103,16 +103,19 @@ def test_std_normalised_advantages_drift_by_the_mean_deviation(size: int) -> Non
     np.testing.assert_allclose(moved, [-drift, drift], rtol=1e-12)
 
 
-def test_a_saddle_node_in_the_limit_of_large_groups() -> None:
-    """Below the minimum over theta of 1/[sqrt(pq) (theta - theta_0)] there is no fixed point, above it there are two."""
+def test_a_saddle_node_of_large_groups() -> None:
+    """Of infinite groups there are two fixed points above the minimum over theta of 1/[sqrt(pq) (theta - theta_0)] and none below it.
+
+    Of large ones there is one more, which attracts, near certainty.
+    """
     theta = np.linspace(-0.8, 20.0, 2_000_001)
     p = 1 / (1 + np.exp(-theta))
     least = float((1 / (np.sqrt(p * (1 - p)) * (theta - np.log(0.3 / 0.7)))).min())
     assert least == pytest.approx(1.08, abs=5e-3)
-    assert std_fixed_points(two(least * 0.999), None, deviation_floor=0.0) == []
-    (first, stiff), (second, loose) = std_fixed_points(two(least * 1.001), None, deviation_floor=0.0)
-    assert first < second
-    assert stiff > 0 > loose
+    (below,) = std_fixed_points(two(least * 0.98), 1000, deviation_floor=0.0)
+    first, second, third = std_fixed_points(two(least * 1.02), 1000, deviation_floor=0.0)
+    assert first[0] < second[0] < 8 < min(third[0], below[0])
+    assert [stiffness > 0 for _, stiffness in (below, first, second, third)] == [True, True, False, True]
 
 
 def test_what_has_no_fixed_point_is_said_to_have_none() -> None:

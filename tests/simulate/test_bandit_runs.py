@@ -466,9 +466,9 @@ def test_bandits_that_are_none_are_refused() -> None:
     [
         ({"seed": -1}, "seed of at least 0"),
         ({"seed": 0.5}, "seed of at least 0"),
-        ({"machine": Machine(precision="float16")}, "float32 or float64"),  # type: ignore[arg-type]
-        ({"machine": Machine(workers=0)}, "number of workers of at least 1"),
-        ({"machine": Machine(chunk_size=0)}, "chunk of at least 1"),
+        ({"machine": {"precision": "float16"}}, "float32, float64"),
+        ({"machine": {"workers": 0}}, "number of workers of at least 1"),
+        ({"machine": {"chunk_size": 0}}, "chunk size of at least 1"),
         ({"start_A": np.zeros((2, 3))}, "one start for all replicates, got 3"),
         ({"replicates": 0}, "number of replicates"),
         ({"records": Records(every=0)}, "distance of records"),
@@ -476,7 +476,7 @@ def test_bandits_that_are_none_are_refused() -> None:
 )
 def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        simulate_bandit(TWO, Training(0.1), steps=3, **settings)
+        simulate_bandit(TWO, Training(0.1), steps=3, **{**settings, "machine": Machine(**settings.get("machine", {}))})
 
 
 def test_a_long_fixed_lag_makes_chunks_smaller_and_a_longer_one_is_refused() -> None:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import checked_shape
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.softmax_bandit import Bandit, Float, Training
+from groupwise.simulate.softmax_bandit import Bandit, Float, Training, check_name, check_whole
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
@@ -209,10 +209,12 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
     return centred_APS
 
 
-def surrogate_weight(ratio_AS: Float, advantage_APS: Float, clip: float) -> Float:
-    """Return the weight that PPO's clipped surrogate gives a rollout: its ratio, or 0 where clipping has flattened the surrogate."""
+def importance_weight(ratio_AS: Float, advantage_APS: Float, training: Training) -> Float:
+    """Return the weight of a rollout: its ratio, but of PPO's clipped surrogate 0 where clipping has flattened it."""
     ratio = ratio_AS[:, None]
-    flat = np.where(advantage_APS > 0, ratio > 1 + clip, ratio < 1 - clip)
+    if training.ratio != "clipped":
+        return ratio
+    flat = np.where(advantage_APS > 0, ratio > 1 + training.clip, ratio < 1 - training.clip)
     return np.where(flat, ratio.dtype.type(0), ratio)
 
 
@@ -222,7 +224,7 @@ def coefficients(count_APS: Float, reward_AS: Float, ratio_AS: Float | None, tra
     advantage_APS = advantages(count_APS, reward_AS[:, None], training)
     weighted_APS = np.multiply(count_APS, advantage_APS, out=advantage_APS if training.centred and training.ratio != "clipped" else None)
     if ratio_AS is not None:
-        weighted_APS *= surrogate_weight(ratio_AS, advantage_APS, training.clip) if training.ratio == "clipped" else ratio_AS[:, None]
+        weighted_APS *= importance_weight(ratio_AS, advantage_APS, training)
     total_AS: Float = weighted_APS[:, 0] if groups == 1 else np.add.reduce(weighted_APS, axis=1)
     total_AS *= 1 / (training.group_size * groups)
     return total_AS
@@ -230,13 +232,23 @@ def coefficients(count_APS: Float, reward_AS: Float, ratio_AS: Float | None, tra
 
 def expectation_method(arms: int, training: Training) -> str:
     """Say how the expectation of the coefficients is computed for this many arms."""
-    if training.ratio != "clipped" and training.advantage in ("vanilla", "full_group_mean", "leave_one_out"):
+    if _is_linear(training):
         return "closed form"
-    enumerable = training.ratio != "clipped" or training.advantage != "batch_std" or training.prompts == 1
-    vectors = comb(_enumerated_size(training) + arms - 1, arms - 1)
-    if enumerable and vectors <= MOST_COUNT_VECTORS:
+    if vectors := _enumerated_vectors(arms, training):
         return f"enumeration of {vectors} count vectors"
     return f"mean over {SAMPLED_BATCHES} sampled batches, the same at every update"
+
+
+def _is_linear(training: Training) -> bool:
+    """Whether what a rollout counts is linear in the rewards."""
+    return training.ratio != "clipped" and training.advantage in ("vanilla", "full_group_mean", "leave_one_out")
+
+
+def _enumerated_vectors(arms: int, training: Training) -> int:
+    """How many count vectors the expectation is a sum over; 0 where they are too many, or do not tell the whole batch."""
+    vectors = comb(_enumerated_size(training) + arms - 1, arms - 1)
+    told = training.ratio != "clipped" or training.advantage != "batch_std" or training.prompts == 1
+    return vectors if told and vectors <= MOST_COUNT_VECTORS else 0
 
 
 def _enumerated_size(training: Training) -> int:
@@ -251,25 +263,20 @@ def expected_coefficients(policy_AS: Float, reward_AS: Float, ratio_AS: Float | 
     $(G-1)/G$ times that (full group mean). Else the sum over all count vectors, or, where those are too many, the mean over sampled
     batches that are the same at every update: `expectation_method` says which.
     """
-    method = expectation_method(len(policy_AS), training)
-    if method == "closed form":
+    if _is_linear(training):
         value_S = 0.0 if training.advantage == "vanilla" else (policy_AS * reward_AS).sum(axis=0)
         shrunk = (training.group_size - 1) / training.group_size if training.advantage == "full_group_mean" else 1.0
         linear_AS: Float = shrunk * policy_AS * (reward_AS - value_S)
         return linear_AS if ratio_AS is None else linear_AS * ratio_AS
     whole_AS = np.broadcast_to(reward_AS, policy_AS.shape)
-    one = _enumerated if method.startswith("enumeration") else _averaged
-    width = max(1, _MOST_NUMBERS // (len(policy_AS) * _vectors_of(method)))
+    vectors = _enumerated_vectors(len(policy_AS), training)
+    one = _enumerated if vectors else _averaged
+    width = max(1, _MOST_NUMBERS // (len(policy_AS) * (vectors or SAMPLED_BATCHES)))
     parts = []
     for first in range(0, policy_AS.shape[1], width):
         columns = slice(first, first + width)
         parts.append(one(policy_AS[:, columns], whole_AS[:, columns], None if ratio_AS is None else ratio_AS[:, columns], training))
     return np.concatenate(parts, axis=1)
-
-
-def _vectors_of(method: str) -> int:
-    """How many count vectors or batches a method sums over."""
-    return int(next(word for word in method.split() if word.isdigit()))
 
 
 def _enumerated(policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training) -> Float:
@@ -284,9 +291,7 @@ def _enumerated(policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, trai
     probability_MS = np.exp(weight_M[:, None] + count_AM.T @ log_policy_AS)
     weighted_AMS = count_AM[:, :, None] * advantage_AMS * probability_MS
     if ratio_AS is not None:
-        weighted_AMS = weighted_AMS * (
-            surrogate_weight(ratio_AS, advantage_AMS, training.clip) if training.ratio == "clipped" else ratio_AS[:, None]
-        )
+        weighted_AMS *= importance_weight(ratio_AS, advantage_AMS, training)
     # E[c_pa (r_a - mean_p) | n] = (G-1)/(N-1) n_a (r_a - mean), for a group of G of the N rollouts.
     share = size * (training.group_size - 1) / (training.group_size * (size - 1)) if training.advantage == "batch_std" else 1.0
     total_AS: Float = weighted_AMS.sum(axis=1) * (share / size)
@@ -456,6 +461,7 @@ _WORKING_BYTES = 32_000_000
 _KEPT_BYTES = 200_000_000
 _MOST_BYTES = 2_000_000_000
 _MOST_CHUNK = 8000
+_TICK = 200  # updates between two words on the progress
 
 Quantity = Literal["value", "reward", "reward_std", "dead_share", "kl", "entropy"]
 EXACT_QUANTITIES: tuple[Quantity, ...] = ("value", "kl", "entropy")
@@ -478,6 +484,12 @@ class Machine:
     chunk_size: int | None = None  # replicates that are stepped together; chosen where None
     workers: int | None = None  # processes; one a core where None
     progress: Callable[[int, int], None] | None = None  # is told the replicate-updates that are done, and how many there are
+
+    def __post_init__(self) -> None:
+        """Refuse what no computer can do."""
+        check_name("precision", self.precision, ("float32", "float64"))
+        check_whole("a chunk size", 1 if self.chunk_size is None else self.chunk_size, 1)
+        check_whole("a number of workers", 1 if self.workers is None else self.workers, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +517,6 @@ class BanditRuns:
 class _Plan:
     """What is recorded, when, and into what."""
 
-    keep: tuple[Quantity, ...]
     every: int
     steps: int
     series: dict[Quantity, Float]
@@ -527,14 +538,16 @@ def simulate_bandit(
     $\hat g = \sum_a b_a(e_a - \pi) - \beta\nabla KL$, $b_a$ the mean over groups of $c_a w_a A_a/G$.
     """
     kept, every = _checked(steps, replicates, records, known=get_args(Quantity)), records.every
-    _check_run(seed, machine)
+    check_whole("a seed", seed, 0)
     number = np.dtype(machine.precision)
-    start = _one_start(bandit, start_A, number)
+    start = _start(bandit, start_A, number)
+    if start.shape[1] != 1:
+        raise InvalidArgumentError(f"expected one start for all replicates, got {start.shape[1]}: simulate each by itself")
     whole = -(-replicates // BLOCK) * BLOCK
     processes = usable_workers(machine.workers)
     width = _chunk(machine.chunk_size, bandit, training, number, share=-(-whole // processes), steps=steps)
     shared = processes > 1 and width < whole
-    plan = _Plan(kept, every, steps, _empty(kept, steps, every, replicates, number, shared=shared))
+    plan = _Plan(every, steps, _empty(kept, steps, every, replicates, number, shared=shared))
     final_AS = shared_array((bandit.arms, replicates), number, shared=shared)
 
     def run(first: int, tick: Tick) -> None:
@@ -570,7 +583,7 @@ def expected_path(
             f"expected as many learning rates as starts, got {1 if rate_S is None else len(rate_S)} and {start.shape[1]}: "
             "give one of each for every path, or a single one for all"
         )
-    plan = _Plan(kept, every, steps, _empty(kept, steps, every, paths, np.dtype(np.float64)))
+    plan = _Plan(every, steps, _empty(kept, steps, every, paths, np.dtype(np.float64)))
     update = Update(bandit, training, np.array(np.broadcast_to(start, (bandit.arms, paths))), learning_rate_S=rate_S)
 
     def run(_first: int, tick: Tick) -> None:
@@ -582,17 +595,16 @@ def expected_path(
 
 def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> NDArray[np.int64]:
     """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing."""
-    _checked(steps, 1, Records(()), known=EXACT_QUANTITIES)
-    _check_run(seed, Machine())
+    check_whole("a number of steps", steps, 1)
+    check_whole("a seed", seed, 0)
     update = Update(bandit, training, np.repeat(_start(bandit, None, np.dtype(np.float64)), BLOCK, axis=1))
-    draws, counts = _Draws(training, seed, range(1)), _Counts(update)
+    draws, counter = _Draws(training, seed, range(1)), _counter(update)
     arm_TPG = np.empty((steps, training.prompts, training.group_size), np.int64)
     for step in range(steps):
         update.choose_sampling_policy()
         uniform_GPS = draws.next()
         arm_TPG[step] = drawn_arms(uniform_GPS[..., :1], update.sampling.threshold_AS[:, :1])[..., 0]
-        counts.draw(uniform_GPS)
-        update.apply(counts.count_APS)
+        update.apply(counter.count(uniform_GPS, update.sampling.threshold_AS))
     return arm_TPG
 
 
@@ -620,110 +632,61 @@ class _Draws:
         return uniform_GPS
 
 
+def _counter(update: Update) -> ArmCounter:
+    """What counts the rollouts of replicates in training."""
+    training = update.training
+    return ArmCounter(update.bandit.arms, training.group_size, (training.prompts, update.columns), update.number)
+
+
 def _run_chunk(update: Update, plan: _Plan, columns: slice, draws: _Draws | None, tick: Tick) -> None:
     """Step one chunk through all its updates."""
-    counts = None if draws is None else _Counts(update)
-    pending = 0
+    counter = None if draws is None else _counter(update)
+    told = 0
     for step in range(plan.steps):
-        recording = step % plan.every == 0
-        if recording:
-            _record(update, plan, step // plan.every, columns, EXACT_QUANTITIES)
         update.choose_sampling_policy()
-        if counts is not None and draws is not None:
-            counts.draw(draws.next())
-            if recording:
-                counts.record(plan, step // plan.every, columns)
-            update.apply(counts.count_APS)
-        else:
-            update.apply(None)
-        pending += update.columns
-        if pending >= 200 * update.columns or step == plan.steps - 1:
-            tick(pending)
-            pending = 0
-    _record(update, plan, -1, columns, EXACT_QUANTITIES)
+        count_APS = None if draws is None or counter is None else counter.count(draws.next(), update.sampling.threshold_AS)
+        if step % plan.every == 0:
+            _record(update, plan, step // plan.every, columns, count_APS)
+        update.apply(count_APS)
+        if (step + 1) % _TICK == 0 or step == plan.steps - 1:
+            tick((step + 1 - told) * update.columns)
+            told = step + 1
+    _record(update, plan, -1, columns, None)
 
 
-class _Counts:
-    """How often each arm came in each group of the present update."""
-
-    def __init__(self, update: Update) -> None:
-        training = update.training
-        self._counter = ArmCounter(update.bandit.arms, training.group_size, (training.prompts, update.columns), update.number)
-        self._update = update
-        self.count_APS = self._counter.count_APS
-
-    def draw(self, uniform_GPS: Index) -> None:
-        """Count for one update."""
-        self._counter.count(uniform_GPS, self._update.sampling.threshold_AS)
-
-    def record(self, plan: _Plan, row: int, columns: slice) -> None:
-        """Write what rollouts show, of the rewards without any KL term."""
-        width, size = columns.stop - columns.start, self._update.training.group_size
-        reward_A = self._update.bandit.reward_A
-        reward_A11 = reward_A.astype(self.count_APS.dtype)[:, None, None]
-        for name in plan.keep:
-            if name == "reward":
-                found_S = group_means(self.count_APS, reward_A11, size).mean(axis=0)
-            elif name == "reward_std":
-                found_S = _spread(self.count_APS, reward_A11, size).mean(axis=0)
-            elif name == "dead_share":
-                found_S = _zero_variance(self.count_APS, reward_A, size).mean(axis=0)
-            else:
-                continue
-            plan.series[name][row, columns] = found_S[:width]
-
-
-def _spread(count_APS: Float, reward_A11: Float, size: int) -> Float:
-    """Standard deviation of each group, ddof 1; 0 for a group of one."""
-    distance_APS = reward_A11 - group_means(count_APS, reward_A11, size)
-    variance_PS = arm_sum(count_APS, distance_APS**2) / count_APS.dtype.type(max(size - 1, 1))
-    return np.sqrt(variance_PS, out=variance_PS)
-
-
-def _zero_variance(count_APS: Float, reward_A: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
-    """Whether all rewards of each group are equal."""
-    equal_PS = np.zeros(count_APS.shape[1:], dtype=bool)
-    for reward in np.unique(reward_A):
-        equal_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
-    return equal_PS
-
-
-def _record(update: Update, plan: _Plan, row: int, columns: slice, names: tuple[Quantity, ...]) -> None:
-    """Write the exact quantities of the present policy."""
+def _record(update: Update, plan: _Plan, row: int, columns: slice, count_APS: Float | None) -> None:
+    """Write the exact quantities of the present policy, and what its rollouts show where there are some."""
     width = columns.stop - columns.start
-    for name in plan.keep:
-        if name in names:
-            plan.series[name][row, columns] = update.exact(name)[:width]
+    for name, series in plan.series.items():
+        if name in EXACT_QUANTITIES:
+            series[row, columns] = update.exact(name)[:width]
+        elif count_APS is not None:
+            series[row, columns] = _shown(name, count_APS, update.bandit.reward_A, update.training.group_size)[:width]
+
+
+def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size: int) -> Float:
+    """What rollouts show of the rewards without any KL term: the mean over groups of their mean, deviation, or having equal rewards."""
+    if name == "dead_share":
+        equal_PS = np.zeros(count_APS.shape[1:], dtype=bool)
+        for reward in np.unique(reward_A):
+            equal_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
+        return np.asarray(equal_PS.mean(axis=0))
+    reward_A11 = reward_A.astype(count_APS.dtype)[:, None, None]
+    found_PS = group_means(count_APS, reward_A11, size)
+    if name == "reward_std":  # ddof 1; 0 for a group of one
+        found_PS = np.sqrt(arm_sum(count_APS, (reward_A11 - found_PS) ** 2) / count_APS.dtype.type(max(size - 1, 1)))
+    return np.asarray(found_PS.mean(axis=0))
 
 
 def _checked(steps: int, replicates: int, records: Records, *, known: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
     """Return the quantities to keep, each once; refuse numbers below one and unknown quantities."""
-    for what, value in (("number of steps", steps), ("number of replicates", replicates), ("distance of records", records.every)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InvalidArgumentError(f"expected a {what} of at least 1, got {value}: give a whole number")
+    check_whole("a number of steps", steps, 1)
+    check_whole("a number of replicates", replicates, 1)
+    check_whole("a distance of records", records.every, 1)
     strangers = [name for name in records.keep if name not in known]
     if strangers:
         raise InvalidArgumentError(f"expected quantities to keep, got {str(strangers[0])[:60]!r}: use some of {', '.join(known)}")
     return tuple(dict.fromkeys(records.keep))
-
-
-def _check_run(seed: int, machine: Machine) -> None:
-    """Refuse what no run can have."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidArgumentError(f"expected a seed of at least 0, got {seed}: give a whole number")
-    if machine.precision not in ("float32", "float64"):
-        raise InvalidArgumentError(f"expected a precision, got {str(machine.precision)[:60]!r}: use float32 or float64")
-    for what, value in (("chunk of at least 1 replicate", machine.chunk_size), ("number of workers of at least 1", machine.workers)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
-            raise InvalidArgumentError(f"expected a {what}, got {value}: leave it out to have it chosen")
-
-
-def _one_start(bandit: Bandit, start: ArrayLike | None, number: np.dtype[Any]) -> Float:
-    """The logits at the start that all replicates share, as one column."""
-    column = _start(bandit, start, number)
-    if column.shape[1] != 1:
-        raise InvalidArgumentError(f"expected one start for all replicates, got {column.shape[1]}: simulate each by itself")
-    return column
 
 
 def _start(bandit: Bandit, start: ArrayLike | None, number: np.dtype[Any]) -> Float:

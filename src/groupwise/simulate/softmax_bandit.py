@@ -107,24 +107,26 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
-        _named("advantage", self.advantage, get_args(AdvantageName))
-        _named("lag kind", self.lag, get_args(LagName))
-        _named("importance ratio", self.ratio, get_args(RatioName))
-        _named("optimizer", self.optimizer, get_args(OptimizerName))
-        _named("place of the KL term", self.kl_place, get_args(KlPlace))
-        _number("learning rate", self.learning_rate, "above 0", low_open=True)
-        _number("momentum", self.momentum, "from 0 to below 1", high=1.0)
-        _number("beta2", self.beta2, "from 0 to below 1", high=1.0)
-        _number("epsilon", self.epsilon, "of at least 0")
-        _number("clip", self.clip, "above 0 and below 1", low_open=True, high=1.0)
-        _number("deviation floor", self.deviation_floor, "of at least 0")
-        _whole("group size", self.group_size, 1 if self.advantage in ("vanilla", "full_group_mean") else 2)
-        _whole("number of prompts a step", self.prompts, 1)
+        check_name("advantage", self.advantage, get_args(AdvantageName))
+        check_name("lag kind", self.lag, get_args(LagName))
+        check_name("importance ratio", self.ratio, get_args(RatioName))
+        check_name("optimizer", self.optimizer, get_args(OptimizerName))
+        check_name("place of the KL term", self.kl_place, get_args(KlPlace))
+        _check_number("a learning rate", self.learning_rate, "above 0", low_open=True)
+        _check_number("a momentum", self.momentum, "from 0 to below 1", high=1.0)
+        _check_number("a beta2", self.beta2, "from 0 to below 1", high=1.0)
+        _check_number("an epsilon", self.epsilon, "of at least 0")
+        _check_number("a clip", self.clip, "above 0 and below 1", low_open=True, high=1.0)
+        _check_number("a deviation floor", self.deviation_floor, "of at least 0")
+        check_whole("a group size", self.group_size, 1 if self.advantage in ("vanilla", "full_group_mean") else 2)
+        check_whole("a number of prompts a step", self.prompts, 1)
         if self.prompts * self.group_size > _MOST_ROLLOUTS:
             raise InvalidArgumentError(
                 f"expected at most {_MOST_ROLLOUTS} rollouts an update, got {self.prompts} x {self.group_size}: take fewer prompts"
             )
-        _whole("interval", self.interval, 1, most=_MOST_LAG)
+        check_whole("an interval", self.interval, 1)
+        if self.interval > _MOST_LAG:
+            raise InvalidArgumentError(f"expected an interval of at most {_MOST_LAG}, got {self.interval}: older parameters are not kept")
 
     @property
     def centred(self) -> bool:
@@ -132,34 +134,26 @@ class Training:
         return self.advantage != "vanilla"
 
 
-def _named(what: str, name: str, names: tuple[str, ...]) -> None:
+def check_name(what: str, name: str, names: tuple[str, ...]) -> None:
     """Refuse a name that is not among the known ones."""
     if name not in names:
         raise InvalidArgumentError(f"expected a known {what}, got {str(name)[:60]!r}: use one of {', '.join(names)}")
 
 
-def _article(noun: str) -> str:
-    """Return the article of a noun."""
-    return "an" if noun[0] in "aeiou" else "a"
-
-
-def _number(what: str, value: float, domain: str, *, low_open: bool = False, high: float = np.inf) -> None:
+def _check_number(what: str, value: float, domain: str, *, low_open: bool = False, high: float = np.inf) -> None:
     """Refuse a number below zero, or zero where that is out, or at its upper end and beyond, or none at all."""
     if isinstance(value, bool) or not np.isfinite(value) or value < 0 or (low_open and value == 0) or value >= high:
-        raise InvalidArgumentError(f"expected {_article(what)} {what} {domain}, got {value}")
+        raise InvalidArgumentError(f"expected {what} {domain}, got {value}")
 
 
-def _whole(what: str, value: int, least: int, *, most: int | None = None) -> None:
+def check_whole(what: str, value: int, least: int) -> None:
     """Refuse anything but a whole number of its range."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidArgumentError(f"expected {_article(what)} {what} of at least {least}, got {value}: give a whole number")
-    if most is not None and value > most:
-        raise InvalidArgumentError(f"expected {_article(what)} {what} of at most {most}, got {value}: older parameters are not kept")
+        raise InvalidArgumentError(f"expected {what} of at least {least}, got {value}: give a whole number")
 
 
 Vector = NDArray[np.float64]
 
-_LARGEST_G = 1_000_000
 _GRID = 20_001
 
 
@@ -257,23 +251,17 @@ def _rest(bandit: Bandit, logit: Vector, stiffness: Vector, direction: Vector) -
     return FixedPoint(logit - logit.mean(), policy, float(policy @ bandit.reward_A), stiffness, direction, seen / seen.sum())
 
 
-def _drift_over_pq(theta_X: Vector, group_size: int | None, gap: float, floor: float) -> Vector:
+def _drift_over_pq(theta_X: Vector, group_size: int, gap: float, floor: float) -> Vector:
     r"""Return $D/(pq)$ as a function of the log odds, which keeps its digits where p is nearly 1.
 
     $D = E\Big[\frac{\Delta\,k(G-k)/G^2}{\Delta\,s_k + \epsilon}\Big]$, $k\sim Bin(G, p)$, $s_k^2 = \frac{k(G-k)}{G(G-1)}$, is what
-    std-normalised advantages make of $pq$ in the drift of two arms whose rewards differ by $\Delta$; in the limit of large groups
-    $\sqrt{pq}$.
+    std-normalised advantages make of $pq$ in the drift of two arms whose rewards differ by $\Delta$.
 
     Source: derived here.
     """
-    log_p, log_q = -np.logaddexp(0, -theta_X), -np.logaddexp(0, theta_X)
-    if group_size is None:
-        deviation = np.exp((log_p + log_q) / 2)
-        return np.asarray(gap / (gap * deviation + floor))
-    if not 2 <= group_size <= _LARGEST_G:
-        raise InvalidArgumentError(f"expected a group size from 2 to {_LARGEST_G}, got {group_size}: None stands for the limit")
     from scipy.special import gammaln
 
+    log_p, log_q = -np.logaddexp(0, -theta_X), -np.logaddexp(0, theta_X)
     k = np.arange(1, group_size)
     deviation_M = np.sqrt(k * (group_size - k) / (group_size * (group_size - 1)))
     weight_M = gap * k * (group_size - k) / group_size**2 / (gap * deviation_M + floor)
@@ -284,7 +272,7 @@ def _drift_over_pq(theta_X: Vector, group_size: int | None, gap: float, floor: f
     return total
 
 
-def std_fixed_points(bandit: Bandit, group_size: int | None, *, deviation_floor: float = 1e-4) -> list[tuple[float, float]]:
+def std_fixed_points(bandit: Bandit, group_size: int, *, deviation_floor: float = 1e-4) -> list[tuple[float, float]]:
     r"""Return every fixed point of two arms with std-normalised advantages and the KL term in the loss, as (theta, K).
 
     Roots of $D(p)/(pq) = \beta(\theta - \theta_0)$ for the log odds theta of the better arm; K is negative at one that repels.
@@ -305,9 +293,8 @@ def std_fixed_points(bandit: Bandit, group_size: int | None, *, deviation_floor:
         odds = np.asarray(theta, dtype=np.float64)
         return _drift_over_pq(odds, group_size, gap, deviation_floor) - beta * (odds - start)
 
-    # D/(pq) is largest where p or q is nearly 0, and beyond that the line wins; with an infinite group it wins only below exp(theta/2).
-    most = (group_size - 1) / math.sqrt(group_size) if group_size else min(2 / math.sqrt(beta), 1e3) + 60
-    end = (most / beta if group_size else most) * 1.01 + 1
+    # D/(pq) is largest where p or q is nearly 0, and beyond that the line wins.
+    end = (group_size - 1) / math.sqrt(group_size) / beta * 1.01 + 1
     grid = start + np.unique(np.concatenate([np.linspace(0, min(end, 60.0), _GRID), np.geomspace(min(end, 60.0), end, _GRID)]))
     value = excess(grid)
     roots = [
@@ -317,7 +304,7 @@ def std_fixed_points(bandit: Bandit, group_size: int | None, *, deviation_floor:
     return [(theta, _std_stiffness(theta, beta, group_size, gap, deviation_floor)) for theta in roots]
 
 
-def _std_stiffness(theta: float, beta: float, group_size: int | None, gap: float, floor: float) -> float:
+def _std_stiffness(theta: float, beta: float, group_size: int, gap: float, floor: float) -> float:
     r"""$K = 2[\beta pq + (1-2p)D - pq D'(p)]$: with $H = D/(pq)$ of theta that is $2pq[\beta - dH/d\theta]$."""
     h = 1e-4
     places = np.array([theta - 2 * h, theta - h, theta + h, theta + 2 * h])

@@ -89,14 +89,9 @@ def number(value: int, width: int) -> str:
     return f"{'-' if value < 0 else ''}{abs(value):0{width}d}"
 
 
-def _operands(count: int) -> Callable[[int], tuple[int, ...]]:
-    """Sizes of a kind of so many operands of `level` digits."""
-    return lambda level: (10**level,) * count
-
-
-def _signs(operands: int) -> Callable[[int], tuple[int, ...]]:
-    """Sizes of a kind of so many operands and a sign between each two."""
-    return lambda level: (10**level,) * operands + (2,) * (operands - 1)
+def _operands(count: int, *others: int) -> Callable[[int], tuple[int, ...]]:
+    """Sizes of a kind of so many operands of `level` digits and other integers."""
+    return lambda level: (10**level,) * count + others
 
 
 def _sum(level: int, values: Values) -> tuple[str, str]:
@@ -152,42 +147,6 @@ def _parentheses(level: int, values: Values) -> tuple[str, str]:
     return prompt, number(total, len(str(3 * (10**level - 1))))
 
 
-ADDITION = Kind("addition", _operands(2), _sum)
-MODULAR_ADDITION = Kind("modular_addition", _operands(2), _modular)
-LONG_ADDITION = Kind("long_addition", _operands(3), _sum)
-SUBTRACTION = Kind("subtraction", _operands(2), _difference)
-TWO_STEP = Kind("two_step", _signs(3), _steps)
-THREE_STEP = Kind("three_step", _signs(4), _steps)
-MULTIPLICATION = Kind("multiplication", _operands(2), _product)
-DIVISION = Kind("division", lambda level: (10**level, 9), _quotient)
-PARENTHESES = Kind("parentheses", lambda level: (10**level,) * 3 + (2, 2, 2), _parentheses)
-
-
-def _digits(level: int) -> tuple[int, ...]:
-    """Sizes of a row of digits."""
-    return (10,) * level
-
-
-def _sorting_kind(
-    name: str, *, sign: str = "<", sizes: Callable[[int], tuple[int, ...]] = _digits, change: Callable[[Values], Values] = tuple
-) -> Kind:
-    """Return a kind of sorting: `change` makes the digits that are shown of those drawn."""
-
-    def write(_level: int, values: Values) -> tuple[str, str]:
-        shown = change(values)
-        return "".join(map(str, shown)) + sign, "".join(map(str, sorted(shown, reverse=sign == ">")))
-
-    return Kind(name, sizes, write)
-
-
-SORTING = _sorting_kind("sorting")
-SORTING_DESCENDING = _sorting_kind("sorting_descending", sign=">")
-SORTING_SORTED = _sorting_kind("sorting_sorted", change=sorted)
-SORTING_REVERSED = _sorting_kind("sorting_reversed", change=lambda values: sorted(values, reverse=True))
-SORTING_LOW = _sorting_kind("sorting_low", sizes=lambda level: (5,) * level)
-SORTING_HIGH = _sorting_kind("sorting_high", sizes=lambda level: (5,) * level, change=lambda values: [value + 5 for value in values])
-SORTING_REPEATS = _sorting_kind("sorting_repeats", change=lambda values: [values[place // 2] for place in range(len(values))])
-
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -202,51 +161,10 @@ def _closing(text: str) -> str | None:
     return "".join(reversed(open_))
 
 
-def _bracket_kind(name: str, opening: str, *, change: Callable[[str], str] = str, closes: bool = True) -> Kind:
-    """Return a kind of brackets to close: one value a symbol, the last of them closes what was opened last, where something is open."""
-
-    def write(_level: int, values: Values) -> tuple[str, str] | None:
-        text, open_ = "", ""
-        for value in values:
-            if value < len(opening) or not open_:
-                text += opening[value % len(opening)]
-                open_ = _CLOSING[_OPENING.index(text[-1])] + open_
-            else:
-                text, open_ = text + open_[0], open_[1:]
-        text = change(text)
-        answer = _closing(text)
-        return (text + "=", answer) if answer else None
-
-    return Kind(name, lambda level: (len(opening) + closes,) * level, write)
-
-
 def _pair_first(text: str) -> str:
     """Close the first opening bracket at once."""
     return text[0] + _CLOSING[_OPENING.index(text[0])] + text[2:]
 
-
-BRACKETS = _bracket_kind("brackets", "([{")
-BRACKETS_ROUND = _bracket_kind("brackets_round", "(")
-BRACKETS_SQUARE = _bracket_kind("brackets_square", "[")
-BRACKETS_TWO_KINDS = _bracket_kind("brackets_two_kinds", "({")
-BRACKETS_NESTED = _bracket_kind("brackets_nested", "([{", closes=False)
-BRACKETS_PAIR = _bracket_kind("brackets_pair", "([{", change=_pair_first, closes=False)
-
-
-__all__ = [
-    "INTEGERS",
-    "LONGEST_SEQUENCE",
-    "TASKS",
-    "Problem",
-    "Task",
-    "TaskFamily",
-    "UnreadableTaskError",
-    "make_task",
-    "read_task",
-    "task_family",
-    "transfer_tasks",
-    "write_task",
-]
 
 INTEGERS = Vocabulary("0123456789+-*/()=%")
 DIGIT_ROWS = Vocabulary("0123456789<>")
@@ -317,43 +235,77 @@ def _integers(kind: Kind, meaning: str, highest: int) -> TaskFamily:
     return TaskFamily(kind.name, meaning, INTEGERS, (kind,), (1, highest), 2)
 
 
-def _rows(kind: Kind, meaning: str, shift: int = 1) -> TaskFamily:
-    """Return a family of rows of digits to sort."""
-    return TaskFamily(kind.name, meaning, DIGIT_ROWS, (kind,), (2, 12), 4, "digits", "[0-9]+", shift=shift)
+def _sorting(
+    name: str, meaning: str, *, sign: str = "<", digits: int = 10, change: Callable[[Values], Values] = tuple, shift: int = 1
+) -> TaskFamily:
+    """Return a family of rows of digits to sort: `change` makes the digits that are shown of those drawn."""
+
+    def write(_level: int, values: Values) -> tuple[str, str]:
+        shown = change(values)
+        return "".join(map(str, shown)) + sign, "".join(map(str, sorted(shown, reverse=sign == ">")))
+
+    kind = Kind(name, lambda level: (digits,) * level, write)
+    return TaskFamily(name, meaning, DIGIT_ROWS, (kind,), (2, 12), 4, "digits", "[0-9]+", shift=shift)
 
 
-def _brackets(kind: Kind, meaning: str, shift: int = 1) -> TaskFamily:
-    """Return a family of brackets to close."""
-    return TaskFamily(kind.name, meaning, BRACKET_ROWS, (kind,), (3, 12), 5, "brackets shown", r"[)\]}]+", bait="(", shift=shift)
+def _brackets(
+    name: str, meaning: str, opening: str, *, change: Callable[[str], str] = str, closes: bool = True, shift: int = 1
+) -> TaskFamily:
+    """Return a family of brackets to close: one value a symbol, the last of them closes what was opened last, where something is open."""
+
+    def write(_level: int, values: Values) -> tuple[str, str] | None:
+        text, open_ = "", ""
+        for value in values:
+            if value < len(opening) or not open_:
+                text += opening[value % len(opening)]
+                open_ = _CLOSING[_OPENING.index(text[-1])] + open_
+            else:
+                text, open_ = text + open_[0], open_[1:]
+        text = change(text)
+        answer = _closing(text)
+        return (text + "=", answer) if answer else None
+
+    kind = Kind(name, lambda level: (len(opening) + closes,) * level, write)
+    return TaskFamily(name, meaning, BRACKET_ROWS, (kind,), (3, 12), 5, "brackets shown", r"[)\]}]+", bait="(", shift=shift)
 
 
-_FIVE = (TWO_STEP, THREE_STEP, MULTIPLICATION, DIVISION, PARENTHESES)
+_FIVE = (
+    _integers(Kind("two_step", _operands(3, 2, 2), _steps), "a ± b ± c, from left to right", 4),
+    _integers(Kind("three_step", _operands(4, 2, 2, 2), _steps), "a ± b ± c ± d, from left to right", 4),
+    _integers(Kind("multiplication", _operands(2), _product), "a * b", 4),
+    _integers(Kind("division", _operands(1, 9), _quotient), "a / b with b from 1 to 9; the remainder is dropped", 4),
+    _integers(
+        Kind("parentheses", _operands(3, 2, 2, 2), _parentheses),
+        "a ± b ± c with parentheses around the first two or the last two", 4,
+    ),
+)  # fmt: skip
 
 TASKS: tuple[TaskFamily, ...] = (
-    _integers(ADDITION, "a + b", 9),
-    _integers(MODULAR_ADDITION, "a + b modulo 10 to the level, asked for with % in place of =", 9),
-    TaskFamily("integer_problems", "the five kinds of integer problems below, in equal numbers", INTEGERS, _FIVE, (1, 4), 1),
-    _integers(TWO_STEP, "a ± b ± c, from left to right", 4),
-    _integers(THREE_STEP, "a ± b ± c ± d, from left to right", 4),
-    _integers(MULTIPLICATION, "a * b", 4),
-    _integers(DIVISION, "a / b with b from 1 to 9; the remainder is dropped", 4),
-    _integers(PARENTHESES, "a ± b ± c with parentheses around the first two or the last two", 4),
-    _integers(LONG_ADDITION, "a + b + c", 4),
-    _integers(SUBTRACTION, "a - b, which may be negative", 9),
-    _rows(SORTING, "digits, smallest first", shift=0),
-    _rows(SORTING_DESCENDING, "digits, largest first, asked for with > in place of <", shift=0),
-    _rows(SORTING_SORTED, "digits that are sorted already"),
-    _rows(SORTING_REVERSED, "digits in reverse order"),
-    _rows(SORTING_LOW, "digits from 0 to 4"),
-    _rows(SORTING_HIGH, "digits from 5 to 9"),
-    _rows(SORTING_REPEATS, "each digit twice in a row"),
-    _brackets(BRACKETS, "close what is open, three sorts of brackets", shift=0),
-    _brackets(BRACKETS_ROUND, "round brackets only", shift=3),
-    _brackets(BRACKETS_SQUARE, "square brackets only", shift=3),
-    _brackets(BRACKETS_TWO_KINDS, "round and curly brackets"),
-    _brackets(BRACKETS_NESTED, "opening brackets only, so that all are to be closed"),
-    _brackets(BRACKETS_PAIR, "a pair, then opening brackets only"),
-)
+    _integers(Kind("addition", _operands(2), _sum), "a + b", 9),
+    _integers(
+        Kind("modular_addition", _operands(2), _modular), "a + b modulo 10 to the level, asked for with % in place of =", 9
+    ),
+    TaskFamily(
+        "integer_problems", "the five kinds of integer problems below, in equal numbers", INTEGERS,
+        tuple(family.kinds[0] for family in _FIVE), (1, 4), 1,
+    ),
+    *_FIVE,
+    _integers(Kind("long_addition", _operands(3), _sum), "a + b + c", 4),
+    _integers(Kind("subtraction", _operands(2), _difference), "a - b, which may be negative", 9),
+    _sorting("sorting", "digits, smallest first", shift=0),
+    _sorting("sorting_descending", "digits, largest first, asked for with > in place of <", sign=">", shift=0),
+    _sorting("sorting_sorted", "digits that are sorted already", change=sorted),
+    _sorting("sorting_reversed", "digits in reverse order", change=lambda values: sorted(values, reverse=True)),
+    _sorting("sorting_low", "digits from 0 to 4", digits=5),
+    _sorting("sorting_high", "digits from 5 to 9", digits=5, change=lambda values: [value + 5 for value in values]),
+    _sorting("sorting_repeats", "each digit twice in a row", change=lambda values: [values[place // 2] for place in range(len(values))]),
+    _brackets("brackets", "close what is open, three sorts of brackets", "([{", shift=0),
+    _brackets("brackets_round", "round brackets only", "(", shift=3),
+    _brackets("brackets_square", "square brackets only", "[", shift=3),
+    _brackets("brackets_two_kinds", "round and curly brackets", "({"),
+    _brackets("brackets_nested", "opening brackets only, so that all are to be closed", "([{", closes=False),
+    _brackets("brackets_pair", "a pair, then opening brackets only", "([{", change=_pair_first, closes=False),
+)  # fmt: skip
 
 
 def task_family(name: str) -> TaskFamily:

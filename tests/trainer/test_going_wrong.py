@@ -201,11 +201,11 @@ def test_a_warm_up_that_a_full_disk_does_not_keep_is_done_all_the_same(small_tas
 
 def test_a_tokenizer_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     """The tokenizers of transformers raise a plain Exception with the system's words; anything else that fails is a defect."""
-    from groupwise.trainer.checkpoints import WholeFolder
+    from groupwise.trainer.checkpoints import whole_folder
 
-    with pytest.raises(GroupwiseError, match=r"got No space left on device: make room"), WholeFolder(tmp_path / "a"):
+    with pytest.raises(GroupwiseError, match=r"got No space left on device: make room"), whole_folder(tmp_path / "a"):
         raise Exception("No space left on device (os error 28)")  # as tokenizers does
-    with pytest.raises(ValueError, match="wrong"), WholeFolder(tmp_path / "a"):
+    with pytest.raises(ValueError, match="wrong"), whole_folder(tmp_path / "a"):
         raise ValueError("wrong")
 
 

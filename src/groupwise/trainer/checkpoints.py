@@ -10,8 +10,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,7 +60,7 @@ def _names(layers: int) -> dict[str, str]:
 
 def save_policy(policy: Policy, folder: str | Path, vocabulary: Vocabulary) -> Path:
     """Write a policy as a folder that `load_policy`, transformers and `groupwise components --model` open."""
-    with WholeFolder(Path(folder)) as partial:
+    with whole_folder(Path(folder)) as partial:
         write_policy(policy, partial, vocabulary)
     return Path(folder)
 
@@ -75,10 +75,10 @@ def write_policy(policy: Policy, folder: Path, vocabulary: Vocabulary) -> None:
         tensor = own[ours].detach().float().cpu()
         tensors[theirs] = (tensor.T if ours.endswith(_TRANSPOSED) else tensor).contiguous().clone()
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    _write_json(folder / CONFIG, _configuration(policy))
-    _write_json(folder / "tokenizer.json", _tokenizer(vocabulary))
+    write_json(folder / CONFIG, _configuration(policy))
+    write_json(folder / "tokenizer.json", _tokenizer(vocabulary))
     names = {"pad_token": "<pad>", "eos_token": "<end>", "padding_side": "left", "clean_up_tokenization_spaces": False}
-    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
 
 
 def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabulary_size: int | None = None, device: str = "cpu") -> Policy:
@@ -89,7 +89,7 @@ def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabular
     from groupwise.trainer.policy import SIZES, Policy
 
     home = Path(folder)
-    configuration = _read_json(home / CONFIG)
+    configuration = read_json(home / CONFIG)
     found, tokens, context = _size_of(configuration, home)
     if size is not None and (found.width, found.layers, found.heads) != (size.width, size.layers, size.heads):
         raise UnreadableCheckpointError(
@@ -187,13 +187,13 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, folder / STATE)
-    _write_json(folder / STATE_ABOUT, {"format": _STATE_FORMAT, **about})
+    write_json(folder / STATE_ABOUT, {"format": _STATE_FORMAT, **about})
 
 
 def mark_state(folder: Path, about: Mapping[str, Any]) -> None:
     """Add to what the state of a run tells, whole or not at all."""
     new = folder / f".{STATE_ABOUT}.new"
-    _write_json(new, {**_read_json(folder / STATE_ABOUT), **about})
+    write_json(new, {**read_json(folder / STATE_ABOUT), **about})
     new.replace(folder / STATE_ABOUT)
 
 
@@ -202,7 +202,7 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    about = _read_json(folder / STATE_ABOUT)
+    about = read_json(folder / STATE_ABOUT)
     if about.get("format") != _STATE_FORMAT:
         raise UnreadableCheckpointError(
             f"expected the state of a run in format {_STATE_FORMAT} in {folder}, got {str(about.get('format'))[:20]}: use the"
@@ -216,73 +216,47 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from None
 
 
-def write_note(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write what is to be remembered of a checkpoint beside it."""
-    _write_json(folder / NOTE, about)
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Give a folder to write into; it has the target's name, with everything in it, when the block ends without an error."""
+    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        _rename_whole(partial, target)
+    except Exception as error:
+        said = _failed_write(error)
+        if said is None:
+            raise
+        raise GroupwiseError(
+            f"expected to write {target}, got {said}: make room, or choose a folder that you can write; what was there before stays"
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
-def read_note(folder: Path) -> dict[str, Any]:
-    """Read what `write_note` wrote."""
-    return _read_json(folder / NOTE)
+def _rename_whole(partial: Path, target: Path) -> None:
+    """Wait until the files are on the disk and give their folder its name."""
+    for path in partial.rglob("*"):
+        if path.is_file():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
+    _sync(partial)
+    retired = target.parent / f".{target.name}.retired-{os.getpid()}"
+    if target.exists():
+        target.rename(retired)
+    partial.rename(target)
+    shutil.rmtree(retired, ignore_errors=True)
+    _sync(target.parent)
 
 
-class WholeFolder:
-    """A folder that appears, with everything written into it, when the block ends without an error."""
-
-    def __init__(self, target: Path) -> None:
-        self._target = target
-        self._partial = target.parent / f".{target.name}.partial-{os.getpid()}"
-
-    def __enter__(self) -> Path:
-        """Return the folder to write into."""
-        try:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(self._partial, ignore_errors=True)
-            self._partial.mkdir()
-        except OSError as error:
-            raise GroupwiseError(self._refusal(_first_line(error))) from None
-        return self._partial
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Give the folder its name, or remove it."""
-        try:
-            if kind is None:
-                self._finish()
-            elif (said := _failed_write(error)) is not None:
-                raise GroupwiseError(self._refusal(said)) from None
-        except OSError as failure:
-            raise GroupwiseError(self._refusal(_first_line(failure))) from None
-        finally:
-            shutil.rmtree(self._partial, ignore_errors=True)
-
-    def _finish(self) -> None:
-        """Wait until the files are on the disk and rename."""
-        for path in self._partial.rglob("*"):
-            if path.is_file():
-                with path.open("r+b") as file:
-                    os.fsync(file.fileno())
-        _sync(self._partial)
-        if self._target.exists():
-            retired = self._target.parent / f".{self._target.name}.retired-{os.getpid()}"
-            self._target.rename(retired)
-            self._partial.rename(self._target)
-            shutil.rmtree(retired, ignore_errors=True)
-        else:
-            self._partial.rename(self._target)
-        _sync(self._target.parent)
-
-    def _refusal(self, said: str) -> str:
-        """Say what could not be done."""
-        return (
-            f"expected to write {self._target}, got {said}: make room, or choose a folder that you can write; what was there before stays"
-        )
-
-
-def _failed_write(error: BaseException | None) -> str | None:
+def _failed_write(error: Exception) -> str | None:
     """Return what the system said where an error is that of a write, else None; safetensors and tokenizers have no OSError for it."""
     if isinstance(error, OSError):
         return _first_line(error)
-    match = re.search(r"([^:]+) \(os error \d+\)", str(error)) if isinstance(error, Exception) else None
+    match = re.search(r"([^:]+) \(os error \d+\)", str(error))
     return None if match is None else match[1].strip()
 
 
@@ -296,12 +270,12 @@ def _sync(folder: Path) -> None:
             os.close(number)
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write one JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Read one JSON object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

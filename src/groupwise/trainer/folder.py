@@ -26,9 +26,9 @@ from groupwise.trainer.checkpoints import (
     STATE,
     STATE_ABOUT,
     UnreadableCheckpointError,
-    WholeFolder,
     mark_state,
     read_state,
+    whole_folder,
     write_policy,
     write_state,
 )
@@ -47,28 +47,10 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 _HALF = re.compile(r"\.(checkpoint-\d+)\.(?:partial|retired)-\d+")
 # What a policy, the state of a run, transformers and peft write into a checkpoint.
 _OF_A_CHECKPOINT = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "adapter_config.json",
-    "README.md",
-    "state.json",
-    ".state.json.new",
-    "note.json",
-    "task.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece*.model",
-    "chat_template.jinja",
-    "chat_template.json",
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json", "README.md"),
+    *("state.json", ".state.json.new", "note.json", "task.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model"),
+    *("sentencepiece*.model", "chat_template.jinja", "chat_template.json"),
 )
 
 
@@ -86,9 +68,8 @@ def strange_in_checkpoints(home: Path) -> list[Path]:
         return [folder]
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if _HALF.fullmatch(path.name) and path.is_dir():
-            continue
-        found += strange_in(path) if _CHECKPOINT.fullmatch(path.name) else [path]
+        if not (_HALF.fullmatch(path.name) and path.is_dir()):
+            found += strange_in(path) if _CHECKPOINT.fullmatch(path.name) else [path]
     return found
 
 
@@ -251,7 +232,7 @@ class RunFolder:
     def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write a checkpoint with the state of the run; the one before has its own until `confirm`."""
         settings = self._settings.as_dict()
-        with WholeFolder(self._checkpoint(step)) as partial:
+        with whole_folder(self._checkpoint(step)) as partial:
             if hasattr(self._actor, "save"):
                 self._actor.save(partial)
             else:

@@ -161,10 +161,10 @@ def _fingerprint(policy: Policy, task: Task, accuracy: float, seed: int) -> str:
 
 def _from_cache(policy: Policy, folder: Path) -> WarmUp | None:
     """Put cached weights into the policy; a damaged entry counts as none."""
-    from groupwise.trainer.checkpoints import load_policy, read_note
+    from groupwise.trainer.checkpoints import NOTE, load_policy, read_json
 
     try:
-        about = read_note(folder)
+        about = read_json(folder / NOTE)
         kept = load_policy(folder, size=policy.size, vocabulary_size=policy.vocabulary_size)
         policy.load_state_dict(kept.state_dict())
         return WarmUp(float(about["accuracy"]), 0, folder)
@@ -174,8 +174,8 @@ def _from_cache(policy: Policy, folder: Path) -> WarmUp | None:
 
 def _keep(policy: Policy, task: Task, folder: Path, accuracy: float, steps: int) -> None:
     """Save the weights with what they reached."""
-    from groupwise.trainer.checkpoints import WholeFolder, write_note, write_policy
+    from groupwise.trainer.checkpoints import NOTE, whole_folder, write_json, write_policy
 
-    with WholeFolder(folder) as partial:
+    with whole_folder(folder) as partial:
         write_policy(policy, partial, task.vocabulary)
-        write_note(partial, {"task": task.name, "accuracy": accuracy, "steps": steps})
+        write_json(partial / NOTE, {"task": task.name, "accuracy": accuracy, "steps": steps})

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.controller import ControllerRule
@@ -32,45 +33,20 @@ PrecisionName = Literal["float32", "bfloat16"]
 AdaptiveName = Literal["advise", "act"]
 
 _MOST_LAG = 10_000
-_CHOICES: dict[str, Any] = {
-    "optimizer": OptimizerName,
-    "schedule": ScheduleName,
-    "importance_ratio": RatioName,
-    "lag_kind": LagName,
-    "aggregation": AggregationName,
-    "kl_in": KlPlace,
-    "kl_estimator": KlEstimator,
-    "prompt_order": OrderName,
-    "precision": PrecisionName,
+# Of each number: what it lies below, and whether it is above 0 or may be 0.
+_NUMBERS: dict[str, tuple[float, bool]] = {
+    **dict.fromkeys(("learning_rate", "epsilon", "clip_high", "gradient_clip"), (math.inf, True)),
+    **dict.fromkeys(("weight_decay", "kl_weight"), (math.inf, False)),
+    **dict.fromkeys(("momentum", "beta1", "beta2"), (1, False)),
+    "clip": (1, True),
 }
-# Name, least, most, and whether least and most themselves are out.
-_NUMBERS: tuple[tuple[str, float, float, bool, bool], ...] = (
-    ("learning_rate", 0, math.inf, True, True),
-    ("momentum", 0, 1, False, True),
-    ("beta1", 0, 1, False, True),
-    ("beta2", 0, 1, False, True),
-    ("epsilon", 0, math.inf, True, True),
-    ("weight_decay", 0, math.inf, False, True),
-    ("clip", 0, 1, True, True),
-    ("clip_high", 0, math.inf, True, True),
-    ("kl_weight", 0, math.inf, False, True),
-    ("gradient_clip", 0, math.inf, True, True),
-)
-_WHOLES: tuple[tuple[str, int], ...] = (
-    ("group_size", 2),
-    ("rollouts_per_step", 2),
-    ("steps", 1),
-    ("ramp_steps", 0),
-    ("refresh_interval", 1),
-    ("prompt_pool", 1),
-    ("micro_batch", 1),
-    ("seed", 0),
-    ("evaluate_every", 0),
-    ("evaluation_problems", 1),
-    ("checkpoint_every", 1),
-    ("rollouts_every", 0),
-    ("checkpoints_kept", 1),
-)
+# The least of each whole number.
+_WHOLES: dict[str, int] = {
+    **dict.fromkeys(("group_size", "rollouts_per_step"), 2),
+    **dict.fromkeys(("steps", "refresh_interval", "prompt_pool", "micro_batch", "evaluation_problems"), 1),
+    **dict.fromkeys(("checkpoint_every", "checkpoints_kept"), 1),
+    **dict.fromkeys(("ramp_steps", "seed", "evaluate_every", "rollouts_every"), 0),
+}
 
 
 def _known(kind: type, given: object, what: str) -> dict[str, Any]:
@@ -85,6 +61,20 @@ def _known(kind: type, given: object, what: str) -> dict[str, Any]:
                 f"expected a {what}, got {str(name)[:60]!r}: " + (f"write {near[0]}" if near else f"use one of {', '.join(names)}")
             )
     return dict(given)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    """Refuse anything but a whole number of its range."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgumentError(f"expected {name} to be a whole number of at least {least}; got {value}")
+
+
+def _check_number(name: str, value: Any, below: float, above_zero: bool) -> None:  # noqa: FBT001 - a row of the table
+    """Refuse anything but a number of its interval."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < below) or (above_zero and value == 0):
+        bounds = f"{'above' if above_zero else 'of at least'} 0" + ("" if math.isinf(below) else f" and below {below:g}")
+        raise InvalidArgumentError(f"expected {name} to be a number {bounds}; got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +104,7 @@ class AdaptiveSettings:
         if self.mode not in get_args(AdaptiveName):
             raise InvalidArgumentError(f"expected the adaptive group size to be advise or act; got {str(self.mode)[:60]!r}")
         for name, least in (("every", 1), ("prompts", 3), ("rollouts", 4)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidArgumentError(
-                    f"expected {name} of the adaptive group size to be a whole number of at least {least}; got {value}"
-                )
+            _check_whole(f"{name} of the adaptive group size", getattr(self, name), least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +178,7 @@ class TrainSettings(Plain):
         A number may be written as text, since YAML reads 5e-4 as one.
         """
         found = _known(cls, given, "training setting")
-        for name, *_ in _NUMBERS:
+        for name in _NUMBERS:
             if isinstance(found.get(name), str):
                 with suppress(ValueError):  # what is no number is refused with the others
                     found[name] = float(found[name])
@@ -202,38 +188,21 @@ class TrainSettings(Plain):
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                raise InvalidArgumentError(
-                    f"expected {name} to be one of {', '.join(get_args(choices))}; got {str(getattr(self, name))[:60]!r}"
-                )
         if not isinstance(self.advantage, str):
             raise InvalidArgumentError(f"expected the name of an advantage; got {str(self.advantage)[:60]!r}")
-        for name, least in _WHOLES:
-            self._check_whole(name, least)
-        for name, low, high, low_open, high_open in _NUMBERS:
-            self._check_number(name, low, high, low_open=low_open, high_open=high_open)
-        self._check_together()
-
-    def _check_whole(self, name: str, least: int) -> None:
-        """Refuse anything but a whole number of its range, or None where that may be."""
-        value = getattr(self, name)
-        if value is None and name in {"prompt_pool", "micro_batch", "checkpoints_kept"}:
-            return
-        if name == "group_size" and value == 1:
+        if self.group_size == 1:
             raise InvalidArgumentError("expected group_size of at least 2, got 1: a group of one has nobody to be compared with")
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidArgumentError(f"expected {name} to be a whole number of at least {least}; got {value}")
-
-    def _check_number(self, name: str, low: float, high: float, *, low_open: bool, high_open: bool) -> None:
-        """Refuse a number outside its interval, or None where that may not be."""
-        value = getattr(self, name)
-        if value is None and name in {"clip", "clip_high", "gradient_clip"}:
-            return
-        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
-        if wrong or value < low or value > high or (low_open and value == low) or (high_open and value == high):
-            bounds = f"{'above' if low_open else 'of at least'} {low:g}" + ("" if math.isinf(high) else f" and below {high:g}")
-            raise InvalidArgumentError(f"expected {name} to be a number {bounds}; got {value}")
+        for name, hint in get_type_hints(TrainSettings).items():
+            value = getattr(self, name)
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                raise InvalidArgumentError(f"expected {name} to be one of {', '.join(get_args(hint))}; got {str(value)[:60]!r}")
+            if value is None and NoneType in get_args(hint):
+                continue
+            if name in _WHOLES:
+                _check_whole(name, value, _WHOLES[name])
+            if name in _NUMBERS:
+                _check_number(name, value, *_NUMBERS[name])
+        self._check_together()
 
     def _check_together(self) -> None:
         """Refuse settings that do not fit each other."""

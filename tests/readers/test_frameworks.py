@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,10 @@ import polars as pl
 import pytest
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
-from groupwise.readers import READERS, open_run, rollouts
+from groupwise.readers import open_run
 from groupwise.readers.console import VerlSettings as Settings
 from groupwise.readers.console import number_of
 from groupwise.readers.keys import QUANTITIES, RULES, framework_of, known_quantities, meanings_of, version_of
-from groupwise.readers.rollouts import plan_of
 from groupwise.record.run import RunConfig
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
@@ -258,48 +256,3 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
 )  # fmt: skip
 def test_the_framework_is_known_by_its_keys(keys: list[str], framework: str) -> None:
     assert framework_of(keys) == framework
-
-
-# Large dumps -------------------------------------------------------------------------------------------------------------------
-
-
-def dump(path: Path, *, spoil: str = "") -> Path:
-    """A dump of verl's, perhaps with rows that only the careful reader takes as they are."""
-    rows = []
-    for number in range(400):
-        row = {"input": f"{number // 8}+1=ä", "output": f'x{number}\n"', "gts": "1", "score": number % 3 / 2, "step": 1 + number // 80,
-               "uid": f"u{number // 8}_{number % 8}_0"}  # fmt: skip
-        text = json.dumps(row, ensure_ascii=number % 2 == 0)
-        if number == 17:
-            text = {"cut": text[:40], "twice": text[:-1] + ', "score": 9.0}', "missing": text.replace('"score"', '"skore"'),
-                    "nested": text[:-1] + ', "more": {"score": 4}}', "text": text.replace('"score": 1.0', '"score": "1.0"'),
-                    "nan": text.replace('"score": 1.0', '"score": NaN'), "blank": "\n" + text,
-                    "spaced": text.replace('"score":', '"score" :'),
-                    "nothing": text.replace('"step": 1', '"step": null')}.get(spoil, text)  # fmt: skip
-        rows.append(text)
-    path.write_text("\n".join(rows) + ("" if spoil == "no end" else "\n"))
-    return path
-
-
-@pytest.mark.parametrize("texts", [True, False])
-@pytest.mark.parametrize("spoil", ["", "cut", "twice", "missing", "nested", "text", "nan", "blank", "spaced", "nothing", "no end"])
-def test_blocks_say_what_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str, texts: bool) -> None:
-    path = dump(tmp_path / "1.jsonl", spoil=spoil)
-    if not texts:
-        monkeypatch.setattr(rollouts, "_TEXT_BYTES", 1)
-    careful = open_run(path)
-    monkeypatch.setattr(rollouts, "SMALLEST", 1)
-    fast = open_run(path)
-    assert careful.rollouts is not None
-    assert fast.rollouts is not None
-    assert careful.rollouts.equals(fast.rollouts)
-    assert (careful.notes, careful.steps.to_dicts()) == (fast.notes, fast.steps.to_dicts())
-    assert len(fast.rollouts) == 400 - (spoil in ("cut",))
-
-
-def test_a_plan_needs_rows_that_are_alike() -> None:
-    wanted = frozenset({"input"})
-    assert plan_of([{"input": "a", "score": 1.0}, {"input": "a"}], wanted, "") is None
-    assert plan_of([{"input": "a", "score": 1.0}] * 2, wanted, "output") is None
-    assert plan_of([{"input": None, "score": 1.0}] * 2, wanted, "") is None
-    assert not math.isnan(len(READERS))

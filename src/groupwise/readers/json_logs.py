@@ -6,28 +6,20 @@ What the columns mean is judged by their names in `keys.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, clean_key, is_summary
+from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _WRAPPED = {"step", "data"}
-_BLOCK, _FEW = 20_000, 64
-_NEGATIVE_ZERO = re.compile(r"-0[,}\s]")  # a whole number loses its sign in a column of such
-_STATE_KEYS = ("log_history", "global_step", "max_steps")
 
 
 def sniff_jsonl(path: Path) -> float:
@@ -47,7 +39,6 @@ class JsonlFeed:
     def __init__(self) -> None:
         self._store, self._reader = RowStore(), JsonReader()
         self._damaged = self._skipped = 0
-        self._plain = True  # until a block of lines holds anything but numbers
 
     @property
     def count(self) -> int:
@@ -56,27 +47,6 @@ class JsonlFeed:
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        rest = iter(lines)
-        size = _BLOCK if self._store.count else _FEW  # few at first: lines with texts are long, and are not held by the thousand
-        while self._plain and (block := list(islice(rest, size))):
-            size = _BLOCK
-            if len(block) >= _FEW:
-                self._plain = self._take_numbers(block)
-                if self._plain:
-                    continue
-            self._take_rows(block)
-        self._take_rows(rest)
-
-    def _take_numbers(self, block: Sequence[str]) -> bool:
-        """Take many lines at once where each holds the same keys once and a number at each; else take none, and return False."""
-        found = numbers_of(block)
-        if found is None or "train_runtime" in found or len(set(map(clean_key, found))) < len(found):
-            return False
-        self._store.add_columns(found, len(block))
-        return True
-
-    def _take_rows(self, lines: Iterable[str]) -> None:
-        """Take lines one by one."""
         for row in json_lines(lines, self._reader):
             if row is None:
                 self._damaged += 1
@@ -101,22 +71,6 @@ class JsonlFeed:
                 f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
             )
         return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
-
-
-def numbers_of(lines: Sequence[str]) -> dict[str, NDArray[np.float64]] | None:
-    r"""Return the columns of lines that all hold one JSON object with the same keys, each once, and a number at each."""
-    text = "".join(lines)
-    try:
-        table = pl.read_ndjson(text.encode(), infer_schema_length=None)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError):
-        return None
-    # A key that is missing leaves a null, and one that stands twice two quotes too many: without either, every row has every key once.
-    once = len(table) == len(lines) and text.count('"') == 2 * len(table) * table.width
-    if not once or _NEGATIVE_ZERO.search(text):
-        return None
-    if any(kind not in (pl.Float64, pl.Int64) or table[name].null_count() for name, kind in table.schema.items()):
-        return None
-    return {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
 
 
 def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:

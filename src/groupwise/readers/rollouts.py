@@ -10,11 +10,11 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import polars as pl
@@ -156,35 +156,6 @@ class RolloutRows:
             column.append(self._label(key, value, layout))
         self.store.add({key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)})
 
-    def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> None:
-        """Append the rows of a table without gaps, as `add` would one by one."""
-        count = len(table)
-        self.prompt += self._prompts(table[layout.prompt])
-        self.completion += table[layout.completion].to_list() if self.texts else [None] * count
-        self.file_step += [file_step] * count
-        for key in (key for key in GROUP_KEYS if key in table.columns):
-            column = self.labels.setdefault(key, [])
-            column.extend([None] * (self.store.count - len(column)))
-            column.extend(self._labels(key, table[key], layout))
-        numbers = [name for name, kind in table.schema.items() if kind != pl.Utf8]
-        self.store.add_columns({name: table[name].cast(pl.Float64).to_numpy() for name in numbers}, count)
-
-    def _prompts(self, prompts: pl.Series) -> list[str | None]:
-        """Return prompts that can be stored, one object for equal ones."""
-        names = {text: self._kept(text, shared=True) for text in prompts.unique().to_list()}
-        return [names[text] for text in prompts.to_list()]
-
-    def _labels(self, key: str, values: pl.Series, layout: Layout) -> list[str | None]:
-        """Return the names of the groups of many rows."""
-        if key == "uid" and layout.verl and values.dtype == pl.Utf8:
-            parts = values.str.extract_groups(r"(?s)^(.+)_(\d{1,9})_(\d{1,9})$").struct.unnest()
-            if not parts[parts.columns[0]].null_count():
-                self.split_uids += len(values)
-                self.later_outputs += int((parts[parts.columns[2]].cast(pl.Int64) > 0).sum())
-                names: list[str | None] = parts[parts.columns[0]].to_list()
-                return names
-        return [self._label(key, value, layout) for value in values.to_list()]
-
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
         column = self.labels[key]
@@ -311,99 +282,6 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
         if function and name != total and function != "total" and function not in found.values():
             found[name] = function
     return found
-
-
-SMALLEST = 1 << 22
-_STEPS = ("step", "global_step", "training_step", "train_step", "index")
-_BLOCK = 1 << 24
-_TYPES = {float: pl.Float64, bool: pl.Boolean, str: pl.Utf8}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What every row of a file is expected to hold."""
-
-    keys: frozenset[str]  # all keys of a row, as the first rows have them
-    schema: Mapping[str, Any]  # the keys that are wanted -> text or number
-    counted: tuple[str, ...]  # keys of numbers that each row may give only once
-
-
-def plan_of(first: Sequence[Mapping[str, Any]], wanted: frozenset[str], unread: str, numbers: Container[str] = ()) -> Plan | None:
-    """Return the plan for a file whose first rows are alike, None where they are not plain."""
-    kinds = _kinds_of(first)
-    dropped = {key for key, kind in kinds.items() if kind is str and (key == unread or key not in wanted)}
-    counted = tuple(key for key, kind in kinds.items() if kind is not str and key not in _STEPS)
-    if not counted or (unread and unread not in kinds) or any(key in numbers for key in dropped - {unread}):
-        return None
-    return Plan(frozenset(kinds), {key: _TYPES[kind] for key, kind in kinds.items() if key not in dropped}, counted)
-
-
-def _kinds_of(first: Sequence[Mapping[str, Any]]) -> dict[str, type]:
-    """Return the type of each key's values where all rows are alike and their keys plain; else nothing."""
-    kinds: dict[str, type] = {key: type(value) for key, value in first[0].items()} if len(first) > 1 else {}
-    alike = all({key: type(value) for key, value in row.items()} == kinds for row in first)
-    plain = all(kind in _TYPES and key.isascii() and key.isprintable() and not set(key) & {'"', "\\"} for key, kind in kinds.items())
-    return kinds if alike and plain else {}
-
-
-def blocks(path: Path, plan: Plan) -> Iterator[tuple[pl.DataFrame | None, list[str]]]:
-    """Yield the rows of a file block by block, as a table where the plan holds, else as lines."""
-    # Each block is read right up to the end of a line, so that it never has to be copied.
-    with path.open("rb", buffering=0) as file:
-        start, size = 0, path.stat().st_size
-        while start < size:
-            file.seek(start + _BLOCK)
-            end = min(size, start + _BLOCK + _to_line_end(file)) if start + _BLOCK < size else size
-            file.seek(start)
-            block = file.read(end - start)
-            if not block:
-                return
-            start += len(block)
-            yield _parsed_block(block, plan)
-
-
-def _to_line_end(file: BinaryIO) -> int:
-    """Return how many bytes there are up to the end of the line at which a file stands."""
-    count = 0
-    while piece := file.read(1 << 15):
-        found = piece.find(b"\n")
-        if found >= 0:
-            return count + found + 1
-        count += len(piece)
-    return count
-
-
-def _parsed_block(block: bytes, plan: Plan) -> tuple[pl.DataFrame | None, list[str]]:
-    """Return a block as a table, or as lines where anything in it is not as planned."""
-    table = _block_table(block, plan)
-    if table is not None:
-        return table, []
-    return None, [line.replace(b"\0", b"").decode("utf-8", "replace") for line in block.split(b"\n")]
-
-
-def _block_table(block: bytes, plan: Plan) -> pl.DataFrame | None:
-    """Return a block as a table where every row has each key, and its numbers once, with a value of its type; else None."""
-    try:
-        table = pl.read_ndjson(block, schema=dict(plan.schema))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, RuntimeError, OSError):
-        return None
-    # Polars takes the first value of a key given twice and Python the last: each number that counts has to be there once a row.
-    once = all(block.count(b'"' + key.encode() + b'":') == len(table) for key in plan.counted)
-    if not once or not len(table) or any(column.null_count() for column in table.iter_columns()):
-        return None
-    first = block.find(b"\n")
-    ends = (block if first < 0 else block[:first], block[block.rfind(b"\n", 0, -1) + 1 :])
-    alike = all(_agrees(line, row, plan) for line, row in zip(ends, (table.row(0, named=True), table.row(-1, named=True)), strict=True))
-    return table if alike else None
-
-
-def _agrees(line: bytes, row: Mapping[str, Any], plan: Plan) -> bool:
-    """Return whether a row of the table is what Python's own parser reads from its line."""
-    try:
-        whole = json.loads(line, parse_int=float)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(whole, dict) and whole.keys() == plan.keys and all(whole[key] == row[key] for key in plan.schema)
 
 
 _TEXT_BYTES = 1 << 28
@@ -589,13 +467,12 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
     reader, damaged, step, before = JsonReader(), 0, _number(path), rows.store.count
-    for found in _objects(path, seen, layout, first, reader, texts=rows.texts, plain=not request.columns):
-        if found is None:
-            damaged += 1
-        elif isinstance(found, pl.DataFrame):
-            rows.add_table(found, layout, step)
-        else:
-            rows.add(found, layout, step)
+    with open_text(path, seen.encoding) as file:
+        for row in json_lines(file, reader):
+            if row is None:
+                damaged += 1
+            else:
+                rows.add(row, layout, step)
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     if damaged:
@@ -606,26 +483,6 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if seen.encoding == "latin-1":
         notes.append(f"the file {shown(path)} is not UTF-8 and was read as Latin-1")
     return layout.verl
-
-
-def _objects(
-    path: Path, seen: Peek, layout: Layout, first: list[dict[str, Any]], reader: JsonReader, *, texts: bool, plain: bool
-) -> Iterator[dict[str, Any] | pl.DataFrame | None]:
-    """Yield the object of each line, None for a damaged one; of a large file whole tables where its rows are plain."""
-    plan = None
-    if plain and layout.prompt and seen.encoding == "utf-8" and seen.size >= SMALLEST:
-        wanted = frozenset((layout.prompt, *GROUP_KEYS, *((layout.completion,) if texts else ())))
-        numbers = (*REWARD_KEYS, *ADVANTAGE_KEYS, *LENGTH_KEYS, *STEP_KEYS)
-        plan = plan_of(first, wanted, "" if texts else layout.completion, numbers)
-    if plan is None:
-        with open_text(path, seen.encoding) as file:
-            yield from json_lines(file, reader)
-        return
-    for table, lines in blocks(path, plan):
-        if table is not None:
-            yield table
-        else:
-            yield from json_lines(lines, reader)
 
 
 def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str, path: Path, group_size: int | None) -> bool:

@@ -189,12 +189,6 @@ class RowStore:
                 self._numbers(name, numbers)
         self.count = start + len(rows)
 
-    def add_columns(self, columns: Mapping[str, NDArray[np.float64]], count: int) -> None:
-        """Append so many rows by columns, each with a number in every row."""
-        for name, values in columns.items():
-            self._numbers(clean_key(name), array("d", np.ascontiguousarray(values, dtype=np.float64).tobytes()))
-        self.count += count
-
     def _numbers(self, name: str, numbers: array[float]) -> None:
         """Append one number a row, from the current row on."""
         column = self._columns.setdefault(name, _Column()) if len(self._columns) < LARGEST_WIDTH else self._columns.get(name)

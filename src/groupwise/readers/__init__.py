@@ -16,7 +16,16 @@ from pathlib import Path
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import read_settings, with_found
-from groupwise.readers.console import FORMS
+from groupwise.readers.console import (
+    DictConsole,
+    PrintedConsole,
+    TrlConsole,
+    VerlConsole,
+    sniff_dicts,
+    sniff_printed,
+    sniff_trl,
+    sniff_verl,
+)
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, sniff_event_stream, sniff_json, sniff_jsonl
 from groupwise.readers.keys import is_quantity, known_quantities
@@ -81,7 +90,10 @@ READERS: tuple[Reader, ...] = (
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
     Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
-    *(Reader(form.console.form, form.description, form.sniff, None, feed=form.console) for form in FORMS),
+    Reader("verl_console", "the rows that verl prints, amid Ray's prefixes and colours", sniff_verl, None, feed=VerlConsole),
+    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_trl, None, feed=TrlConsole),
+    Reader("printed_dicts", "the dictionaries that SkyRL and slime print of each step", sniff_dicts, None, feed=DictConsole),
+    Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, None, feed=PrintedConsole),
     Reader("tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True),
     Reader("tensorboard_folder", "a folder with the event files of one run", sniff_events_folder, read_events_folder, folder=True),
     Reader("wandb", "the .wandb file of a W&B run, offline ones included", sniff_wandb, read_wandb, binary=True),

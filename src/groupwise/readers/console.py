@@ -1,4 +1,4 @@
-"""Consoles: what trainers print, read line by line. `FORMS` lists the forms of a row: TRL's, verl's, SkyRL's and slime's, any other loop's.
+"""Consoles: what trainers print, read line by line; the forms of a row are TRL's, verl's, SkyRL's and slime's, any other loop's.
 
 Each form says how a line of it becomes a row; all share one engine. Only literals are read, nothing is executed. Where a row has no
 step of its own, the progress bars printed around it tell it (`progress_bars.py`).
@@ -10,8 +10,8 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
 from pathlib import Path
@@ -46,11 +46,6 @@ class Console:
     def __init__(self) -> None:
         self.store = RowStore()
         self.damaged = 0
-
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self.store.count
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -318,7 +313,7 @@ def _strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
     return {row for row, shape in enumerate(shapes) if shape in odd} if odd else set()
 
 
-def _sniff_trl(path: Path) -> float:
+def sniff_trl(path: Path) -> float:
     """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
     seen = peek(path)
     if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
@@ -414,7 +409,7 @@ def _is_headless(line: str) -> bool:
     return " - " in line and len(_CELLS.findall(line)) > 2
 
 
-def _sniff_verl(path: Path) -> float:
+def sniff_verl(path: Path) -> float:
     """Return the confidence that the file is verl's printed output: a row of it, or its settings, within the first 32 MB."""
     seen = peek(path)
     if seen.binary or seen.text[:1] == "{":
@@ -602,7 +597,7 @@ class DictConsole(Console):
         return super().log(origin, [*notes, *(["the rows are what the trainer printed, rounded to four places"] if self._rounded else [])])
 
 
-def _sniff_dicts(path: Path) -> float:
+def sniff_dicts(path: Path) -> float:
     """Return the confidence that the file is printed output of SkyRL or slime: a row of either within the first 32 MB."""
     seen = peek(path)
     if seen.binary or seen.text[:1] == "{" or path.suffix.lower() in (*_STRUCTURED, ".md"):
@@ -696,7 +691,7 @@ def _cells(line: str) -> dict[str, float]:
     return {key[:200]: value for key, value in zip(cells[::2], values[1::2], strict=True) if value is not None} if tabled else {}
 
 
-def _sniff_printed(path: Path) -> float:
+def sniff_printed(path: Path) -> float:
     """Return the confidence that the file holds printed rows with a step and a reward, a score or a loss."""
     seen = peek(path)
     if seen.binary or seen.text.startswith("{") or path.suffix.lower() in (*_STRUCTURED, ".md"):
@@ -706,20 +701,3 @@ def _sniff_printed(path: Path) -> float:
     console.finish()
     rows = {row for name in console.store.names() if _KNOWN.search(name) for row in console.store.sparse(name)[0].tolist()}
     return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """One form of printed rows."""
-
-    console: type[Console]  # turns lines into rows
-    sniff: Callable[[Path], float]  # path -> confidence in [0, 1], from content
-    description: str  # one sentence for the docs
-
-
-FORMS = (
-    Form(VerlConsole, _sniff_verl, "the rows that verl prints, amid Ray's prefixes and colours"),
-    Form(TrlConsole, _sniff_trl, "the rows that TRL prints, amid progress bars"),
-    Form(DictConsole, _sniff_dicts, "the dictionaries that SkyRL and slime print of each step"),
-    Form(PrintedConsole, _sniff_printed, "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5"),
-)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +28,9 @@ def dump_of(rows: Sequence[Row]) -> str:
     return next((name for name, (fits, _) in DUMPS.items() if seen and all(fits(row) for row in seen)), "")
 
 
-def rows_of_dump(name: str, row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the completions that one row of a dump holds."""
-    yield from DUMPS[name][1](row, number, group_size)
+def rows_of_dump(name: str, row: Row) -> list[dict[str, Any]]:
+    """Return the completions that one row of a dump holds."""
+    return list(DUMPS[name][1](row))
 
 
 def _is_swift(row: Row) -> bool:
@@ -38,7 +39,7 @@ def _is_swift(row: Row) -> bool:
     return all(isinstance(column, list) and column and not isinstance(column[0], Mapping) for column in columns)
 
 
-def _swift(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+def _swift(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the completions of one of ms-swift's tables."""
     columns = {str(key): values for key, values in row.items() if isinstance(values, list)}
     length = max(map(len, columns.values()), default=0)
@@ -69,12 +70,10 @@ def _is_nemo(row: Row) -> bool:
     return "content" in row and isinstance(row.get("rewards"), int | float) and isinstance(row["content"], str | list)
 
 
-def _nemo(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the one completion of a row of NeMo-RL's; groups are told by the prompt, or by position where only G is known."""
+def _nemo(row: Row) -> Iterator[dict[str, Any]]:
+    """Yield the one completion of a row of NeMo-RL's; its prompt is None where the conversation is not parted."""
     prompt, completion = _parted(row["content"])
     found: dict[str, Any] = {"prompt": prompt, "completion": completion, "reward": row["rewards"]}
-    if prompt is None:
-        found["prompt"] = f"prompt {number // group_size}" if group_size else None
     advantage = row.get("advantages")
     if isinstance(advantage, list):
         advantage = next((value for value in reversed(advantage) if isinstance(value, float) and value != 0), None)
@@ -108,7 +107,7 @@ def _is_art(row: Row) -> bool:
     return "group_index" in row and "reward" in row and isinstance(row.get("messages"), list | tuple)
 
 
-def _art(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+def _art(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one trajectory of a row of ART's."""
     prompt, completion = _parted(list(row["messages"]))
     yield {"prompt": prompt, "completion": completion, "reward": row["reward"], "group_index": row["group_index"]}
@@ -119,7 +118,7 @@ def _is_episode(row: Row) -> bool:
     return isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping)
 
 
-def _episode(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+def _episode(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the traces of one of prime-rl's episodes; an episode that failed has no reward."""
     for trace in row["traces"]:
         if not isinstance(trace, Mapping):
@@ -145,7 +144,7 @@ def _is_sample(row: Row) -> bool:
     return "group_index" in row and isinstance(row.get("response"), str) and "rollout_id" in row
 
 
-def _sample(row: Row, number: int, group_size: int | None) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+def _sample(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one completion of a sample of slime's; several rewards are taken apart."""
     reward = row.get("reward")
     prompt = row.get("prompt")
@@ -158,10 +157,7 @@ def _sample(row: Row, number: int, group_size: int | None) -> Iterator[dict[str,
     yield found | ({"response_length": row["response_length"]} if isinstance(row.get("response_length"), int) else {})
 
 
-Fits = Callable[[Row], bool]
-Takes = Callable[[Row, int, int | None], Iterator[dict[str, Any]]]
-
-DUMPS: dict[str, tuple[Fits, Takes]] = {
+DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
     "slime": (_is_sample, _sample),
     "art": (_is_art, _art),
@@ -172,14 +168,10 @@ DUMPS: dict[str, tuple[Fits, Takes]] = {
 
 _ZIP = b"PK\x03\x04"
 _LARGEST = 1 << 30
-_PLAIN: dict[tuple[str, str], Any] = {("collections", "OrderedDict"): OrderedDict}
-_TENSORS = {
-    ("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor"), ("torch._utils", "_rebuild_parameter"),
-    ("torch", "FloatStorage"), ("torch", "DoubleStorage"), ("torch", "HalfStorage"), ("torch", "BFloat16Storage"),
-    ("torch", "LongStorage"), ("torch", "IntStorage"), ("torch", "ShortStorage"), ("torch", "CharStorage"), ("torch", "ByteStorage"),
-    ("torch", "BoolStorage"), ("torch", "Size"), ("torch", "float32"), ("torch", "float16"), ("torch", "bfloat16"), ("torch", "int64"),
-    ("torch", "device"), ("torch.serialization", "_get_layout"),
-}  # fmt: skip
+_TENSORS = re.compile(
+    r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.serialization\._get_layout"
+    r"|torch\.(\w{1,20}Storage|Size|device|float32|float16|bfloat16|int64)"
+)
 
 
 class _Tensor:
@@ -197,10 +189,10 @@ class _Plain(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a stand-in; raise for whatever could do something."""
-        if (module, name) in _TENSORS:
+        if _TENSORS.fullmatch(f"{module}.{name}"):
             return _Tensor
-        if (module, name) in _PLAIN:
-            return _PLAIN[(module, name)]
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
         raise pickle.UnpicklingError(f"it asks for {module[:40]}.{name[:40]}")
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ARG002

@@ -35,11 +35,6 @@ class JournalFeed:
         self._home: Path | None = None
         self._saved: RunRecord | None = None
 
-    @property
-    def count(self) -> int:
-        """Rows so far, those of the saved part included."""
-        return self._rows.count + (0 if self._saved is None else len(self._saved.steps))
-
     def open(self, home: Path) -> None:
         """Read what was saved beside the journal."""
         self._home = home

@@ -40,11 +40,6 @@ class JsonlFeed:
         self._store, self._reader = RowStore(), JsonReader()
         self._damaged = self._skipped = 0
 
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._store.count
-
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         for row in json_lines(lines, self._reader):
@@ -157,13 +152,11 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, A
 
 def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
     """Return the record of rows and the settings beside them."""
-    store = RowStore()
     kept = [row for row in rows if not is_summary(row)]
-    for row in kept:
-        store.add(row)
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
-    return assemble(Log(store, path, "json", seen.size, notes, stated=((beside, f"{path.name}, beside the rows"),), name=name), request)
+    stated = ((beside, f"{path.name}, beside the rows"),)
+    return assemble(Log(RowStore.of(kept), path, "json", seen.size, notes, stated=stated, name=name), request)
 
 
 def _is_rows(value: Any) -> bool:
@@ -261,7 +254,7 @@ def _is_event(row: Mapping[str, Any]) -> bool:
 def read_event_stream(path: Path, request: Request) -> RunRecord:
     """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version."""
     seen = peek(path)
-    rows: list[tuple[float, dict[str, Any]]] = []
+    rows: list[dict[str, Any]] = []
     damaged = unplaced = 0
     with open_text(path, seen.encoding) as file:
         for event in json_lines(file, JsonReader()):
@@ -271,12 +264,10 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
             elif step is None:
                 unplaced += 1
             else:
-                rows.append((step, _row_of_event(event, step)))
+                rows.append(_row_of_event(event, step))
     if not rows:
         raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
-    store = RowStore()
-    for _, row in sorted(rows, key=lambda entry: entry[0]):
-        store.add(row)
+    store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
     notes = ["the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
     if unplaced:
         notes.append(f"{counted(unplaced, 'event')} of no step left out")

@@ -489,13 +489,15 @@ def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str,
     """Add the rows of one of the dumps that have to be taken apart; none of them is verl's."""
     for number, row in enumerate(dumped):
         try:
-            completions = list(rows_of_dump(dump, row, number, group_size))
+            completions = rows_of_dump(dump, row)
         except (KeyError, TypeError, AttributeError):
             rows.left_out += 1
             continue
-        if dump == "nemo-rl" and group_size is None and completions[0]["prompt"] is None:
-            raise InvalidArgumentError(f"expected the group size for {shown(path)}, which has no prompts: give --set group_size=G")
         for completion in completions:
+            if dump == "nemo-rl" and completion["prompt"] is None:
+                if group_size is None:
+                    raise InvalidArgumentError(f"expected the group size for {shown(path)}, which has no prompts: give --set group_size=G")
+                completion["prompt"] = f"prompt {number // group_size}"
             rows.add(completion, OURS, _number(path))
     return False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -106,6 +106,14 @@ class RowStore:
         self.too_wide = 0
         self._columns: dict[str, _Column] = {}
         self._clean: dict[Any, str] = {}
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[Any, Any]]) -> RowStore:
+        """Return a store of rows."""
+        store = cls()
+        for row in rows:
+            store.add(row)
+        return store
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row; nested mappings are flattened with "/"."""

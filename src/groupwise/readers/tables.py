@@ -65,11 +65,6 @@ class CsvFeed:
         self._notes: list[str] = []
         self._store, self._broken, self._over = RowStore(), 0, False
 
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._store.count
-
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         for line in lines:
@@ -160,8 +155,6 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
     table = read_parquet(path)
     if {"prompt", "completion"} <= set(table.columns):
         raise UnreadableRunError(f"expected a log of steps, got completions in {shown(path)}: give the run's folder, which holds both")
-    store = RowStore()
     wanted = [name for name, kind in table.schema.items() if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)]
-    for row in table.select(wanted).iter_rows(named=True):
-        store.add(row)
+    store = RowStore.of(table.select(wanted).iter_rows(named=True))
     return assemble(Log(store, path, "parquet", seen.size), request)

@@ -69,7 +69,7 @@ def read_events_folder(path: Path, request: Request) -> RunRecord:
 
 def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
     """Read event files, one after the other."""
-    store, size = RowStore(), 0
+    size = 0
     notes: list[str] = []
     texts: dict[str, str] = {}
     written: list[list[dict[str, Any]]] = []
@@ -87,8 +87,7 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
             notes.append(f"the file {shown(file)} holds no scalar")
         written.append(rows)
     each = _on_rollouts([row for rows in written for row in rows], notes)
-    for row in _in_order(written, notes):
-        store.add(row)
+    store = RowStore.of(_in_order(written, notes))
     if not store.count:
         raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
     stated = ((_settings(texts), "the text of the event file"), ({"updates_per_step": each}, "the steps of the log"))
@@ -97,10 +96,7 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
 
 def _on_rollouts(rows: list[dict[str, Any]], notes: list[str]) -> int | None:
     """Give slime's rows the number of their rollout as their step, and return the updates of one; None for another trainer."""
-    store = RowStore()
-    for row in rows:
-        store.add(row)
-    each, step, note = rollout_numbers(store, tracked=True)
+    each, step, note = rollout_numbers(RowStore.of(rows), tracked=True)
     if step is None:
         return None
     notes.append(note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -168,22 +168,20 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     run = by_identity.get(request.chosen) or one_run(path, named, request.chosen)
     query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
     entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (named[run],)))
-    store = RowStore()
-    for row in rows_of(entries):
-        store.add(row)
+    store = RowStore.of(_rows_of(entries))
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
         parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (named[run],)).fetchall())
-    stated = ((mlflow_settings(parameters), "MLflow's parameters"),)
+    stated = ((_settings(parameters), "MLflow's parameters"),)
     return assemble(Log(store, path, "database", path.stat().st_size, stated=stated, name=run), request)
 
 
-def mlflow_settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
+def _settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
     """Return MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
     return {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
 
 
-def rows_of(entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
+def _rows_of(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
     """Yield one row for the numbers of one step that follow one another."""
     row: dict[str, Any] = {}
     for stamp, step, key, value in entries:
@@ -241,13 +239,12 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     name = one_run(path, named, request.chosen)
     home = named[name]
     entries, size, damaged = _entries(home / "metrics")
-    store = RowStore()
-    for row in rows_of(iter(sorted(entries, key=lambda entry: (entry[0], entry[1])))):
-        store.add(row)
+    store = RowStore.of(_rows_of(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
     if not store.count:
         raise UnreadableRunError(f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet")
-    parameters = {key: text.strip() for key, text in _texts(home / "params")}
-    stated = ((mlflow_settings(parameters), "MLflow's parameters"),)
+    small = {key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16}
+    parameters = {key: file.read_text(encoding="utf-8", errors="replace").strip() for key, file in small.items()}
+    stated = ((_settings(parameters), "MLflow's parameters"),)
     notes = (f"{counted(damaged, 'line is damaged and was', 'lines are damaged and were')} left out",) if damaged else ()
     return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=clean_key(name)), request)
 
@@ -261,22 +258,17 @@ def _title(run: Path) -> str:
     return clean_key(found or run.name)
 
 
-def _texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each small file below a folder; folders are parts of the name."""
-    for file, _ in zip(sorted(folder.rglob("*")), range(_MOST), strict=False):
-        if file.is_file() and file.stat().st_size < 1 << 16:
-            yield file.relative_to(folder).as_posix(), file.read_text(encoding="utf-8", errors="replace")
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files below a folder by name; folders are parts of the name."""
+    return {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*"))[:_MOST] if file.is_file()}
 
 
 def _entries(folder: Path) -> tuple[list[Entry], int, int]:
     """Return the numbers of all keys, the bytes read, and how many lines were damaged."""
     entries: list[Entry] = []
     size = damaged = 0
-    for file, _ in zip(sorted(folder.rglob("*")), range(_MOST), strict=False):
-        if not file.is_file():
-            continue
+    for key, file in _files(folder).items():
         size += file.stat().st_size
-        key = file.relative_to(folder).as_posix()
         with open_text(file, "utf-8") as lines:
             for line in lines:
                 entry = _entry(key, line.split())

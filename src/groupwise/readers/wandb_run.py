@@ -48,11 +48,8 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
         notes.append(f"{are} left out")
     if not rows:
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
-    store = RowStore()
-    for row in rows:
-        store.add(row)
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
-    return assemble(Log(store, path, "wandb", seen.size, tuple(notes), stated=(stated,)), request)
+    return assemble(Log(RowStore.of(rows), path, "wandb", seen.size, tuple(notes), stated=(stated,)), request)
 
 
 def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:

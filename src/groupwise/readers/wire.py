@@ -19,11 +19,9 @@ _BLOCK = 1 << 15
 _MASK_DELTA = 0xA282EAD8
 _SLOW_BYTES = 1 << 16
 
-Field = tuple[int, int, int | bytes]
 
-
-def fields(data: bytes) -> Iterator[Field]:
-    r"""Yield number, wire type and value of each field of a message."""
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a message."""
     position, end = 0, len(data)
     while position < end:
         tag, position = _varint(data, position)
@@ -32,7 +30,7 @@ def fields(data: bytes) -> Iterator[Field]:
             raise ValueError("a field has the number 0")
         if kind == 0:
             value, position = _varint(data, position)
-            yield number, kind, value
+            yield number, value
             continue
         if kind == 2:
             length, position = _varint(data, position)
@@ -42,7 +40,7 @@ def fields(data: bytes) -> Iterator[Field]:
             raise ValueError(f"a field has the wire type {kind}")
         if position + length > end:
             raise ValueError("a field ends after the message")
-        yield number, kind, data[position : position + length]
+        yield number, data[position : position + length]
         position += length
 
 
@@ -51,7 +49,7 @@ class Message:
 
     def __init__(self, data: bytes) -> None:
         self._values: dict[int, list[int | bytes]] = {}
-        for number, _, value in fields(data):
+        for number, value in fields(data):
             self._values.setdefault(number, []).append(value)
 
     def blobs(self, number: int) -> list[bytes]:
@@ -125,10 +123,6 @@ def _checked(payloads: Sequence[bytes], crcs: Sequence[int]) -> list[bool]:
     for length, indices in by_length.items():
         if length * 8 > _SLOW_BYTES * len(indices):
             continue  # a large record on its own is a graph or an image, not a number
-        if len(indices) < 4:
-            for index in indices:
-                good[index] = masked_crc(payloads[index]) == crcs[index]
-            continue
         block = np.frombuffer(b"".join(payloads[index] for index in indices), dtype=np.uint8).reshape(len(indices), length)
         crc = np.full(len(indices), 0xFFFFFFFF, dtype=np.uint32)
         for column in np.ascontiguousarray(block.T):

@@ -14,7 +14,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import ArrayStream, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
+from groupwise.readers.source import JsonArray, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
@@ -111,23 +111,21 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     """Read a JSON list of rows, as far as it is whole."""
     store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
     runs: list[dict[str, Any]] = []
-    with open_text(path, seen.encoding) as file:
-        head = file.read(1 << 16)
-        stream = ArrayStream(file, head[head.index("[") + 1 :], reader)
-        for row in stream:
-            if not isinstance(row, dict):
-                strange += 1
-            elif _inner_logs(row):
-                runs.append(row)
-            elif not is_summary(row):
-                store.add(row)
-            else:
-                skipped += 1
-        whole = stream.complete
+    text = read_whole(path, seen)
+    array = JsonArray(text, text.index("[") + 1, reader)
+    for row in array:
+        if not isinstance(row, dict):
+            strange += 1
+        elif _inner_logs(row):
+            runs.append(row)
+        elif is_summary(row):
+            skipped += 1
+        else:
+            store.add(row)
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}))
     notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
-    if not whole:
+    if not array.end:
         if not store.count:
             raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
         notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")

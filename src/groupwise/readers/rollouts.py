@@ -26,7 +26,7 @@ from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import JsonReader, Peek, counted, json_lines, open_text, peek, shown
-from groupwise.readers.trl import completions_in, rewarded
+from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
 
@@ -578,13 +578,14 @@ def _summed(table: pl.DataFrame, functions: Sequence[str], notes: list[str]) -> 
 
 def _trl_record(files: Sequence[Path], name: str, request: Request) -> RunRecord:
     """Return the record of TRL's logged completions without the log of their run."""
-    rollouts, config, notes, sources = completions_in(files, request.config, {}, None)
-    if rollouts is None or not len(rollouts):
+    typed, notes, sources = completions_in(files)
+    if typed is None or not len(typed):
         raise UnreadableRunError(f"expected completions in {shown(files[0])}, got none that can be read: copy the files again")
-    notes += ("without the run's log the completions of an evaluation cannot be told from those of training: give the run's folder",)
+    rollouts, config = rebuilt(typed, request.config, {}, None, notes)
+    notes.append("without the run's log the completions of an evaluation cannot be told from those of training: give the run's folder")
     if not config.framework.known:
         config = config.with_settings({"framework": "trl"}, "the columns of the completions")
-    return _record(name, rollouts, config, "the sum of the reward functions", notes, sources)
+    return _record(name, rollouts, config, "the sum of the reward functions", tuple(notes), tuple(sources))
 
 
 def _record(

@@ -20,7 +20,6 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
-_LARGEST_ROW = 1 << 23
 _LARGEST_WHOLE = 1 << 28
 
 _MAGIC = (
@@ -224,73 +223,41 @@ def json_lines(lines: Iterable[str], reader: JsonReader) -> Iterator[dict[str, A
             yield row if isinstance(row, dict) else None
 
 
-class ArrayStream:
-    """The elements of a JSON array, one at a time, from a text that may be cut off or damaged.
+_GAP = re.compile(r"[ \t\r\n,]*")
+
+
+class JsonArray:
+    """The elements of a JSON array within a text that may be cut off or damaged.
 
     Attributes:
-        complete: whether the closing bracket was met.
-        rest: the text after the closing bracket, as far as it was read into the buffer.
+        end: where the text goes on behind the closing bracket; 0 until that is met.
     """
 
-    def __init__(self, file: TextIO, buffer: str, reader: JsonReader) -> None:
-        self._file, self._buffer, self._reader = file, buffer, reader
-        self.complete, self.rest = False, ""
+    def __init__(self, text: str, start: int, reader: JsonReader) -> None:
+        self._text, self._start, self._reader = text, start, reader
+        self.end = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield whole elements until the array ends or breaks."""
-        position = 0
+        """Yield elements until the array ends or breaks; one that ends with the text may be cut off."""
+        text, position = self._text, self._start
         while True:
-            position = self._skip(position)
-            if position >= len(self._buffer):
-                position, more = self._more(position)
-                if not more:
-                    return
-                continue
-            if self._buffer[position] == "]":
-                self.complete, self.rest = True, self._buffer[position + 1 :]
+            position = _GAP.match(text, position).end()  # type: ignore[union-attr]
+            if text[position : position + 1] == "]":
+                self.end = position + 1
                 return
-            found, position = self._element(position)
-            if position < 0:
+            try:
+                found, position = self._reader.raw_decode(text, position)
+            except (ValueError, RecursionError):
+                return
+            if position == len(text):
                 return
             yield found
-
-    def _skip(self, position: int) -> int:
-        """Return the position after blanks and commas."""
-        buffer, end = self._buffer, len(self._buffer)
-        while position < end and buffer[position] in " \t\r\n,":
-            position += 1
-        return position
-
-    def _more(self, position: int) -> tuple[int, bool]:
-        """Drop what was used and read on; return the new position and whether there was more."""
-        chunk = self._file.read(max(_CHUNK, len(self._buffer) - position))
-        self._buffer = self._buffer[position:] + chunk
-        return 0, bool(chunk)
-
-    def _element(self, position: int) -> tuple[Any, int]:
-        """Return the element at `position` and where it ends; -1 where the text breaks before its end."""
-        while True:
-            try:
-                found, end = self._reader.raw_decode(self._buffer, position)
-                if end < len(self._buffer):
-                    return found, end
-            except (ValueError, RecursionError):
-                pass
-            if len(self._buffer) - position > _LARGEST_ROW:
-                return None, -1
-            position, more = self._more(position)
-            if not more:
-                return None, -1
-
-    def remainder(self) -> str:
-        """Return the text after the array, up to a megabyte."""
-        return self.rest + self._file.read(_CHUNK)
 
 
 def read_whole(path: Path, seen: Peek) -> str:
     """Return the whole text of a file that cannot be streamed."""
     if seen.size > _LARGEST_WHOLE:
         size = f"{seen.size / 1e6:.0f} MB"
-        raise UnreadableRunError(f"expected one JSON object of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")
+        raise UnreadableRunError(f"expected JSON of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")
     with open_text(path, seen.encoding) as file:
         return file.read().lstrip("\ufeff")

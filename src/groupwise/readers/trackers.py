@@ -21,8 +21,8 @@ from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
 from groupwise.readers.source import counted, open_text, peek, shown
 from groupwise.readers.steps import one_run
-from groupwise.readers.trl import with_logged_completions
-from groupwise.record.run import RunRecord
+from groupwise.readers.trl import typed_completions, with_completions
+from groupwise.record.run import RunRecord, Source
 from groupwise.record.table import rollouts_table
 
 _MAGIC = b"SQLite format 3\0"
@@ -111,7 +111,11 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     notes = (f"{are} left out",) if damaged else ()
     record = assemble(Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request)
-    return with_logged_completions(record, _completions(tables), f"{path}#completions")
+    table = _completions(tables)
+    typed = None if table is None else typed_completions(table, texts=True)
+    if typed is None or not len(typed):
+        return record
+    return with_completions(record, typed, (), (Source(f"{path}#completions", "completions", 0, len(typed)),))
 
 
 def _object(content: Any) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import ArrayStream, JsonReader, counted, open_text, peek, shown
+from groupwise.readers.source import JsonArray, JsonReader, counted, peek, read_whole, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
 
@@ -58,29 +58,27 @@ def read_state(path: Path, request: Request) -> RunRecord:
 
 
 def load_state(path: Path, store: RowStore | None = None, below: float = math.inf) -> State:
-    """Return the rows of a trainer_state.json, streamed, and what else it says."""
+    """Return the rows of a trainer_state.json and what else it says."""
     seen = peek(path)
     reader, rows = JsonReader(), store or RowStore()
     before, skipped, first = rows.count, 0, math.inf
-    with open_text(path, seen.encoding) as file:
-        head = file.read(1 << 16)
-        match = _HISTORY.search(head)
-        if match is None:
-            raise UnreadableRunError(f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a checkpoint")
-        stream = ArrayStream(file, head[match.end() :], reader)
-        for row in stream:
-            if not isinstance(row, dict) or is_summary(row):
-                skipped += 1
-                continue
-            given = row.get("step")
-            step = given if isinstance(given, float) else math.nan
-            if step < below or below == math.inf:
-                rows.add(row)
-                first = min(first, step) if step == step else first
-        rest = stream.remainder() if stream.complete else ""
-    about = _about(head[: match.start()], rest)
+    text = read_whole(path, seen)
+    match = _HISTORY.search(text)
+    if match is None:
+        raise UnreadableRunError(f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a checkpoint")
+    history = JsonArray(text, match.end(), reader)
+    for row in history:
+        if not isinstance(row, dict) or is_summary(row):
+            skipped += 1
+            continue
+        given = row.get("step")
+        step = given if isinstance(given, float) else math.nan
+        if step < below or below == math.inf:
+            rows.add(row)
+            first = min(first, step) if step == step else first
+    about = _about(text[: match.start()], text[history.end :] if history.end else "")
     if rows.count == before and below == math.inf:
-        what = "no row: log with a smaller logging_steps" if stream.complete else "no whole row, it is cut off or damaged: copy it again"
+        what = "no row: log with a smaller logging_steps" if history.end else "no whole row, it is cut off or damaged: copy it again"
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
     return State(path, seen.size, rows, first, about or {}, about is not None, skipped, reader.duplicates)
 
@@ -118,7 +116,11 @@ def _record(states: list[State], folder: Path | None, request: Request, notes: t
     stated = (({"logging_steps": _logging_steps(newest)}, shown(newest.path)),)
     name = folder.name if folder is not None and folder.name else newest.path.name
     record = assemble(Log(store, newest.path, "trl", newest.size, tuple(found), stated=stated, home=folder, name=name), request)
-    return _with_completions(record, folder)
+    files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file()) if folder else []
+    typed, more, sources = completions_in(files[:100_000])
+    if typed is None:
+        return dataclasses.replace(record, notes=(*record.notes, *more))
+    return with_completions(record, typed, more, sources)
 
 
 def _stitched(states: list[State], notes: list[str]) -> RowStore:
@@ -134,20 +136,19 @@ def _stitched(states: list[State], notes: list[str]) -> RowStore:
     return store
 
 
-def _with_completions(record: RunRecord, folder: Path | None) -> RunRecord:
-    """Return the record with the completions that the run logged."""
-    if folder is None:
-        return record
-    means, total = logged_means(record)
-    rollouts, config, notes, sources = completions_of(folder, record.config, means, total)
+def with_completions(record: RunRecord, typed: pl.DataFrame, notes: Sequence[str], sources: Sequence[Source]) -> RunRecord:
+    """Return the record with the completions that lie beside its log, but for those of evaluations."""
+    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
+    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
+    found, total = list(notes), logged.get("reward")
+    rows, config = rebuilt(typed, record.config, means, total, found)
     evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
-    if rollouts is not None and evaluations:
-        evaluated = np.zeros(len(record.steps), dtype=bool)
-        for name in evaluations:
-            evaluated |= record.steps[name].is_not_null().to_numpy()
-        rollouts, more = without_evaluations(rollouts, record.steps["step"].to_numpy(), total, evaluated)
-        notes += more
-    sources, notes = (*record.sources, *sources), (*record.notes, *notes)
+    rollouts: pl.DataFrame | None = rows
+    if evaluations:
+        evaluated = ~record.steps.select(pl.all_horizontal(pl.col(evaluations).is_null())).to_series().to_numpy()
+        rollouts, more = _without_evaluations(rows, record.steps["step"].to_numpy(), total, evaluated)
+        found += more
+    sources, notes = (*record.sources, *sources), (*record.notes, *found)
     return dataclasses.replace(record, config=config, rollouts=rollouts, sources=sources, notes=notes)
 
 
@@ -209,26 +210,14 @@ _CONDITION = 1e6
 Array = NDArray[np.float64]
 
 
-def completions_of(
-    folder: Path, config: RunConfig, means: Mapping[str, Array], total: Array | None
-) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
-    """Return the rollouts of a run folder."""
-    files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file())[:100_000]
-    return completions_in(files, config, means, total)
-
-
-def completions_in(
-    files: Sequence[Path], config: RunConfig, means: Mapping[str, Array], total: Array | None
-) -> tuple[pl.DataFrame | None, RunConfig, tuple[str, ...], tuple[Source, ...]]:
-    """Return the rollouts in files of completions."""
-    if not files:
-        return None, config, (), ()
+def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str], list[Source]]:
+    """Return the completions in files, None where no file holds any, with notes and sources."""
     notes: list[str] = []
     size = sum(path.stat().st_size for path in files)
     tables, sources = [], []
     for path in files:
         try:
-            table = _typed(read_parquet(path), texts=size <= _TEXT_BYTES)
+            table = typed_completions(read_parquet(path), texts=size <= _TEXT_BYTES)
         except UnreadableRunError:
             table = None
         if table is None:
@@ -236,15 +225,12 @@ def completions_in(
             continue
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
-    if not tables:
-        return None, config, tuple(notes), ()
-    if size > _TEXT_BYTES:
+    if tables and size > _TEXT_BYTES:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
-    rows, config = _rebuilt(pl.concat(tables, how="diagonal"), config, means, total, notes)
-    return rows, config, tuple(notes), tuple(sources)
+    return (pl.concat(tables, how="diagonal") if tables else None), notes, sources
 
 
-def _rebuilt(
+def rebuilt(
     rows: pl.DataFrame, config: RunConfig, means: Mapping[str, Array], total: Array | None, notes: list[str]
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return rows of completions with their groups and the total reward, and the settings that they tell."""
@@ -254,34 +240,7 @@ def _rebuilt(
     return rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None), config
 
 
-def logged_means(record: RunRecord) -> tuple[dict[str, Array], Array | None]:
-    """Return the mean of each reward function in the T rows of a log, and the mean total reward, None where it is not logged."""
-    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
-    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
-    return means, logged.get("reward")
-
-
-def with_logged_completions(record: RunRecord, table: pl.DataFrame | None, source: str) -> RunRecord:
-    """Return the record with completions that a tracker kept beside its numbers."""
-    typed = None if table is None else _typed(table, texts=True)
-    if typed is None or not len(typed):
-        return record
-    notes: list[str] = []
-    means, total = logged_means(record)
-    rows, config = _rebuilt(typed, record.config, means, total, notes)
-    left: pl.DataFrame | None = rows
-    evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
-    if evaluations and "reward" in rows.columns:
-        evaluated = np.zeros(len(record.steps), dtype=bool)
-        for column in evaluations:
-            evaluated |= record.steps[column].is_not_null().to_numpy()
-        left, found = without_evaluations(rows, record.steps["step"].to_numpy().astype(float), total, evaluated)
-        notes += found
-    sources = (*record.sources, Source(source, "completions", 0, len(rows)))
-    return dataclasses.replace(record, rollouts=left, config=config, sources=sources, notes=(*record.notes, *notes))
-
-
-def without_evaluations(
+def _without_evaluations(
     rollouts: pl.DataFrame, step: Array, reward: Array | None, evaluated: NDArray[np.bool_]
 ) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
     """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's over them.
@@ -301,7 +260,7 @@ def without_evaluations(
     return (left if len(left) else None), (note,)
 
 
-def _typed(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | None:
+def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | None:
     """Return the columns in our types, or None where the table is not one of completions."""
     if not {"step", "prompt", "completion"} <= set(table.columns):
         return None

@@ -20,8 +20,8 @@ from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import shown
 from groupwise.record.journal import decode_entry
-from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, parse_about
-from groupwise.record.table import BASE_COLUMNS, TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_table
+from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, with_description, with_steps
+from groupwise.record.table import TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_of_columns, steps_table
 
 
 class JournalFeed:
@@ -31,13 +31,11 @@ class JournalFeed:
         self._rows, self._rollouts = RowStore(), RowStore()
         self._row_of = array("q")
         self._texts: list[Mapping[str, Any]] = []
-        self._about: Mapping[str, Any] | None = None
-        self._home: Path | None = None
+        self._about: Mapping[str, Any] = {}
         self._saved: RunRecord | None = None
 
     def open(self, home: Path) -> None:
         """Read what was saved beside the journal."""
-        self._home = home
         if (home / SAVED).is_file():
             self._saved = load_saved(home)
 
@@ -46,7 +44,7 @@ class JournalFeed:
         entry = decode_entry(line)
         if entry is None:
             return False
-        if "about" in entry:
+        if isinstance(entry.get("about"), dict):
             self._about = entry["about"]
         row = entry.get("row")
         if isinstance(row, dict) and isinstance(row.get("step"), int):
@@ -74,62 +72,22 @@ class JournalFeed:
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        record = self._saved or RunRecord(origin.path.name, steps_table([], {}))
-        if self._about is not None:
-            name, config, meanings, _, notes = parse_about(self._about, origin.path)
-            meanings, notes = meanings or record.meanings, tuple(dict.fromkeys((*record.notes, *notes)))
-            record = dataclasses.replace(record, name=name, config=config, meanings=meanings, notes=notes)
-        if self._rows.count:
-            record = self._with_rows(record)
+        step_R = self._rows.dense("step").astype(np.int64)
+        stands = rows_that_stand(step_R)
+        columns = {name: self._rows.dense(name)[stands] for name in self._rows.names() if name != "step"}
+        record = with_description(self._saved or RunRecord(origin.path.name, steps_table([], {})), self._about, origin.path)
+        source = Source(str(origin.path / JOURNAL), "journal", origin.size, self._rows.count)
+        record = with_steps(record, steps_of_columns(step_R[stands].tolist(), columns), self._rollout_table(stands), source)
         if not len(record.steps):
             raise NothingYetError(f"expected a record with steps, got none in {shown(origin.path)}: nothing has been appended yet")
-        meanings = tuple(meaning for meaning in record.meanings if meaning.column in record.steps.columns)
-        sources = (*record.sources, Source(str(origin.path / JOURNAL), "journal", origin.size, self._rows.count))
-        config = dataclasses.replace(record.config, **request.config.known())
-        record = dataclasses.replace(record, config=config, meanings=meanings, sources=sources)
+        record = dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
         record.validate()
         return record
 
-    def _with_rows(self, record: RunRecord) -> RunRecord:
-        """Return the record with the rows of the journal after its own; steps that come again replace those that were there."""
-        step_R = self._rows.dense("step").astype(np.int64)
-        stands = rows_that_stand(step_R)
-        step = step_R[stands]
-        columns = {name: self._rows.dense(name)[stands] for name in self._rows.names() if name != "step"}
-        base = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
-        table = steps_table(
-            step.tolist(),
-            columns,
-            optimizer_updates=_filled(base["optimizer_updates"], step.astype(np.float64)),
-            window=_filled(base["window"], np.ones(len(step))),
-            tokens=base["tokens"],
-            seconds=base["seconds"],
-        )
-        first = int(step[0])
-        steps = pl.concat([record.steps.filter(pl.col("step") < first), table], how="diagonal") if len(record.steps) else table
-        kept = record.rollouts.filter(pl.col("step") < first) if record.rollouts is not None else None
-        tables = [part for part in (kept, self._rollout_table(stands)) if part is not None]
-        return dataclasses.replace(record, steps=steps, rollouts=pl.concat(tables, how="diagonal") if tables else None)
-
     def _rollout_table(self, stands: NDArray[np.bool_]) -> pl.DataFrame | None:
         """Return the numbers of the rollouts whose rows stand."""
-        if not self._rollouts.count:
-            return None
-        kept = stands[np.frombuffer(self._row_of, dtype=np.int64)]
+        kept = stands[np.frombuffer(self._row_of, dtype=np.int64)] if self._row_of else np.zeros(0, dtype=bool)
         if not kept.any():
             return None
-        names = [*WHOLE_COLUMNS, *(name for name in self._rollouts.names() if name not in WHOLE_COLUMNS)]
-        values = {name: self._rollouts.dense(name)[kept] for name in names}
-        return pl.DataFrame(
-            [
-                pl.Series(name, column.astype(np.int64), dtype=pl.Int64)
-                if name in WHOLE_COLUMNS
-                else pl.Series(name, column, dtype=pl.Float64).fill_nan(None)
-                for name, column in values.items()
-            ]
-        )
-
-
-def _filled(values: NDArray[np.float64] | None, defaults: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return the values with the default where one is missing; None where there is no column."""
-    return None if values is None else np.where(np.isnan(values), defaults, values)
+        table = pl.DataFrame({name: self._rollouts.dense(name)[kept] for name in (*WHOLE_COLUMNS, *self._rollouts.names())})
+        return table.select(pl.col(WHOLE_COLUMNS).cast(pl.Int64, strict=False), pl.exclude(WHOLE_COLUMNS).fill_nan(None))

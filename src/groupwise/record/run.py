@@ -152,17 +152,17 @@ class RunRecord:
             >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column("rewards/f/mean")
             'rewards / f / mean'
         """
-        keys = self.metrics()
+        keys, spelled = self.metrics(), _spelling(name)
         if name in keys:
             return name
-        for candidates in (
-            [meaning.column for meaning in self.meanings if meaning.quantity == name and name],
-            [key for key in keys if _spelling(key) in {_spelling(name), _spelling(name) + "/mean"}],
-            [meaning.column for meaning in self.meanings if meaning.quantity and _spelling(meaning.quantity) == _spelling(name)],
-        ):
-            present = [key for key in candidates if key in keys]
-            if present:
-                return max(present, key=self._usefulness)
+        known = [meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys]
+        found = (
+            [meaning.column for meaning in known if meaning.quantity == name]
+            or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
+            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+        )
+        if found:
+            return max(found, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(f"expected a metric of {self.name}, got {name[:80]!r}: the log has {listed or 'no metric at all'}")
 
@@ -436,25 +436,35 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _with_journal(record: RunRecord, path: Path) -> RunRecord:
-    """Return the record with the entries of a journal after its own rows; steps that come again replace those that were there."""
+    """Return the record with the entries of a journal after its own rows."""
     entries, sound = read_journal(path)
-    about = description_in(entries)
-    if about:
-        name, config, meanings, _, notes = parse_about(about, path.parent)
-        notes = tuple(dict.fromkeys((*record.notes, *notes)))
-        record = dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
     standing = standing_steps(entries)
-    if standing:
-        first = int(standing[0]["row"]["step"])
-        newer = steps_of_rows([entry["row"] for entry in standing])
-        steps = pl.concat([record.steps.filter(pl.col("step") < first), newer], how="diagonal")
-        rollouts = rollouts_table([{"step": entry["row"]["step"], **one} for entry in standing for one in entry.get("rollouts") or []])
-        kept = record.rollouts.filter(pl.col("step") < first) if record.rollouts is not None else None
-        tables = [table for table in (kept, rollouts) if table is not None]
+    steps = steps_of_rows([entry["row"] for entry in standing])
+    rollouts = rollouts_table([{"step": entry["row"]["step"], **one} for entry in standing for one in entry.get("rollouts") or []])
+    described = with_description(record, description_in(entries), path.parent)
+    return with_steps(described, steps, rollouts, Source(str(path), "journal", sound, len(standing)))
+
+
+def with_description(record: RunRecord, about: Mapping[str, Any], home: Path) -> RunRecord:
+    """Return the record with what a journal says of it, if anything."""
+    if not about:
+        return record
+    name, config, meanings, _, notes = parse_about(about, home)
+    notes = tuple(dict.fromkeys((*record.notes, *notes)))
+    return dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
+
+
+def with_steps(record: RunRecord, steps: pl.DataFrame, rollouts: pl.DataFrame | None, source: Source) -> RunRecord:
+    """Return the record with the steps of a journal after its own; steps that come again replace those that were there."""
+    if len(steps):
+        earlier = pl.col("step") < steps["step"][0]
+        tables = [table for table in (record.rollouts, rollouts) if table is not None]
+        if record.rollouts is not None:
+            tables[0] = record.rollouts.filter(earlier)
+        steps = pl.concat([record.steps.filter(earlier), steps], how="diagonal")
         record = dataclasses.replace(record, steps=steps, rollouts=pl.concat(tables, how="diagonal") if tables else None)
     meanings = tuple(meaning for meaning in record.meanings if meaning.column in record.steps.columns)
-    sources = (*record.sources, Source(str(path), "journal", sound, len(standing)))
-    return dataclasses.replace(record, meanings=meanings, sources=sources)
+    return dataclasses.replace(record, meanings=meanings, sources=(*record.sources, source))
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:

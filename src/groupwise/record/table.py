@@ -50,10 +50,14 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float6
 
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return a steps table from rows; updates that are missing are the steps, windows that are missing are 1."""
-    step = [int(row["step"]) for row in rows]
-    columns = columns_of(rows)
-    columns.pop("step", None)
+    """Return a steps table from rows."""
+    return steps_of_columns(
+        [int(row["step"]) for row in rows], {name: values for name, values in columns_of(rows).items() if name != "step"}
+    )
+
+
+def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
+    """Return a steps table from columns with the base ones among them; updates that are missing are the steps, windows are 1."""
     base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
         if base[name] is not None:
@@ -155,26 +159,20 @@ class RolloutColumns:
 
 
 def _tokens(name: str, values: Sequence[Any]) -> list[str]:
-    """Return each value of a column as JSON; most values come several times, and each is encoded once."""
-    known: dict[Any, str]
+    """Return each value of a column as JSON; most texts and numbers come several times, and each is encoded once."""
     kinds = set(map(type, values))
     if name in TEXT_COLUMNS:
         if not kinds <= {str, type(None)}:
             values = [None if value is None else str(value) for value in values]
-        known = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
-        return [known[text] for text in values]
-    if name in WHOLE_COLUMNS and not kinds <= {int}:
-        values = [plain_rollout({"prompt_id": value})["prompt_id"] for value in values]
-    elif name not in WHOLE_COLUMNS and not kinds <= {float, type(None)}:
+        texts = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
+        return [texts[text] for text in values]
+    if name in WHOLE_COLUMNS:
+        return [str(value if kinds <= {int} else plain_rollout({"prompt_id": value})["prompt_id"]) for value in values]
+    if not kinds <= {float, type(None)}:
         values = [plain_number(name, value) for value in values]
     distinct = list(dict.fromkeys(values))
-    if not distinct:
-        return []
-    known = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=True))
-    if 0.0 in known and name not in WHOLE_COLUMNS:  # 0.0 and -0.0 are one key
-        known[0.0] = "0.0"
-        return ["-0.0" if value == 0.0 and math.copysign(1.0, value) < 0 else known[value] for value in values]
-    return [known[value] for value in values]
+    numbers = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=False))
+    return [repr(value) if value == 0.0 else numbers[value] for value in values]  # 0.0 and -0.0 are one key
 
 
 def step_entry(row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None) -> dict[str, Any] | bytes:

@@ -310,7 +310,7 @@ def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     """Read a whole file through a feed."""
     seen = peek(path)
     with open_text(path, seen.encoding) as file:
-        feed.take(file)
+        feed.take(line.replace("\0", "") for line in file)
     feed.finish()
     return feed.record(Origin(path, seen.size, seen.encoding), request)
 

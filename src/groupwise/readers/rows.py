@@ -62,29 +62,12 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 
 class _Column:
-    """Values of one key; row numbers are kept only once a row lacks it."""
+    """Values of one key with the rows that hold it."""
 
     __slots__ = ("rows", "values")
 
-    def __init__(self) -> None:
-        self.values = array("d")
-        self.rows: array[int] | None = None
-
-    def add(self, row: int, value: float) -> None:
-        """Append the value of one row."""
-        if self.rows is None and row != len(self.values):
-            self.rows = array("q", range(len(self.values)))
-        if self.rows is not None:
-            self.rows.append(row)
-        self.values.append(value)
-
-    def extend(self, start: int, values: array[float]) -> None:
-        """Append the values of consecutive rows."""
-        if self.rows is None and start != len(self.values):
-            self.rows = array("q", range(len(self.values)))
-        if self.rows is not None:
-            self.rows.extend(range(start, start + len(values)))
-        self.values.extend(values)
+    def __init__(self, rows: Iterable[int] = (), values: Iterable[float] = ()) -> None:
+        self.rows, self.values = array("q", rows), array("d", values)
 
 
 class RowStore:
@@ -148,7 +131,8 @@ class RowStore:
                 self.too_wide += 1
                 return
             column = self._columns[name] = _Column()
-        column.add(self.count, value)
+        column.rows.append(self.count)
+        column.values.append(value)
 
     def _other(self, name: str, value: Any) -> None:
         """Append a cell that is not a float."""
@@ -203,7 +187,8 @@ class RowStore:
         if column is None:
             self.too_wide += len(numbers)
         else:
-            column.extend(self.count, numbers)
+            column.rows.extend(range(self.count, self.count + len(numbers)))
+            column.values.extend(numbers)
 
     def kept(self, stays: NDArray[np.bool_]) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as it is."""
@@ -214,11 +199,8 @@ class RowStore:
         for key in self.names():
             rows, values = self.sparse(key)
             mine = stays[rows]
-            if not mine.any():
-                continue
-            column = store._columns[key] = _Column()
-            for row, value in zip(place[rows[mine]].tolist(), values[mine].tolist(), strict=True):
-                column.add(row, value)
+            if mine.any():
+                store._columns[key] = _Column(place[rows[mine]], values[mine])
         for key, cells in self.labels.items():
             store.labels[key] = {int(place[row]): text for row, text in cells.items() if stays[row]}
         return store
@@ -239,9 +221,9 @@ class RowStore:
     def sparse(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the rows that hold the key, and their values."""
         column = self._columns.get(key) or _Column()
-        values = np.frombuffer(column.values, dtype=np.float64) if len(column.values) else np.zeros(0)
-        rows = np.arange(len(values), dtype=np.int64) if column.rows is None else np.frombuffer(column.rows, dtype=np.int64)
-        return rows, values
+        if not column.rows:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        return np.frombuffer(column.rows, dtype=np.int64), np.frombuffer(column.values, dtype=np.float64)
 
     def dense(self, key: str) -> NDArray[np.float64]:
         """Return the value of every row, NaN where the key is missing."""

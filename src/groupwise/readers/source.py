@@ -5,7 +5,6 @@ Nothing here knows what a step or a metric is.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -121,39 +120,12 @@ def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
     return ""
 
 
-class _WithoutNuls(io.RawIOBase):
-    """The bytes of a file but for NULs."""
-
-    def __init__(self, file: io.RawIOBase) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        """Return whether bytes can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as one read of the file does."""
-        while chunk := self._file.read(len(buffer)):
-            kept = chunk.replace(b"\0", b"")
-            if kept:
-                buffer[: len(kept)] = kept
-                return len(kept)
-        return 0
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
-
-
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a text file for reading; NULs are left out, and bytes that are no text become U+FFFD."""
+    """Open a text file for reading; bytes that are no text become U+FFFD."""
     try:
-        raw: io.RawIOBase = path.open("rb", buffering=0)
+        return path.open(encoding=encoding, errors="replace")
     except OSError as error:
         raise UnreadableRunError(_why_not(path, error)) from None
-    bytes_ = io.BufferedReader(raw if encoding == "utf-16" else _WithoutNuls(raw), 1 << 16)
-    return io.TextIOWrapper(bytes_, encoding=encoding, errors="replace", newline=None)
 
 
 def note_on_nuls(count: int) -> tuple[str, ...]:
@@ -200,12 +172,6 @@ class JsonReader:
     def loads(self, text: str) -> Any:
         """Return the value of a whole JSON text."""
         try:
-            before = self.duplicates
-            if text[:1] == "{":  # nothing to step over, as mostly
-                value, end = self.raw_decode(text, 0)
-                if end == len(text):
-                    return value
-                self.duplicates = before
             return self._decoder.decode(text)
         except RecursionError:
             raise ValueError("nested too deeply") from None
@@ -214,7 +180,7 @@ class JsonReader:
 def json_lines(lines: Iterable[str], reader: JsonReader) -> Iterator[dict[str, Any] | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
-        text = line.strip().lstrip("\ufeff")
+        text = line.replace("\0", "").strip().lstrip("\ufeff")
         if text:
             try:
                 row = reader.loads(text)
@@ -260,4 +226,4 @@ def read_whole(path: Path, seen: Peek) -> str:
         size = f"{seen.size / 1e6:.0f} MB"
         raise UnreadableRunError(f"expected JSON of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")
     with open_text(path, seen.encoding) as file:
-        return file.read().lstrip("\ufeff")
+        return file.read().replace("\0", "").lstrip("\ufeff")

@@ -51,9 +51,9 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float6
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Return a steps table from rows."""
-    return steps_of_columns(
-        [int(row["step"]) for row in rows], {name: values for name, values in columns_of(rows).items() if name != "step"}
-    )
+    columns = columns_of(rows)
+    columns.pop("step", None)
+    return steps_of_columns([int(row["step"]) for row in rows], columns)
 
 
 def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:

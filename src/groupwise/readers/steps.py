@@ -67,7 +67,9 @@ def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[
         main = usable
     kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
-    columns = _reduced(store, kinds, kept, index, len(step), set(hidden), set(cumulative), notes)
+    place = np.full(store.count, -1, dtype=np.int64)
+    place[kept] = index
+    columns = _reduced(_named(store, kinds, set(hidden), set(cumulative)), place, set(cumulative), notes)
     trained = np.zeros(len(step), dtype=bool)
     trained[index[main[kept]]] = True
     if given is not step_R:
@@ -224,66 +226,41 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
 
 
 def _reduced(
-    store: RowStore,
-    kinds: NDArray[np.object_] | None,
-    kept: Flags,
-    index: NDArray[np.int64],
-    length: int,
-    hidden: set[str],
-    cumulative: set[str],
-    notes: list[str],
+    columns: Iterable[tuple[str, NDArray[np.int64], Array]], place: NDArray[np.int64], cumulative: set[str], notes: list[str]
 ) -> dict[str, Array]:
-    """Return each key, one value a step; rows of one step are averaged, joined, or the last is taken."""
-    place = np.full(store.count, -1, dtype=np.int64)
-    place[kept] = index
-    columns: dict[str, Array] = {}
+    """Return each key, one value a step, by the place of each row's step (-1 for none): the mean, the last or the largest of several."""
+    length = int(place.max()) + 1
+    reduced: dict[str, Array] = {}
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
-    for name, rows, values in _named(store, kinds, hidden, cumulative):
-        inside = place[rows] >= 0
-        where, value = place[rows][inside], values[inside]
-        good = ~np.isnan(value)
-        where, value = where[good], value[good]
-        filled = np.full(length, np.nan)
-        if len(where) == 0 or (np.diff(where) > 0).all():
-            filled[where] = value
-        elif name in cumulative:
-            filled[where] = -np.inf
-            np.maximum.at(filled, where, value)
+    for name, rows, values in columns:
+        good = (place[rows] >= 0) & ~np.isnan(values)
+        where, value = place[rows][good], values[good]
+        filled = reduced[name] = np.full(length, np.nan)
+        filled[where] = value  # the last one stays
+        counts = np.bincount(where, minlength=length)
+        if not len(where) or (np.diff(where) > 0).all():
+            continue
+        low, high = np.full(length, np.inf), np.full(length, -np.inf)
+        np.minimum.at(low, where, value)
+        np.maximum.at(high, where, value)
+        differs = (counts > 1) & (low < high)
+        held = counts > 0
+        if name in cumulative:
+            reduced[name] = np.where(held, high, np.nan)
+        elif differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum():
+            with np.errstate(invalid="ignore", over="ignore"):
+                filled[held] = np.bincount(where, weights=value, minlength=length)[held] / counts[held]
+            if differs.any():
+                averaged[name] = int(counts.max())
         else:
-            _several(name, where, value, filled, averaged, repeated)
-        columns[name] = filled
+            repeated.update(np.flatnonzero(differs).tolist())
     if averaged:
         most = max(averaged.values())
         notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some_of(list(averaged))})")
     if repeated:
         notes.append(f"{counted(len(repeated), 'step')} logged more than once: the last values are kept")
-    return columns
-
-
-def _several(
-    name: str,
-    where: NDArray[np.int64],
-    value: Array,
-    filled: Array,
-    averaged: dict[str, int],
-    repeated: set[int],
-) -> None:
-    """Fill one key that some steps hold several times: the mean where most do, else the last."""
-    counts = np.bincount(where, minlength=len(filled))
-    low, high = np.full(len(filled), np.inf), np.full(len(filled), -np.inf)
-    np.minimum.at(low, where, value)
-    np.maximum.at(high, where, value)
-    differs = (counts > 1) & (low < high)
-    if differs.sum() >= _AVERAGED_SHARE * (counts > 0).sum() or (counts > 1).sum() >= 0.9 * (counts > 0).sum():
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = np.bincount(where, weights=value, minlength=len(filled))
-            filled[counts > 0] = total[counts > 0] / counts[counts > 0]
-        if differs.any():
-            averaged[name] = int(counts.max())
-        return
-    filled[where] = value
-    repeated.update(np.flatnonzero(differs).tolist())
+    return reduced
 
 
 def _named(

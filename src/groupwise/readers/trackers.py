@@ -161,23 +161,30 @@ def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
 
 def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
     """Read a run that MLflow keeps: one row a number."""
-    named: dict[str, str] = {}
-    titles = (
-        dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if _columns(database, "runs") >= {"run_uuid", "name"} else {}
-    )
-    for (identity,) in database.execute("SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,)):
-        title = clean_key(titles.get(identity) or identity)
-        named[title if title not in named else clean_key(identity)] = identity
-    by_identity = {identity: name for name, identity in named.items()}
-    run = by_identity.get(request.chosen) or one_run(path, named, request.chosen)
+    titled = _columns(database, "runs") >= {"run_uuid", "name"}
+    titles = dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if titled else {}
+    identities = [row[0] for row in database.execute("SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,))]
+    name, identity = _chosen_run(path, {run: titles.get(run) or run for run in identities}, request.chosen)
     query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
-    entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (named[run],)))
+    entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (identity,)))
     store = RowStore.of(_rows_of(entries))
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
-        parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (named[run],)).fetchall())
+        parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (identity,)).fetchall())
     stated = ((_settings(parameters), "MLflow's parameters"),)
-    return assemble(Log(store, path, "database", path.stat().st_size, stated=stated, name=run), request)
+    return assemble(Log(store, path, "database", path.stat().st_size, stated=stated, name=name), request)
+
+
+def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str, str]:
+    """Return name and identity of the run to read: identity -> title, of which the later of two alike goes by its identity."""
+    named: dict[str, str] = {}
+    for identity, title in titles.items():
+        name = clean_key(title)
+        named[name if name not in named else clean_key(identity)] = identity
+    if chosen in titles and chosen not in named:
+        chosen = next(name for name, identity in named.items() if identity == chosen)
+    name = one_run(path, named, chosen)
+    return name, named[name]
 
 
 def _settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
@@ -234,14 +241,9 @@ def _is_run(path: Path) -> bool:
 
 def read_mlflow(path: Path, request: Request) -> RunRecord:
     """Read one run of an MLflow folder."""
-    named: dict[str, Path] = {}
-    for run in _runs(path):
-        title = _title(run)
-        named[title if title not in named else run.name] = run
-    if request.chosen and request.chosen not in named:
-        named |= {run.name: run for run in named.values() if run.name == request.chosen}
-    name = one_run(path, named, request.chosen)
-    home = named[name]
+    runs = {run.name: run for run in _runs(path)}
+    name, identity = _chosen_run(path, {run: _title(home) for run, home in runs.items()}, request.chosen)
+    home = runs[identity]
     entries, size, damaged = _entries(home / "metrics")
     store = RowStore.of(_rows_of(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
     if not store.count:
@@ -250,7 +252,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     parameters = {key: file.read_text(encoding="utf-8", errors="replace").strip() for key, file in small.items()}
     stated = ((_settings(parameters), "MLflow's parameters"),)
     notes = (f"{counted(damaged, 'line is damaged and was', 'lines are damaged and were')} left out",) if damaged else ()
-    return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=clean_key(name)), request)
+    return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=name), request)
 
 
 def _title(run: Path) -> str:
@@ -259,7 +261,7 @@ def _title(run: Path) -> str:
         found = parse_yaml(peek(run / "meta.yaml").text).get("run_name")
     except GroupwiseError:
         found = None
-    return clean_key(found or run.name)
+    return str(found or run.name)
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -268,26 +270,17 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _entries(folder: Path) -> tuple[list[Entry], int, int]:
-    """Return the numbers of all keys, the bytes read, and how many lines were damaged."""
+    """Return the numbers of all keys, the bytes read, and how many lines are not "time value" or "time value step"."""
     entries: list[Entry] = []
     size = damaged = 0
     for key, file in _files(folder).items():
         size += file.stat().st_size
         with open_text(file, "utf-8") as lines:
-            for line in lines:
-                entry = _entry(key, line.split())
-                if entry is not None:
-                    entries.append(entry)
-                elif line.strip():
+            for cells in filter(None, map(str.split, lines)):
+                try:
+                    stamp, value, step = map(float, cells if len(cells) == 3 else (*cells, "0"))
+                except ValueError:
                     damaged += 1
+                else:
+                    entries.append((stamp, step, key, value))
     return entries, size, damaged
-
-
-def _entry(key: str, cells: list[Any]) -> Entry | None:
-    """Return one number of a key, or None where the line is not "time value step"."""
-    if len(cells) not in (2, 3):
-        return None
-    try:
-        return float(cells[0]), float(cells[2]) if len(cells) == 3 else 0.0, key, float(cells[1])
-    except ValueError:
-        return None

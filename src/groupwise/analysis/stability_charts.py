@@ -28,13 +28,12 @@ _KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-
 
 def map_chart(found: Stability, learning_rate: float | None, *, force: Interval | None = None) -> Chart:
     """Chart the stability of a mode over learning rate and refresh interval."""
-    from groupwise.stability.map import stability_map
+    from groupwise.stability.map import largest_rates
 
     rate = 1.0 if learning_rate is None else learning_rate
     lag = "refresh" if found.lag == "none" else found.lag
     interval = _intervals(found.refresh_interval)
-    field = stability_map(lag, found.momentum, found.force / rate, [rate], interval, stale_share=found.stale_share)
-    limit, rule = field.limit_R, field.rule_R
+    limit, rule = largest_rates(lag, found.momentum, found.force / rate, interval, stale_share=found.stale_share)
     bottom, top = _ends(limit, rule, rate)
     x = tuple(int(value) for value in interval)
     nothing = (None,) * len(x)

@@ -143,11 +143,6 @@ def akaike_weights(fits: list[LawFit]) -> Float:
     return np.asarray(weight / weight.sum())
 
 
-def _curve(found: LawFit, observations: Observations, time_T: Float) -> Float:
-    """A fitted law, averaged over the window of each row."""
-    return observations.averaged(lambda t: found.law.curve(t, **found.values), time_T)
-
-
 def _half_band(found: LawFit, time_T: Float, level: float) -> Float:
     """Half-width of the band of the mean at each row, by the delta method."""
     widening = float(widening_of(found, level).max())
@@ -164,7 +159,7 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
     """Put a fit on the caller's rows."""
     fits, verdict = judged.fits, judged.verdict
     best, local = fits[0], time - observations.origin
-    curves = [_curve(found, observations, local) for found in fits]
+    curves = [observations.averaged(found.at, local) for found in fits]
     half = _half_band(best, local, level)
     candidates = [
         Candidate(found.law.name, found.aicc, float(weight), r_squared(value, curve))

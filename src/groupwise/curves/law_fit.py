@@ -42,6 +42,10 @@ class LawFit:
         """Corrected Akaike criterion, noise parameters counted."""
         return self.noise.aicc(len(self.law.parameters))
 
+    def at(self, time_T: Float) -> Float:
+        """Return the fitted mean at any times."""
+        return self.law.curve(time_T, **self.values)
+
 
 def fit_law(observations: Observations, law: Law, *, order: int | None = None) -> LawFit:
     """Fit one law by generalised least squares, noise shape and curve in turn."""
@@ -84,7 +88,7 @@ def _resolved(found: LawFit, observations: Observations, order: int) -> bool:
     """Whether the basis follows the curve to a twentieth of the scatter; a sharp bend needs more nodes."""
     if order >= 4 * found.law.nodes:
         return True
-    error = observations.interpolation_error(lambda t: found.law.curve(t, **found.values), order)
+    error = observations.interpolation_error(found.at, order)
     return error < 0.05 * math.sqrt(found.noise.variance) + 1e-9 * float(np.ptp(found.curve_M))
 
 

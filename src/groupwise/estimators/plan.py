@@ -310,6 +310,8 @@ def _plan(question: _Question) -> GroupSizePlan:
     shown = _shown(size, place, present)
     rivals = _rivals(size, budget)
     interval = _group_size_interval(question, rivals)
+    plausible = None if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
+    within_10, every_size = _within(size, error, 0.10)
     signal = None
     if question.gradient_norm2 is not None:
         signal = float(question.gradient_norm2 / least) if least > 0 else math.inf
@@ -319,12 +321,12 @@ def _plan(question: _Question) -> GroupSizePlan:
         mse=least,
         budget=budget,
         curve=_curve(question, size[shown], error[shown]),
-        within_2_percent=_within(size, error, 0.02),
-        within_10_percent=_within(size, error, 0.10),
-        every_size_within_10_percent=_unbroken(error, 0.10),
+        within_2_percent=_within(size, error, 0.02)[0],
+        within_10_percent=within_10,
+        every_size_within_10_percent=every_size,
         group_size_interval=interval,
         signal_to_noise=signal,
-        present=None if present is None else _present(question, present, best, _plausible(rivals, interval)),
+        present=None if present is None else _present(question, present, best, plausible),
         components=question.components,
         notes=tuple(_notes(question.components, budget)),
     )
@@ -351,16 +353,10 @@ def _shown(size: Sizes, best: int, present: int | None) -> NDArray[np.intp]:
     return np.flatnonzero(np.isin(size, asked))
 
 
-def _within(size: Sizes, error: Float, share: float) -> tuple[int, int]:
-    """The smallest and the largest size that cost at most `share` more than the best."""
-    near = size[error <= error.min() * (1 + share)]
-    return int(near[0]), int(near[-1])
-
-
-def _unbroken(error: Float, share: float) -> bool:
-    """Whether all sizes between those two do."""
+def _within(size: Sizes, error: Float, share: float) -> tuple[tuple[int, int], bool]:
+    """The smallest and the largest size that cost at most `share` more than the best, and whether all between do."""
     near = np.flatnonzero(error <= error.min() * (1 + share))
-    return bool(near[-1] - near[0] + 1 == len(near))
+    return (int(size[near[0]]), int(size[near[-1]])), bool(near[-1] - near[0] + 1 == len(near))
 
 
 def _curve(question: _Question, size: Sizes, error: Float) -> tuple[CurvePoint, ...]:
@@ -412,13 +408,8 @@ def _best_at(free: float, question: _Question, rivals: Sizes) -> int:
     return int(rivals[place])
 
 
-def _plausible(rivals: Sizes, interval: tuple[int, int] | None) -> Sizes | None:
-    """The rivals within the interval of the best size; None without one."""
-    return None if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
-
-
 def _present(question: _Question, present: int, best: int, plausible: Sizes | None) -> Present:
-    """Hold the size in use against the best."""
+    """Hold the size in use against the best, and against the sizes that the interval of the best leaves."""
     error, least = question.error(np.array([present, best])).tolist()
     excess = error / least - 1 if least > 0 else 0.0 if error == 0 else math.inf
     regret = Interval(excess, excess, excess)

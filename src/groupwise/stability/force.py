@@ -49,15 +49,6 @@ def force_of_fit(
     oscillation is infinite. One that oscillates tells it by its frequency and by its envelope; the interval covers both with theirs.
 
     Source: derived here (docs/theory/dynamics.md).
-
-    Example:
-        >>> from groupwise.curves.fit import fit
-        >>> from groupwise.theory.oscillator import recursion
-        >>> curve = recursion(0.005, 0.5, 400, lag="none", start=0.2, plateau=0.8)
-        >>> noisy = curve + 0.005 * np.random.default_rng(1).standard_normal(401)
-        >>> found = force_of_fit(fit(np.arange(401.0), noisy, law="exponential"), 0.5, lag="none")
-        >>> bool(0.0045 < found.force.value < 0.0055)
-        True
     """
     if not 0 <= momentum < 1 or refresh_interval < 1:
         raise InvalidArgumentError(

@@ -113,12 +113,7 @@ class Lag:
 
 
 def block_sums(momentum: ArrayLike, interval: ArrayLike) -> tuple[Float, Float, Float]:
-    r"""What R updates under one constant force do: $q = \mu^R$, $L = \sum_{j<R}\mu^j$, $S = \sum_{j<R}(R-j)\mu^j$.
-
-    Example:
-        >>> [float(part) for part in block_sums(0.5, 2)]
-        [0.25, 1.5, 2.5]
-    """
+    r"""What R updates under one constant force do: $q = \mu^R$, $L = \sum_{j<R}\mu^j$, $S = \sum_{j<R}(R-j)\mu^j$."""
     mu, updates = np.broadcast_arrays(np.asarray(momentum, dtype=np.float64), np.asarray(interval, dtype=np.float64))
     # 1 - mu^R would lose every digit for a momentum near 1 and a short interval.
     with np.errstate(divide="ignore"):

@@ -1,6 +1,6 @@
-r"""A map of stability over learning rate and refresh interval, and the rules that bound the learning rate beside each other.
+r"""The largest stable learning rate over refresh intervals, and the rules that bound the learning rate beside each other.
 
-Every setting of the map is judged at once from the closed-form thresholds. Nothing is drawn here.
+Nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -13,58 +13,27 @@ from numpy.typing import ArrayLike
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise.stability.lags import Flags, Float
+from groupwise.stability.lags import Float
 from groupwise.stability.mode import Stability
 from groupwise.stability.threshold import rule_threshold, threshold
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityMap:
-    """Stability over learning rate and refresh interval; E learning rates, R intervals."""
+def largest_rates(
+    lag: str, momentum: float, force_per_rate: float, interval_R: ArrayLike, *, stale_share: float = 1.0
+) -> tuple[Float, Float]:
+    r"""Return the largest stable learning rate at each refresh interval, $\eta K < a_c(\mu, R)$, and what the published rule allows.
 
-    lag: str  # kind
-    momentum: float  # mu
-    force_per_rate: float  # force per update over learning rate: the stiffness, or what takes its place
-    learning_rate_E: Float  # the learning rates
-    interval_R: Float  # the intervals, in updates
-    limit_R: Float  # largest stable learning rate at each interval
-    rule_R: Float  # what the published rule allows at each interval
-    margin_ER: Float  # threshold over force; above 1 is stable
-
-    @property
-    def stable(self) -> Flags:
-        """Where the mode is stable, shape (E, R)."""
-        return np.asarray(self.margin_ER > 1)
-
-
-def stability_map(
-    lag: str,
-    momentum: float,
-    force_per_rate: float,
-    learning_rate_E: ArrayLike,
-    interval_R: ArrayLike,
-    *,
-    stale_share: float = 1.0,
-) -> StabilityMap:
-    r"""Return where a mode is stable: $\eta K < a_c(\mu, R)$.
+    The force per update over the learning rate is the stiffness, or what takes its place.
 
     Source: derived here (docs/theory/dynamics.md).
-
-    Example:
-        >>> stability_map("refresh", 0.9, 0.5, [0.05, 0.1], [1, 8]).stable.tolist()
-        [[True, True], [True, False]]
     """
-    rate, interval = np.asarray(learning_rate_E, dtype=np.float64), np.asarray(interval_R, dtype=np.float64)
+    interval = np.asarray(interval_R, dtype=np.float64)
     if not (math.isfinite(force_per_rate) and force_per_rate > 0):
         raise InvalidArgumentError(f"expected a positive stiffness, got {force_per_rate:g}: without a restoring force nothing settles")
-    if rate.ndim != 1 or interval.ndim != 1 or not (np.isfinite(rate) & (rate > 0)).all():
-        raise InvalidArgumentError("expected positive learning rates and intervals as two lists of numbers")
     limit = np.broadcast_to(threshold(lag, momentum, interval, stale_share=stale_share), interval.shape) / force_per_rate
     # Without a lag the published rule knows no interval: one update a generation.
     rule = np.broadcast_to(rule_threshold(momentum, np.ones_like(interval) if lag == "none" else interval), interval.shape) / force_per_rate
-    with np.errstate(over="ignore"):
-        margin = limit / rate[:, None]
-    return StabilityMap(lag, momentum, force_per_rate, rate, interval, limit, rule, margin)
+    return limit, rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +88,7 @@ class RateLimit(Plain):
 
 
 def rate_limits(found: Stability, learning_rate: float, rival: StalenessRule | None = None) -> tuple[RateLimit, ...]:
-    """Return what each rule allows at most, the smallest one marked.
-
-    Example:
-        >>> from groupwise.stability.mode import stability
-        >>> [
-        ...     (limit.rule, round(limit.learning_rate, 3), limit.binds)
-        ...     for limit in rate_limits(stability(0.02, 0.9, refresh_interval=8), 1.0)
-        ... ]
-        [('exact', 1.693, False), ('published', 0.625, True)]
-    """
+    """Return what each rule allows at most, the smallest one marked."""
     limits = [
         ("exact", learning_rate * found.margin, "of the linear mode, without importance ratio"),
         ("published", learning_rate * found.rule_threshold / found.force, "learning rate × stiffness × interval < 1 − momentum"),
@@ -143,10 +103,6 @@ def adam_force(learning_rate: float, stiffness: float, beta1: float, second_mome
     r"""Return the force per update that Adam amounts to, heuristically: $a = (1-\beta_1)\,\eta K/\sqrt v$ at momentum $\beta_1$.
 
     Source: derived here; a heuristic: v is taken as constant, and where noise makes it, the force depends on the batch size.
-
-    Example:
-        >>> round(adam_force(0.01, 2.0, 0.9, 4.0), 9)
-        0.001
     """
     if not (math.isfinite(second_moment) and second_moment > 0):
         raise InvalidArgumentError(f"expected a positive second moment of the gradient, got {second_moment:g}: Adam divides by its root")

@@ -130,11 +130,6 @@ def stability(
     The force is learning rate times stiffness; with the learning rate the largest one follows too.
 
     Source: derived here (docs/theory/dynamics.md).
-
-    Example:
-        >>> found = stability(0.02, 0.9, refresh_interval=8, learning_rate=0.1)
-        >>> found.regime, round(found.margin, 3), round(found.max_learning_rate, 4)
-        ('underdamped', 1.693, 0.1693)
     """
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
     kind = partly_stale(lag, stale_share)
@@ -174,35 +169,6 @@ def stability(
     return replace(found, notes=tuple(_notes(found, importance_ratio, kl_term)))
 
 
-def modes(
-    stiffness: Sequence[float],
-    learning_rate: float,
-    momentum: float,
-    *,
-    refresh_interval: int = 1,
-    lag: str | Lag = "refresh",
-    importance_ratio: ImportanceRatio = "none",
-    stale_share: float = 1.0,
-    kl_term: KLTerm = "unknown",
-) -> tuple[Stability, ...]:
-    """Return where each of several modes stands, stiffest first: it alone decides whether the run is stable."""
-    if not len(stiffness) or not all(math.isfinite(value) and value > 0 for value in stiffness):
-        raise InvalidArgumentError("expected a list of positive stiffnesses: a mode without a restoring force never settles")
-    return tuple(
-        stability(
-            learning_rate * value,
-            momentum,
-            refresh_interval=refresh_interval,
-            lag=lag,
-            learning_rate=learning_rate,
-            importance_ratio=importance_ratio,
-            stale_share=stale_share,
-            kl_term=kl_term,
-        )
-        for value in sorted(stiffness, reverse=True)
-    )
-
-
 def readings(
     force: float, momentum: float, *, refresh_interval: int = 1, lag: str | Lag = "refresh", stale_share: float = 1.0
 ) -> tuple[Reading, Reading]:
@@ -213,10 +179,6 @@ def readings(
     often.
 
     Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
-
-    Example:
-        >>> [round(reading.damping, 3) for reading in readings(0.01, 0.9, refresh_interval=8)]
-        [0.065, 0.02]
     """
     kind = partly_stale(lag, stale_share)
     mean_lag = kind.mean_lag(refresh_interval)
@@ -237,10 +199,6 @@ def momentum_windows(
     where a part of the force is current) may be missed.
 
     Source: derived here.
-
-    Example:
-        >>> [tuple(round(end, 4) for end in window) for window in momentum_windows(1.207, refresh_interval=2)]
-        [(0.455, 0.5645)]
     """
     _check_mode(force, 0.0, refresh_interval, "none", "unknown", None)
     return stable_momenta(partly_stale(lag, stale_share), force, refresh_interval)

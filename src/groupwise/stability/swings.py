@@ -42,11 +42,6 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
     independent rows. Slow noise raises the lowest frequencies and is seen as a swing too.
 
     Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its series bounds it.
-
-    Example:
-        >>> noise = np.random.default_rng(1).standard_normal(300)
-        >>> lasting_swing(noise).lasts, lasting_swing(noise + np.sin(np.arange(300) / 5)).lasts
-        (False, True)
     """
     value = np.asarray(value_T, dtype=np.float64)
     value = value[np.isfinite(value)]
@@ -87,10 +82,6 @@ def early_warning(residual_T: ArrayLike, *, windows: int = 10, level: float = 0.
     Windows do not overlap, so that their ranks are exchangeable where nothing changes.
 
     Source: critical slowing down as in Scheffer et al. (2009), Nature 461; the test is ours.
-
-    Example:
-        >>> early_warning(np.random.default_rng(1).standard_normal(400)).p_value > 0.05
-        True
     """
     from scipy.stats import kendalltau
 

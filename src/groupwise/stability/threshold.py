@@ -30,21 +30,15 @@ def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike, 
     It is the smallest such force: what is stable above it counts as unstable.
 
     Source: derived here (docs/theory/dynamics.md); the published rule, $(1-\mu)/R$, is arXiv 2606.30789's.
-
-    Example:
-        >>> threshold("refresh", 0.9, [1, 8]).round(4).tolist()
-        [3.8, 0.0339]
-        >>> threshold("refresh", 0.9, 8, stale_share=1.04).round(4).tolist()
-        0.0323
     """
     mu, interval = np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)
     check_setting(mu, interval)
     kind = partly_stale(lag, stale_share)
+    mu, interval = np.broadcast_arrays(mu, interval)
     if kind.name in CLOSED and kind.stale_share == 1:
-        return CLOSED[kind.name](*np.broadcast_arrays(mu, interval))
+        return CLOSED[kind.name](mu, interval)
     if (interval != np.floor(interval)).any():
         raise InvalidArgumentError(f"expected whole updates as refresh interval, got {interval[interval != np.floor(interval)].flat[0]:g}")
-    mu, interval = np.broadcast_arrays(mu, interval)
     found = np.empty(mu.shape)
     for updates in np.unique(interval):
         found[interval == updates] = first_growth(kind, mu[interval == updates], int(updates))
@@ -55,10 +49,6 @@ def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
     r"""Return the published rule, $\eta K R < 1 - \mu$, as a threshold of $\eta K$.
 
     Source: arXiv 2606.30789.
-
-    Example:
-        >>> round(float(rule_threshold(0.9, 8)), 4)
-        0.0125
     """
     check_setting(momentum, refresh_interval)
     rule: Float = (1 - np.asarray(momentum, dtype=np.float64)) / np.asarray(refresh_interval, dtype=np.float64)
@@ -77,7 +67,8 @@ def first_growth(kind: Lag, momentum_N: Float, interval: int) -> Float:
     if kind.stale_share == 1 and kind.name in CLOSED:
         return CLOSED[kind.name](momentum_N, np.full(len(momentum_N), float(interval)))
     if kind.by_block:
-        return _bisected(kind, *_bracket(kind, momentum_N, interval), momentum_N, interval)
+        low, high = _bracket(kind, momentum_N, interval)
+        return _first_place(lambda force: grows(kind, force, momentum_N[:, None], interval), low, high, sections=_SECTIONS, rounds=16)
     ages, weight = kind.delays(interval)
     return np.array([first_crossing(float(mu), ages, weight) for mu in momentum_N])
 
@@ -94,12 +85,6 @@ def crossed(kind: Lag, force: float, momentum_N: Float, interval: int) -> Flags:
         ages, weight = kind.delays(interval)
         return np.array([first_crossing(float(mu), ages, weight, most=force) <= force for mu in momentum_N])
     return np.asarray(first_growth(kind, momentum_N, interval) <= force)
-
-
-def _on_policy_edge(mu: Float, interval: Float) -> Float:
-    r"""$2(1+\mu)$, whatever the interval."""
-    del interval
-    return 2 * (1 + mu)
 
 
 def _fixed_edge(mu: Float, lag: Float) -> Float:
@@ -144,7 +129,7 @@ def _async_edge(mu: Float, interval: Float) -> Float:
 
 
 CLOSED: dict[str, Callable[[Float, Float], Float]] = {
-    "none": _on_policy_edge,
+    "none": lambda mu, _: 2 * (1 + mu),  # whatever the interval
     "fixed": _fixed_edge,
     "refresh": _refresh_edge,
     "async": _async_edge,
@@ -193,14 +178,14 @@ def _bracket(kind: Lag, momentum_N: Float, interval: int, most: float = math.inf
     return low, high
 
 
-def _bisected(kind: Lag, low: Float, high: Float, momentum_N: Float, interval: int) -> Float:
-    """The force at which blocks begin to grow, from brackets, by sections of them."""
+def _first_place(held: Callable[[Float], Flags], low: Float, high: Float, *, sections: int, rounds: int) -> Float:
+    """The first place of each bracket at which a condition holds, by sections of it; at the upper end it is taken to hold."""
     row = np.arange(len(low))
-    for _ in range(16):
-        points = np.linspace(low, high, _SECTIONS, axis=1)
-        held = grows(kind, points, momentum_N[:, None], interval)
-        held[:, -1] = True
-        place = np.maximum(np.argmax(held, axis=1), 1)
+    for _ in range(rounds if len(low) else 0):
+        points = np.linspace(low, high, sections, axis=1)
+        seen = held(points)
+        seen[:, -1] = True
+        place = np.maximum(np.argmax(seen, axis=1), 1)
         low, high = points[row, place - 1], points[row, place]
     return high
 
@@ -248,10 +233,6 @@ def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike, *, mo
 
     The angle w is scanned for a change of sign of the imaginary part of $a(e^{iw})$. $|a|$ rises with w at least as
     $|e^{iw} - 1||1 - \mu e^{-iw}|/\sum|p_d|$, which ends the scan.
-
-    Example:
-        >>> round(first_crossing(0.5, [0, 1], [0.5, 0.5]), 9)
-        1.0
     """
     ages, weight = np.asarray(age_D, dtype=np.float64), np.asarray(weight_D, dtype=np.float64)
     reach = float(np.abs(weight).sum())
@@ -301,15 +282,9 @@ def _finer_at_dips(grid: Float, value: Float) -> Float:
 
 
 def _roots(values: Callable[[Float], Float], low: Float, high: Float) -> Float:
-    """Roots from brackets, by sections of them."""
-    below, row = np.sign(values(low)), np.arange(len(low))
-    for _ in range(13 if len(low) else 0):
-        points = np.linspace(low, high, _SECTIONS // 2, axis=1)
-        other = np.sign(values(points)) != below[:, None]
-        other[:, -1] = True
-        place = np.maximum(np.argmax(other, axis=1), 1)
-        low, high = points[row, place - 1], points[row, place]
-    return high
+    """Roots from brackets."""
+    below = np.sign(values(low))[:, None]
+    return _first_place(lambda place: np.sign(values(place)) != below, low, high, sections=_SECTIONS // 2, rounds=13)
 
 
 def oscillation_onset(lag: str | Lag, momentum: float, refresh_interval: int = 1, *, stale_share: float = 1.0) -> float:
@@ -319,10 +294,6 @@ def oscillation_onset(lag: str | Lag, momentum: float, refresh_interval: int = 1
     force at which the leading eigenvalue is no positive number.
 
     Source: derived here.
-
-    Example:
-        >>> round(oscillation_onset("none", 0.81), 6)
-        0.01
     """
     check_setting(momentum, refresh_interval)
     kind = partly_stale(lag, stale_share)

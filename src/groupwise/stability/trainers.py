@@ -457,11 +457,6 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
     """Return the lag that a trainer's settings amount to.
 
     Source: the sources and the documentation of the trainers; docs/lags.md says which was read in which version.
-
-    Example:
-        >>> found = lag_of_trainer("trl", {"num_iterations": 4, "steps_per_generation": 8, "gradient_accumulation_steps": 4})
-        >>> found.kind, found.refresh_interval, found.importance_ratio
-        ('refresh', 8, 'clipped')
     """
     given = by_leaf(settings)
     entry = rule_of_trainer(framework, given)

@@ -34,21 +34,17 @@ class LimitingGap:
     Args:
         weight_K: the weights of the chi-squares, falling, in reward units; as many as the curvature has directions with noise.
         curvature_K: eigenvalues of $\Lambda$ on its range, falling.
-        projected_noise_K: $\Omega_{kk}$ along them, and so what each direction's share of the mean comes from.
         dimensions: parameters.
         flat_noise: share of the trace of $\Omega$ that lies in directions without curvature; the law leaves it out, which is
             right as long as the curvature elsewhere stays the same along them.
-        step_constant: b.
-        threshold: $1/(2\lambda_{min})$, which b exceeds.
+        threshold: $1/(2\lambda_{min})$, which the step constant exceeds.
         factor: "corrected" or "printed".
     """
 
     weight_K: Float
     curvature_K: Float
-    projected_noise_K: Float
     dimensions: int
     flat_noise: float
-    step_constant: float
     threshold: float
     factor: Factor
 
@@ -138,10 +134,8 @@ def limiting_gap(
     return LimitingGap(
         weight_K=weight_K[weight_K > NEGLIGIBLE_WEIGHT * max(float(weight_K[0]), 0.0)],
         curvature_K=curvature_K,
-        projected_noise_K=np.diag(noise_KK).copy(),
         dimensions=dimensions,
         flat_noise=min(max(flat, 0.0), 1.0),
-        step_constant=step_constant,
         threshold=threshold,
         factor=factor,
     )
@@ -200,8 +194,9 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float,
 
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
-    curvature_K, noise_KK = _modes(hessian_DD, covariance_DD, tolerance)
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
     _check_constant_step(step, curvature_K)
+    noise_KK = basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK
     keep_K = 1 - step * curvature_K
     return _weights(curvature_K, step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K)))
 
@@ -264,12 +259,6 @@ def _covariance(covariance_DD: ArrayLike, dimensions: int) -> Float:
     if least < -1e-8 * largest:
         raise InvalidArgumentError(f"expected a covariance without negative eigenvalues, got {least:.3g}: it is no covariance")
     return (covariance + covariance.T) / 2
-
-
-def _modes(hessian_DD: ArrayLike, covariance_DD: ArrayLike, tolerance: float) -> tuple[Float, Float]:
-    """Curvatures, falling, and the covariance along their directions."""
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
-    return curvature_K, np.asarray(basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK)
 
 
 def _weights(curvature_K: Float, spread_KK: Float) -> Float:

@@ -8,13 +8,14 @@ in `resume.py`.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,30 @@ def guarded(say: Say) -> Say:
 def reason_of(error: Exception) -> str:
     """Return an error as the beginning of a sentence: its own where it is one of ours, else with its kind."""
     return str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {str(error)[:300]}"
+
+
+class Failures:
+    """Let no failure end the training: each is said once, and of many in a row the last says that nothing is tried any more."""
+
+    def __init__(self, say: Say, most: float = math.inf) -> None:
+        self.in_a_row, self._say, self._most, self._told = 0, say, most, set[str]()
+
+    @property
+    def too_many(self) -> bool:
+        """Whether nothing is to be tried any more."""
+        return self.in_a_row >= self._most
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch what is raised inside."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            self.in_a_row += 1
+            reason = reason_of(error)
+            if self.too_many or reason not in self._told:
+                self._told.add(reason)
+                self._say(f"recording failed: {reason}; training goes on{', not recorded any further' if self.too_many else ''}")
 
 
 class Recorder:
@@ -159,24 +184,20 @@ class Recorder:
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
-            if isinstance(row.get("step"), bool) or not isinstance(row.get("step"), int):
-                raise InvalidArgumentError(f"expected a whole number for step, got {str(row.get('step'))[:40]!r}: give the step of the row")
-            row = {name: value if name == "step" else plain_number(name, value) for name, value in row.items()}
+            row = _checked(row)
         except InvalidArgumentError as error:
             self._say(f"a step is not recorded: {error}")
             return
+        step = row["step"]
         self._changes(row)
-        while self.rows and self.rows[-1]["step"] >= row["step"]:
-            self.rows.pop()
+        _drop_from(step, self.rows, lambda old: old["step"])
         self.rows.append(dict(row))
-        while self._recent and self._recent[-1][0] >= row["step"]:
-            self._recent.pop()
+        _drop_from(step, self._recent, lambda old: old[0])
         if rollouts:
-            self._recent.append((row["step"], rollouts))
+            self._recent.append((step, rollouts))
         if self._writer is None and not self._pending:
             return
-        while self._waiting and self._waiting[-1][0]["step"] >= row["step"]:
-            self._waiting.pop()
+        _drop_from(step, self._waiting, lambda old: old[0]["step"])
         self._waiting.append((row, rollouts))
         self._write()
         if self._columns < (columns := self._columns | set(row)):
@@ -220,7 +241,9 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - a step that can never be written is not to hold up those behind it
                 self._say(f"a step is not recorded: {reason_of(error)}")
             else:
-                self._confirm(self._waiting[0][0]["step"])
+                step = self._waiting[0][0]["step"]
+                _drop_from(step, self._confirmed, int)
+                self._confirmed.append(step)
             self._waiting.popleft()
         if self._failing:
             self._failing = False
@@ -242,12 +265,6 @@ class Recorder:
         except (GroupwiseError, OSError, ValueError):
             self._next_try = time.monotonic() + _SHARE * (time.monotonic() - began)
         return self._writer is not None
-
-    def _confirm(self, step: int) -> None:
-        """Count a step as written; one that came again replaces those from it on."""
-        while self._confirmed and self._confirmed[-1] >= step:
-            self._confirmed.pop()
-        self._confirmed.append(step)
 
     @property
     def written(self) -> int:
@@ -352,6 +369,20 @@ class _Syncer(threading.Thread):
             self.problem = error.strerror or str(error)
         except ValueError:
             self.problem = "the record was closed"
+
+
+def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with plain numbers, or refuse it."""
+    step = row.get("step")
+    if isinstance(step, bool) or not isinstance(step, int):
+        raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
+    return {name: value if name == "step" else plain_number(name, value) for name, value in row.items()}
+
+
+def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[Any], int]) -> None:
+    """Drop the entries of a step that comes again, and those after it."""
+    while entries and step_of(entries[-1]) >= step:
+        entries.pop()
 
 
 def _without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -59,8 +59,13 @@ def identity_in(folder: Path) -> Identity | None:
     return Identity(str(run["id"]), str(run.get("home", ""))) if isinstance(run, dict) and run.get("id") else None
 
 
-def _choices(folder: Path, run: Identity) -> list[tuple[Path, Identity | None]]:
-    """Return where a resumed run may go on: first records of its own, then places without a record or with one of no identity."""
+def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identity | None]]:
+    """Return where a run may go on: first records of its own, then places without a record or with one of no identity.
+
+    One that begins, or knows nothing of itself, takes the places in their order.
+    """
+    if after <= 0 or not (run.id or run.home):
+        return [(place, None) for place in _places(folder)]
     found = [(place, identity_in(place), is_record(place)) for place in _places(folder)]
     own = [(place, identity) for place, identity, _ in found if identity is not None and run.owns(identity)]
     if run.id and not own:
@@ -80,12 +85,10 @@ def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say,
 
     A resumed run goes on with its own record; one beside it is begun where the folder holds another run's or somebody is writing it.
     """
-    problem, run = "", run or Identity()
-    places: list[tuple[Path, Identity | None]] = [(place, None) for place in _places(folder)]
-    if after > 0 and (run.id or run.home):
-        places = _choices(folder, run)
-        if (not places or places[0][0] != folder) and is_record(folder):
-            problem = f"the record in {folder} is that of another run"
+    run = run or Identity()
+    places = _choices(folder, after, run)
+    another = is_record(folder) and folder not in [place for place, _ in places[:1]]
+    problem = f"the record in {folder} is that of another run" if another else ""
     for place, there in places:
         recorder = make(place)
         recorder.run = asdict(Identity(there.id if there is not None else secrets.token_hex(8), run.home))

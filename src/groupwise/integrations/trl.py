@@ -23,7 +23,7 @@ from groupwise.estimators.components import Components
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
 from groupwise.integrations.live_checks import Checks, LiveChecks, Severity, severity
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
-from groupwise.integrations.recorder import FOLDER, RECENT, Recorder, Rollouts, Say, guarded, reason_of, to_terminal
+from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import opened
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
@@ -60,40 +60,35 @@ class GroupwiseCallback:
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
-        for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
-        if checks is not None and checks != "standard" and not callable(checks):
-            raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
+        _check_options(sketch_every, check_every, checks)
         self.stop_on = None if stop_on is None else severity(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
         self._unusable = "" if sketch is None else unusable(sketch)
         settings = ProbeSettings() if sketch is None or self._unusable else sketch
-        self.sketch_every, self.probe = (
-            (settings.every if sketch is not None else 0) if sketch_every is None else sketch_every,
-            Probe(settings),
-        )
-        home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
-        self._wrong_record = "" if record is None or (isinstance(record, str | os.PathLike) and str(record)) else repr(record)[:80]
-        self.folder = Path(home) / FOLDER if record is None or self._wrong_record else Path(record)
+        self.probe = Probe(settings)
+        self.sketch_every = sketch_every if sketch_every is not None else 0 if sketch is None else settings.every
+        self.folder, self._wrong_record = _folder_of(trainer, record)
         self.recorder: Recorder | None = None
-        self.record_seconds = self.probe_seconds = 0.0
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
         self._checks = LiveChecks(checks, every=check_every, stop_on=self.stop_on, say=self._say)
+        # What all processes do together stands outside of it, or where no failure of one keeps it from the others.
+        self._safely = Failures(self._say).caught
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
+        self._active, self._main, self._clock = False, True, time.perf_counter
+        self._learning_rate: float | None = None
+        self._advised: int | None = None
+        self._in_step = dict.fromkeys(("record", "probe", "check"), 0.0)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin the counts of a training."""
+        self.record_seconds = self.probe_seconds = 0.0
+        self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
         self._held: tuple[dict[str, Any], Rollouts | None] | None = None
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
-        self._active, self._main = False, True
-        self._started = self._first_seconds = 0.0
-        self._sampled_at = self._steps_seen = 0
-        self._learning_rate: float | None = None
-        self._in_step = dict.fromkeys(("record", "probe", "check"), 0.0)
-        self._clock = time.perf_counter
-        self._failures: set[str] = set()
-        self._advised: int | None = None
-        self._sampled = self._since_log = 0
+        self._sampled = self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
     def check_seconds(self) -> float:
@@ -116,20 +111,6 @@ class GroupwiseCallback:
         if self._main:
             self.notices.append(sentence)
             self._say_(sentence)
-
-    @contextmanager
-    def _safely(self) -> Iterator[None]:
-        """Let no failure inside end the training: each is said once.
-
-        What all processes do together stands outside, or where no failure of one keeps it from the others.
-        """
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-            reason = reason_of(error)
-            if reason not in self._failures:
-                self._failures.add(reason)
-                self._say(f"recording failed: {reason}; training goes on")
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -160,9 +141,8 @@ class GroupwiseCallback:
             return
         with self._safely():
             self._let_go()  # of a training that raised: its record is still open, and this is its only writer
-        self._active, self._started = True, time.perf_counter()
-        self.record_seconds = self.probe_seconds = self._first_seconds = 0.0
-        self._generations, self._held, self._last, self._steps_seen, self._sampled, self._since_log = [], None, None, 0, 0, 0
+        self._reset()
+        self._active = True
         with self._safely():
             self._metrics.of_step()  # what a training that raised left behind is of no step
             self._misconfigurations()
@@ -206,23 +186,25 @@ class GroupwiseCallback:
         if not self._active or not self._main or not logs or "train_runtime" in logs:
             return
         with self._safely(), self._timed("record"):
-            evaluated = any(str(key).startswith("eval_") for key in logs)
-            entry = self._held or self._last
-            if entry is None or entry[0]["step"] != state.global_step:
-                return
-            means = self._metrics.means() if self._since_log > 1 else set()  # over all steps since it logged last: not this step's
-            new = {
-                key: float(value)
-                for key, value in apart(
-                    {key: value for key, value in logs.items() if str(key) not in entry[0] and str(key) not in means}
-                ).items()
-                if isinstance(value, int | float) and key not in entry[0]
-            }
-            self._held = ({**entry[0], **new}, entry[1]) if new or self._held else None
-            self._flush()
-            if not evaluated:
-                self._metrics.logged()
-                self._since_log = 0
+            self._add(logs, int(state.global_step))
+
+    def _add(self, logs: Mapping[str, Any], step: int) -> None:
+        """Add what is logged to the row of its step."""
+        entry = self._held or self._last
+        if entry is None or entry[0]["step"] != step:
+            return
+        row, rollouts = entry
+        known = {
+            *row,
+            *(self._metrics.means() if self._since_log > 1 else ()),
+        }  # means over all steps since it logged last: not this step's
+        fresh = apart({str(key): value for key, value in logs.items() if str(key) not in known})
+        new = {key: float(value) for key, value in fresh.items() if isinstance(value, int | float) and key not in row}
+        self._held = ({**row, **new}, rollouts) if new or self._held else None
+        self._flush()
+        if not any(str(key).startswith("eval_") for key in logs):
+            self._metrics.logged()
+            self._since_log = 0
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Write what is held back: a resumed run goes on from here."""
@@ -418,9 +400,24 @@ class GroupwiseCallback:
     def _record_so_far(self) -> Any:
         """Return the steps so far, the one that is held included."""
         assert self.recorder is not None
-        if self._held is not None:
-            self._flush()
+        self._flush()
         return self.recorder.snapshot()
+
+
+def _check_options(sketch_every: int | None, check_every: int | None, checks: Any) -> None:
+    """Refuse intervals that are no numbers of steps, and checks that cannot be called."""
+    for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
+    if checks is not None and checks != "standard" and not callable(checks):
+        raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
+
+
+def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:
+    """Return the folder of the record, and what was given in its place where that is none."""
+    home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
+    wrong = "" if record is None or (isinstance(record, str | os.PathLike) and str(record)) else repr(record)[:80]
+    return Path(home) / FOLDER if record is None or wrong else Path(record), wrong
 
 
 def _name_of(trainer: Any, folder: Path) -> str:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
-from groupwise.integrations.recorder import FOLDER, Recorder, Rollouts, Say, guarded, reason_of, to_terminal
+from groupwise.integrations.recorder import FOLDER, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import Identity, home_of, opened
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.record.run import Meaning, RunConfig
@@ -47,7 +47,7 @@ class Tap:
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
         self._broken = self._told = self._took_any = False
-        self._failures, self._said = 0, set[str]()  # failures since the last step that was recorded
+        self._failures = Failures(self._say, _MOST_FAILURES)  # in a row: since the last step that was recorded
         self._began, self._seconds = time.perf_counter(), 0.0
 
     def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ class Tap:
 
     def begin(self, config: Any, name: str) -> None:
         """Take the settings that the tracker is made with; a record of an earlier tracker is closed, and what failed is tried anew."""
-        self._failures, self._broken, self._last, self._generations = 0, False, None, []
+        self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
         if self.recorder is not None:
             self.recorder.close()
             self.recorder = None
@@ -90,8 +90,7 @@ class Tap:
         metrics = {key: float(value) for key, value in apart(data, "reward").items() if _is_number(value)}
         generation = joined(self._generations) if self._generations else None
         self._generations = []
-        if self.recorder is None:
-            self._open(step if generation is None else step - 1)
+        self.recorder = self.recorder or self._opened(step if generation is None else step - 1)
         if self.recorder is None:
             self._broken = True
             return
@@ -99,21 +98,26 @@ class Tap:
         if generation is None and self._last is None and rows and rows[-1]["step"] >= step:
             return  # the validation before a resumed run: its step is recorded, with rollouts that a new row would drop
         row: dict[str, Any] = {"step": step}
-        rollouts: Rollouts | None = generation.rollouts() if generation is not None else None
+        rollouts: Rollouts | None = None
         if self._last is not None and self._last[0]["step"] == step:  # a second call for one step adds to the first
-            row, rollouts = dict(self._last[0]), rollouts if rollouts is not None else self._last[1]
-        before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})
-        row |= {
-            "optimizer_updates": step * float(self._config.value("updates_per_step") or 1),
-            "seconds": self._seconds + time.perf_counter() - self._began,
-            "tokens": (before.get("tokens") or 0.0) + metrics["perf/total_num_tokens"] if "perf/total_num_tokens" in metrics else None,
-            **(generation.row() if generation is not None else {}),
-            **metrics,
-        }
+            row, rollouts = dict(self._last[0]), self._last[1]
+        row |= self._progress(rows, step, metrics.get("perf/total_num_tokens"))
+        if generation is not None:
+            row, rollouts = {**row, **generation.row()}, generation.rollouts()
+        row |= metrics
         self._tell_missing(row, seen=generation is not None)
         self._last = (row, rollouts)
         self.recorder.append(row, rollouts)
-        self._failures = 0
+        self._failures.in_a_row = 0
+
+    def _progress(self, rows: Sequence[Mapping[str, Any]], step: int, tokens: float | None) -> dict[str, float | None]:
+        """Return how far the run has come with a step of so many tokens."""
+        before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})
+        return {
+            "optimizer_updates": step * float(self._config.value("updates_per_step") or 1),
+            "seconds": self._seconds + time.perf_counter() - self._began,
+            "tokens": None if tokens is None else (before.get("tokens") or 0.0) + tokens,
+        }
 
     def end(self) -> None:
         """Close the record."""
@@ -122,22 +126,20 @@ class Tap:
             self.recorder = None
             self._broken = True
 
-    def _open(self, after: int) -> None:
-        """Open the record where the first step is known."""
+    def _opened(self, after: int) -> Recorder | None:
+        """Open the record where the first step is known, or none where nothing can be written."""
         if self._folder is None:
             self.begin(None, "")
         assert self._folder is not None
-
         meanings_of = functools.partial(step_meanings, framework="", more=(_REWARD,))
 
         def made(folder: Path) -> Recorder:
             return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings_of, recent=0, say=self._say)
 
-        self.recorder = opened(made, self._folder, max(after, 0), self._say, self._identity)
-        if self.recorder is None:
-            return
-        self._seconds = float(self.recorder.rows[-1].get("seconds") or 0.0) if self.recorder.rows else 0.0
+        found = opened(made, self._folder, max(after, 0), self._say, self._identity)
+        self._seconds = float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
         self._began = time.perf_counter()
+        return found
 
     def _take(self, given: Mapping[str, Any], result: Any) -> None:
         """Keep the rollouts of one call of an estimator."""
@@ -175,15 +177,9 @@ class Tap:
         """Do what must not end the training; a failure is said once, and several in a row end the recording until the next tracker."""
         if self._broken:
             return
-        try:
+        with self._failures.caught():
             work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-            self._failures += 1
-            self._broken = self._failures >= _MOST_FAILURES
-            reason = reason_of(error)
-            if self._broken or reason not in self._said:
-                self._said.add(reason)
-                self._say(f"{reason}; training goes on{', not recorded any further' if self._broken else ''}")
+        self._broken |= self._failures.too_many
 
     def attach(self, core_algos: Any, tracking: Any) -> None:
         """Put this tap into verl's modules: its registry of estimators, the one that it calls by name, and its tracker."""

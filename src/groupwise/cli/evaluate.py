@@ -14,24 +14,34 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from groupwise.cli.shared import FitLevel, Json, argument, flag, option, out_console, print_json, progress
+from groupwise.cli.shared import FitLevel, Json, argument, flag, one_of, option, out_console, print_json, progress, whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import percent
-from groupwise.wording import clean
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from groupwise.intervals import Interval
-    from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow
-    from groupwise.trainer.benchmarks import SameMathematics
-    from groupwise.trainer.evaluate import Paper, Sampling
-    from groupwise.trainer.tasks import Task
+from groupwise.intervals import Interval, percent
+from groupwise.report.tables import Grid
+from groupwise.report.text import Printer
+from groupwise.scores.language_models import Precision
+from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow, compare, mean_at, pass_at, transfer
+from groupwise.trainer.benchmarks import SameMathematics
+from groupwise.trainer.checkpoints import policy_vocabulary
+from groupwise.trainer.evaluate import (
+    INSTRUCTION,
+    Paper,
+    Sampling,
+    checkpoints_of,
+    examine,
+    holds_model,
+    named_task,
+    open_model,
+    papers_of,
+    task_label,
+    transfer_papers,
+)
+from groupwise.trainer.math_judge import MathVerify, check_limit
+from groupwise.trainer.tasks import Task, read_task
 
 _MOST_MODELS = 200
 _MUCH_CUT = 0.05
@@ -52,15 +62,11 @@ class Examination:
 
     def scores(self, model: int, benchmark: str) -> tuple[Score, Score]:
         """Return mean@n and pass@k of one model on one benchmark."""
-        from groupwise.trainer.accuracy import mean_at, pass_at
-
         answers = self.answers[model][benchmark]
         return mean_at(answers, level=self.level), pass_at(answers, self.k, level=self.level)
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the second model against the first, where there are two."""
-        from groupwise.trainer.accuracy import compare
-
         if len(self.answers) != 2:
             return ()
         first, second = self.answers
@@ -88,7 +94,8 @@ def evaluate(
     benchmark: Annotated[str | None, option("NAME,NAME", "As gsm8k, gsm8k=FILE or addition/3, with commas between them.")] = None,
     data: Annotated[Path | None, option("FOLDER", "Where the files of benchmarks lie.")] = None,
     problems: Annotated[
-        int | None, option("P", "Problems of each benchmark, drawn at random; by default all of a file and 200 of a task.")
+        int | None,
+        option("P", "Problems of each benchmark, drawn at random; by default all of a file and 200 of a task.", check=whole(1)),
     ] = None,
     k: Annotated[int, option("K", "The number of tries of pass@K.", "-k")] = 1,
     samples: Annotated[int | None, option("N", "Answers to each problem; by default K.", "--samples", "-n")] = None,
@@ -105,17 +112,15 @@ def evaluate(
     stop: Annotated[list[str] | None, option("TEXT", "An answer ends before this text. Repeatable.")] = None,
     time_limit: Annotated[float, option("S", "Seconds that math-verify has for one answer.")] = 5.0,
     device: Annotated[str, option("NAME", "The device, as torch names it.")] = "cpu",
-    precision: Annotated[str, option("NAME", "Precision of a language model's weights.")] = "float32",
+    precision: Annotated[str, option("NAME", "Precision of a language model's weights.", check=one_of(*get_args(Precision)))] = "float32",
     level: FitLevel = 0.95,
     as_json: Json = False,
 ) -> None:
     """Score models on benchmarks, compare two, or show what a run's training transferred to."""
-    from groupwise.trainer.evaluate import INSTRUCTION, Sampling
-
     sampling = Sampling(
         k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
     )
-    _check(k, sampling.samples, problems, precision, time_limit)
+    _check(k, sampling.samples, time_limit)
     folders, in_order = _models(models, over_checkpoints=checkpoints)
     trained = _trained([path for _, path in folders])
     if benchmark is not None:
@@ -127,8 +132,6 @@ def evaluate(
         answers = [_answers(folder, papers, sampling, same, device, precision, quiet=as_json) for folder in folders]
     if len(folders) == 1 and checkpoints:
         raise InsufficientDataError("expected two checkpoints or more for transfer, got 1: keep more of them while training")
-    from groupwise.trainer.accuracy import transfer
-
     labels = [label for label, _ in folders]
     rows = transfer(answers, trained_on=trained_on, level=level) if in_order else ()
     notes = [note for paper in papers for note in paper.notes] + _notes(labels, answers, papers, judged=same is not None)
@@ -136,29 +139,20 @@ def evaluate(
     if as_json:
         print_json({**found.as_dict(), "settings": dataclasses.asdict(sampling)})
     else:
-        print_examination(found, out_console())
+        print_examination(found, Printer(out_console()))
 
 
-def _check(k: int, samples: int, problems: int | None, precision: str, time_limit: float) -> None:
+def _check(k: int, samples: int, time_limit: float) -> None:
     """Refuse what no model can be asked."""
-    from groupwise.scores.language_models import Precision
-    from groupwise.trainer.math_judge import check_limit
-
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
     if not 1 <= k <= samples:
         raise InvalidArgumentError(f"-k expects from 1 to the {samples} answers of a problem; got {k}: raise --samples")
-    if problems is not None and problems < 1:
-        raise InvalidArgumentError(f"--problems expects 1 or more; got {problems}")
-    if precision not in get_args(Precision):
-        raise InvalidArgumentError(f"--precision expects {', '.join(get_args(Precision))}; got {precision!r}")
     check_limit(time_limit)
 
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:
     """Return labels and folders of the models, and whether they are the checkpoints of one run."""
-    from groupwise.trainer.evaluate import checkpoints_of, holds_model
-
     for path in paths:
         if not path.is_dir():
             raise GroupwiseError(f"expected a folder with a model or a run, got {path}, which is none: give its path")
@@ -178,8 +172,6 @@ def _named_papers(
     benchmark: str, data: Path | None, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
 ) -> tuple[tuple[Paper, ...], str | None]:
     """Return the benchmarks that were named, and which of them was trained on."""
-    from groupwise.trainer.evaluate import papers_of, task_label
-
     names = [name for name in benchmark.split(",") if name.strip()]
     papers = papers_of(names, data=data, problems=problems, seed=seed, trained=trained)
     asked = {paper.name for paper in papers}
@@ -193,9 +185,6 @@ def _transfer_papers(
     folder: Path, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
 ) -> tuple[tuple[Paper, ...], str | None]:
     """Return all that a policy may transfer to, where no benchmark was named; the first is what it was trained on."""
-    from groupwise.trainer.checkpoints import policy_vocabulary
-    from groupwise.trainer.evaluate import named_task, task_label, transfer_papers
-
     if trained is None and trained_on is not None and policy_vocabulary(folder) is not None:
         trained = named_task(trained_on, seed=seed)
     if trained is None or trained_on not in {None, task_label(trained), trained.name}:
@@ -208,8 +197,6 @@ def _transfer_papers(
 
 def _trained(folders: Sequence[Path]) -> Task | None:
     """Return the task that all checkpoints say they were trained on."""
-    from groupwise.trainer.tasks import read_task
-
     tasks = [read_task(folder) for folder in folders]
     first = tasks[0]
     if any(task is not None and first is not None and task.recipe != first.recipe for task in tasks):
@@ -219,8 +206,6 @@ def _trained(folders: Sequence[Path]) -> Task | None:
 
 def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathematics | None:
     """Return math-verify where it is needed and installed."""
-    from groupwise.trainer.math_judge import MathVerify
-
     if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or util.find_spec("math_verify") is None:
         return None
     return stack.enter_context(MathVerify(limit=limit))
@@ -238,8 +223,6 @@ def _answers(
 ) -> dict[str, Answers]:
     """Ask one model everything."""
     import torch
-
-    from groupwise.trainer.evaluate import examine, open_model
 
     label, path = folder
     try:
@@ -274,99 +257,74 @@ def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], pape
     return notes
 
 
-def print_examination(found: Examination, console: Console) -> None:
+def print_examination(found: Examination, out: Printer) -> None:
     """Print what came out."""
     if found.transfer:
-        console.print(_transfer(found))
-        console.print(_means(found))
+        out.grid(_transfer(found))
+        out.grid(_means(found))
     else:
         for model, label in enumerate(found.labels):
-            _line(console, f"{label}:")
-            console.print(_scores(found, model))
+            out.line(f"{label}:")
+            out.grid(_scores(found, model))
     if found.comparisons() and not found.transfer:
-        _line(console, f"{found.labels[1]} minus {found.labels[0]}, problem by problem:")
-        console.print(_comparisons(found))
+        out.line(f"{found.labels[1]} minus {found.labels[0]}, problem by problem:")
+        out.grid(_comparisons(found))
     for note in found.notes:
-        _line(console, f"· {note}.")
+        out.line(f"· {note}.")
 
 
-def _scores(found: Examination, model: int) -> Table:
+def _scores(found: Examination, model: int) -> Grid:
     """Return the scores of one model."""
     samples = next(iter(found.answers[model].values())).samples
     head = ["Benchmark", "Problems", f"mean@{samples}", "s.e.", percent(found.level)]
-    table = _table(*head, *([f"pass@{found.k}", percent(found.level)] if found.k > 1 else []))
+    rows = []
     for name, answers in found.answers[model].items():
         mean, passed = found.scores(model, name)
-        cells = [name, str(answers.problems), _share(mean.interval.value), _error(mean), _ends(mean.interval)]
-        table.add_row(*cells, *([_share(passed.interval.value), _ends(passed.interval)] if found.k > 1 else []))
-    return table
+        row = [name, str(answers.problems), _number(mean.interval.value), _number(mean.error), _ends(mean.interval)]
+        rows.append([*row, *([_number(passed.interval.value), _ends(passed.interval)] if found.k > 1 else [])])
+    return _grid([*head, *([f"pass@{found.k}", percent(found.level)] if found.k > 1 else [])], rows)
 
 
-def _comparisons(found: Examination) -> Table:
+def _comparisons(found: Examination) -> Grid:
     """Return the difference of two models."""
-    table = _table("Benchmark", "Difference", "s.e.", percent(found.level), "Better", "Worse", "Same")
+    rows = []
     for row in found.comparisons():
         counts = [str(count) for count in (row.better, row.worse, row.same)]
-        table.add_row(row.benchmark, _signed(row.difference.value), _number(row.error), _ends(row.difference, signed=True), *counts)
-    return table
+        rows.append([row.benchmark, f"{row.difference.value:+.3f}", _number(row.error), _ends(row.difference, signed=True), *counts])
+    return _grid(["Benchmark", "Difference", "s.e.", percent(found.level), "Better", "Worse", "Same"], rows)
 
 
-def _transfer(found: Examination) -> Table:
+def _transfer(found: Examination) -> Grid:
     """Return the gains from first to last checkpoint."""
     named = found.trained_on is not None
     head = ["Benchmark", found.labels[0], found.labels[-1], "Gain", percent(found.level)]
-    table = _table(*head, *(["Share of the gain trained for", percent(found.level), "Correlation"] if named else []))
+    rows = []
     for row in found.transfer:
         first, last = row.scores[0].interval.value, row.scores[-1].interval.value
         gain = row.gain.difference
-        cells = [row.benchmark, _share(first), _share(last), _signed(gain.value), _ends(gain, signed=True)]
+        cells = [row.benchmark, _number(first), _number(last), f"{gain.value:+.3f}", _ends(gain, signed=True)]
         if named and row.ratio is None:
             cells += ["trained on", "", ""]
         elif row.ratio is not None:
             known = row.ratio.bounded
             share = _number(row.ratio.value if known else None, places=2)
             cells += [share, _ends(row.ratio, places=2) if known else "not known", _number(row.correlation, places=2)]
-        table.add_row(*cells)
-    return table
+        rows.append(cells)
+    return _grid([*head, *(["Share of the gain trained for", percent(found.level), "Correlation"] if named else [])], rows)
 
 
-def _means(found: Examination) -> Table:
+def _means(found: Examination) -> Grid:
     """Return mean@n at every checkpoint, or at some of many."""
     last = len(found.labels) - 1
     shown = range(last + 1) if last < _MOST_COLUMNS else [round(place * last / (_MOST_COLUMNS - 1)) for place in range(_MOST_COLUMNS)]
     samples = next(iter(found.answers[0].values())).samples
-    table = _table(f"mean@{samples}", *(found.labels[place] for place in shown))
-    for row in found.transfer:
-        table.add_row(row.benchmark, *(_share(row.scores[place].interval.value) for place in shown))
-    return table
+    rows = [[row.benchmark, *(_number(row.scores[place].interval.value) for place in shown)] for row in found.transfer]
+    return _grid([f"mean@{samples}", *(found.labels[place] for place in shown)], rows)
 
 
-def _table(first: str, *others: str) -> Table:
+def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
     """Return a table with a column of names and columns of numbers."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    table.add_column(escape(first))
-    for head in others:
-        table.add_column(escape(head), justify="right")
-    return table
-
-
-def _share(value: float) -> str:
-    """Write a share."""
-    return f"{value:.3f}"
-
-
-def _signed(value: float) -> str:
-    """Write a difference of shares."""
-    return f"{value:+.3f}"
-
-
-def _error(score: Score) -> str:
-    """Write a standard error."""
-    return _number(score.error)
+    return Grid(tuple(head), tuple(map(tuple, rows)), tuple(range(1, len(head))))
 
 
 def _number(value: float | None, *, places: int = 3) -> str:
@@ -378,8 +336,3 @@ def _ends(interval: Interval, *, signed: bool = False, places: int = 3) -> str:
     """Write the ends of an interval."""
     low, high = (f"{end:+.{places}f}" if signed else f"{end:.{places}f}" for end in (interval.low, interval.high))
     return f"{low} to {high}"
-
-
-def _line(console: Console, text: str) -> None:
-    """Print a sentence."""
-    console.print(clean(text, longest=1000), highlight=False, markup=False, soft_wrap=not console.is_terminal)

@@ -144,10 +144,9 @@ def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], outp
     """
     import torch
 
-    tensors = [item for item in given if isinstance(item, torch.Tensor)]
-    if len(tensors) != 1 or len(given) != 1 or not isinstance(output, torch.Tensor):
+    if len(given) != 1 or not isinstance(given[0], torch.Tensor) or not isinstance(output, torch.Tensor):
         return None
-    source, rollouts = tensors[0].detach(), recorder.rollouts
+    source, rollouts = given[0].detach(), recorder.rollouts
     plain = 2 if isinstance(module, torch.nn.Embedding) else 3
     if rollouts == 1:
         lifted = source.ndim < plain or len(source) != 1

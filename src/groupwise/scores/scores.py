@@ -142,22 +142,11 @@ def _packed(batch: Batch) -> dict[str, torch.Tensor]:
 def _covered(model: torch.nn.Module, patterns: str | Sequence[str] | None) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
     """Return the parameters asked for, a tied one under its first name, and the names of the others."""
     every = dict(model.named_parameters())
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
     if patterns is None:
         covered = {name: parameter for name, parameter in every.items() if parameter.requires_grad}
     else:
-        wanted = [patterns] if isinstance(patterns, str) else list(patterns)
-        for pattern in wanted:
-            if not any(fnmatchcase(alias, pattern) for aliases in names.values() for alias in aliases):
-                some = ", ".join(list(every)[:3])
-                raise InvalidArgumentError(f"expected a pattern of parameter names, got {pattern!r} that fits none: names are {some} ...")
-        covered = {
-            name: parameter
-            for name, parameter in every.items()
-            if any(fnmatchcase(alias, pattern) for alias in names[id(parameter)] for pattern in wanted)
-        }
+        chosen = _fitting(model, [patterns] if isinstance(patterns, str) else patterns)
+        covered = {name: parameter for name, parameter in every.items() if id(parameter) in chosen}
     if not covered:
         raise InvalidArgumentError(
             "expected parameters to differentiate, got a model in which none requires a gradient: name some (parameters='*')"
@@ -168,6 +157,19 @@ def _covered(model: torch.nn.Module, patterns: str | Sequence[str] | None) -> tu
             f"expected floating-point parameters, got {covered[odd[0]].dtype} in {odd[0]}: leave it out with parameters="
         )
     return covered, tuple(name for name in every if name not in covered)
+
+
+def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
+    """Return the ids of the parameters of which a name, of several for a tied one, fits one of the patterns."""
+    named = list(model.named_parameters(remove_duplicate=False))
+    chosen: set[int] = set()
+    for pattern in patterns:
+        found = {id(parameter) for name, parameter in named if fnmatchcase(name, pattern)}
+        if not found:
+            some = ", ".join(name for name, _ in named[:3])
+            raise InvalidArgumentError(f"expected a pattern of parameter names, got {pattern!r} that fits none: names are {some} ...")
+        chosen |= found
+    return chosen
 
 
 def _weights(token_N: NDArray[np.int64], aggregation: Aggregation) -> torch.Tensor:

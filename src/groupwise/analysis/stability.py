@@ -222,8 +222,7 @@ def measured_stability(
             f"expected a reward that approaches a plateau, got one that does not ({readable(fit.message).rstrip('.')}): "
             "no force can be read off it; give --stiffness instead of a run"
         )
-    rate = record.config.value("learning_rate") if learning_rate is None else learning_rate
-    rate = rate if rate is not None and rate > 0 else None
+    rate = _positive(record.config.value("learning_rate") if learning_rate is None else learning_rate)
     told_rate = None if adam else rate
     law = law_name(fit.law)
     told, force, margin = margin_of(fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=told_rate)
@@ -247,6 +246,11 @@ def measured_stability(
         warning=warning,
         adam=adam,
     )
+
+
+def _positive(rate: float | None) -> float | None:
+    """A learning rate above 0, or None."""
+    return rate if rate is not None and rate > 0 else None
 
 
 ALARM = 0.05

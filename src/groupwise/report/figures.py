@@ -311,23 +311,16 @@ def _marks(axes: Axes, chart: Chart) -> None:
         part = float(place_of.transform((mark.x, 0.0))[0])
         room = part * points + 44 > 6 * len(mark.label)  # to the left of the rule; a letter is six points wide at most
         ends = part > 0.8 or (room and place + 1 < len(chart.marks))
-        axes.annotate(
-            mark.label,
-            (mark.x, 1),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(-4 if ends else 4, 3),
-            textcoords="offset points",
-            ha="right" if ends else "left",
-            va="bottom",
-            color=COLOURS["muted"],
-        )
+        style: Any = {"xytext": (-4, 3), "ha": "right"} if ends else {"xytext": (4, 3), "ha": "left"}
+        style |= {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom", "color": COLOURS["muted"]}
+        axes.annotate(mark.label, (mark.x, 1), **style)
 
 
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _STYLE_ATTRIBUTE = re.compile(r' style="([^"]*)"')
 _PATH = re.compile(r' d="([^"]*)"')
 _ID = re.compile(r' id="([^"]+)"')
-_REFERENCE = re.compile(r'(?:href="#|url\(#)([^")]+)')
+_REFERENCE = re.compile(r'(href="#|url\(#)([^")]+)')
 _NOT_NEEDED = re.compile(r"font-family|font-variant|font-stretch|stroke-linejoin: round|stroke-linecap: butt")
 
 
@@ -361,32 +354,21 @@ def compact(svg: str, *, prefix: str, sheet: StyleSheet) -> str:
     body = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", body)
     body = re.sub(r' (x|y|x1|y1|width|height)="([^"]*)"', lambda found: f' {found[1]}="{_shorten(found[2])}"', body)
     body = re.sub(r' transform="([^"]*)"', lambda found: f' transform="{_shorten(found[1])}"', body)
-    body = _STYLE_ATTRIBUTE.sub(lambda found: _as_class(sheet.class_of(found[1])), body)
+    body = _STYLE_ATTRIBUTE.sub(lambda found: f' class="{sheet.class_of(found[1])}"', body).replace(' class=""', "")
     body = re.sub(r"\s*\n\s*", "", body)
     return re.sub(r"<g>((?:(?!</?g\b).)*)</g>", r"\1", body)
 
 
 def _with_own_ids(body: str, prefix: str) -> str:
     """Keep only identifiers that something refers to, renamed with the prefix."""
-    used = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(_REFERENCE.findall(body)))}
+    used = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(name for _, name in _REFERENCE.findall(body)))}
     body = _ID.sub(lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", body)
-    return re.sub(r'(href="#|url\(#)([^")]+)', lambda found: found[1] + used[found[2]], body)
-
-
-def _as_class(name: str) -> str:
-    """Return a class attribute, or nothing."""
-    return f' class="{name}"' if name else ""
+    return _REFERENCE.sub(lambda found: found[1] + used[found[2]], body)
 
 
 def _shorten(text: str) -> str:
-    """Round every number to a tenth."""
-    return _NUMBER.sub(lambda found: _tenth(found[0]), text)
-
-
-def _tenth(text: str) -> str:
-    """Return a number to a tenth, without a needless zero."""
-    rounded = f"{float(text):.1f}"
-    return rounded.removesuffix(".0").replace("-0", "0") if rounded in {"-0.0", "0.0"} else rounded.removesuffix(".0")
+    """Round every number to a tenth, without a needless zero."""
+    return _NUMBER.sub(lambda found: f"{round(float(found[0]), 1) + 0.0:.1f}".removesuffix(".0"), text)
 
 
 def _short_path(path: str) -> str:

@@ -51,11 +51,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
     several = len(summaries) > 1
     runs = join([sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries)])
     title = f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
-    results = {
-        "groupwise": made["packages"]["groupwise"],
-        "provenance": made,
-        "runs": [summary.as_dict() for summary in summaries],
-    }
+    results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
     body = join((_overview(summaries), runs)) if several else runs
     return document(title, body, results, sheet=sheet, provenance=made)
 
@@ -104,12 +100,8 @@ def _file(name: str) -> str:
 def _overview(summaries: Sequence[Summary]) -> Markup:
     """Return the short table of the runs."""
     rows = [
-        [
-            tag("a", breakable(summary.name), href=f"#run-{index + 1}"),
-            sections.tone(summary),
-            *_overview_numbers(summary),
-        ]
-        for index, summary in enumerate(summaries)
+        [tag("a", breakable(summary.name), href=f"#run-{place}"), sections.tone(summary), *_overview_numbers(summary)]
+        for place, summary in enumerate(summaries, start=1)
     ]
     head = ["Run", "Verdict", "Last step", "Now", "Plateau", "95 % by step"]
     return join((tag("h1", text(f"{len(summaries)} runs")), sections.table(head, rows, numbers={2, 3, 5}, unbroken={4})))
@@ -134,21 +126,10 @@ def _overview_numbers(summary: Summary) -> Iterable[Markup]:
 def _footer(provenance: Mapping[str, Any]) -> Markup:
     """Return how the page was made."""
     packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
-    return tag(
-        "footer",
-        join(
-            (
-                tag("p", join((text("Made by "), tag("span", text(provenance["command"]), class_="key")))),
-                tag("p", text(f"{provenance['date']}, Python {provenance['python']}, {packages}.")),
-                tag(
-                    "p",
-                    text(
-                        "This page needs no network and sends nothing. Its numbers are embedded as JSON in the element groupwise-results."
-                    ),
-                ),
-            )
-        ),
-    )
+    command = join((text("Made by "), tag("span", text(provenance["command"]), class_="key")))
+    made = text(f"{provenance['date']}, Python {provenance['python']}, {packages}.")
+    promise = text("This page needs no network and sends nothing. Its numbers are embedded as JSON in the element groupwise-results.")
+    return tag("footer", join(tag("p", said) for said in (command, made, promise)))
 
 
 def made_by(arguments: Sequence[str]) -> dict[str, Any]:

@@ -190,11 +190,8 @@ def bound_socket(port: int | None) -> socket.socket:
             reason = error.strerror or str(error)
             continue
         return taken
-    if port is None:
-        raise GroupwiseError(
-            f"expected a free port from {PORT} to {PORT + PORTS - 1}, got none ({reason}): end another watcher, or name one with --port"
-        )
-    raise GroupwiseError(f"expected a free port, got {port} ({reason}): choose another with --port, or --port 0 for any that is free")
+    tried = f"a free port from {PORT} to {PORT + PORTS - 1}, got none" if port is None else f"a free port, got {port}"
+    raise GroupwiseError(f"expected {tried} ({reason}): end another watcher, or choose a port with --port (0 for any that is free)")
 
 
 def serve(hub: Hub, bound: socket.socket) -> None:

@@ -62,6 +62,11 @@ class LiveRun:
     looked: bool = False  # whether the page knows what the last look at the log found
     fault: str = ""  # why the last look failed where no log is to blame, "" where it did not
 
+    @property
+    def unjudged(self) -> bool:
+        """Whether it has rows that its verdict has not seen, or other ones."""
+        return self.follower.record is not None and (self.redrawn or len(self.follower.record.steps) != self.judged_rows)
+
 
 def new_pool() -> ProcessPoolExecutor:
     """Return a pool of one process that leaves Ctrl-C to its parent, the processor to the training, and ends with its parent."""
@@ -94,11 +99,9 @@ class Hub:
 
     def update(self, index: int) -> bool:
         """Look at one log and say what changed."""
-        run, started = self.runs[index], time.perf_counter()
         read = self._read(index)
         if read is not None:
             self._publish_read(index, *read)
-        run.next_look = time.monotonic() + max(INTERVAL, SHARE * (time.perf_counter() - started))
         return read is not None
 
     def _read(self, index: int) -> tuple[list[Track], list[dict[str, Any]]] | None:
@@ -130,8 +133,7 @@ class Hub:
     def state(self, index: int) -> dict[str, Any]:
         """Return what there is to say of a log besides its lines."""
         follower, run = self.runs[index].follower, self.runs[index]
-        record = follower.record
-        rows = 0 if record is None else len(record.steps)
+        steps: Any = [] if follower.record is None else follower.record.steps["step"]
         return {
             "name": self._name(index),
             "problem": clean(follower.problem or run.fault, longest=600),
@@ -139,9 +141,9 @@ class Hub:
             "events": [{"at": event.at, "said": clean(event.said, longest=400)} for event in follower.events],
             "grew": follower.grew,
             "pace": round(usual_pace(run.grown), 1),
-            "rows": rows,
-            "step": int(record.steps["step"][-1]) if record is not None and rows else None,
-            "first": int(record.steps["step"][0]) if record is not None and rows else None,
+            "rows": len(steps),
+            "step": int(steps[-1]) if len(steps) else None,
+            "first": int(steps[0]) if len(steps) else None,
             "follows": follower.follows,
         }
 
@@ -197,16 +199,12 @@ class Hub:
         if self._judging or self._pool is None or self._failures >= _MOST_FAILURES:
             return
         now = time.monotonic()
-        due = [index for index, run in enumerate(self.runs) if self._unjudged(run) and now >= run.next_fit]
+        due = [index for index, run in enumerate(self.runs) if run.unjudged and now >= run.next_fit]
         if due:
             self._judging = True
             task = asyncio.create_task(self._judge(min(due, key=lambda index: self.runs[index].next_fit)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-    def _unjudged(self, run: LiveRun) -> bool:
-        """Return whether a run has rows that its verdict has not seen, or other ones."""
-        return run.follower.record is not None and (run.redrawn or len(run.follower.record.steps) != run.judged_rows)
 
     async def _judge(self, index: int) -> None:
         """Judge a run and say the verdict."""

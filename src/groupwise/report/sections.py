@@ -53,7 +53,7 @@ def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: boo
         _section("Group size", _group_size(summary, index, sheet)),
         _section("Stability", _stability(summary, index, sheet)),
         _section("Beside the reward", join((_figures(summary, "behaviour", index, sheet), _missing(summary)))),
-        _section("How this was computed", _method(summary)),
+        _section("How this was computed", join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
 
@@ -106,10 +106,8 @@ def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
     """Return facts as a list."""
     if not facts:
         return _NOTHING
-    items = join(
-        tag("div", join((tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))))) for name, value, more in facts
-    )
-    return tag("dl", items, class_="facts")
+    items = [(tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))) for name, value, more in facts]
+    return tag("dl", join(tag("div", join(item)) for item in items), class_="facts")
 
 
 def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:
@@ -140,8 +138,8 @@ def figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
 
 def _svg(chart: Chart, drawing: Drawing, path: str, class_: str = "chart") -> Markup:
     """Return an inline SVG with its label and its scales."""
-    numbers = {"box": drawing.box, "x": drawing.x_range, "y": drawing.y_range}
-    data = {f"data-{name}": " ".join(f"{value:.6g}" for value in values) for name, values in numbers.items()}
+    numbers = {"data_box": drawing.box, "data_x": drawing.x_range, "data_y": drawing.y_range}
+    data = {name: " ".join(f"{value:.6g}" for value in values) for name, values in numbers.items()}
     label = f"{chart.title}: {chart.y_label} against {chart.x_label}. {chart.caption} Arrow keys read values."
     return tag(
         "svg",
@@ -152,9 +150,7 @@ def _svg(chart: Chart, drawing: Drawing, path: str, class_: str = "chart") -> Ma
         tabindex="0",
         aria_label=label,
         data_chart=path,
-        data_box=data["data-box"],
-        data_x=data["data-x"],
-        data_y=data["data-y"],
+        **data,
     )
 
 
@@ -163,11 +159,8 @@ def _legend(chart: Chart) -> Markup:
     lines = [line for line in chart.lines if line.role != "plateau"]
     if chart.key.startswith("function") or {line.role for line in lines} <= {"observed", "averaged"}:
         return _NOTHING
-    return tag(
-        "ul",
-        join(tag("li", join((_swatch(line), isolated(line.name), text(f", {line.band}" if line.band else "")))) for line in lines),
-        class_="legend",
-    )
+    items = [(_swatch(line), isolated(line.name), text(f", {line.band}" if line.band else "")) for line in lines]
+    return tag("ul", join(tag("li", join(item)) for item in items), class_="legend")
 
 
 def _swatch(line: Line) -> Markup:
@@ -236,14 +229,10 @@ def _stability(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
         if found.verdict == "open":
             return tag("p", text(found.said))
         return tag("p", isolated(found.said), class_="missing") if found.unavailable else _NOTHING
-    parts = [
-        tag("p", text(found.said)),
-        _figures(summary, "stability", index, sheet) if found.charts else _NOTHING,
-        grid(evidence_grid(found)),
-        join((tag("h3", text("What each rule allows")), grid(limit_grid(found.limits)))) if found.limits else _NOTHING,
-        tag("ul", join(tag("li", isolated(note)) for note in found.all_notes), class_="notes"),
-    ]
-    return join(parts)
+    parts = [tag("p", text(found.said)), _figures(summary, "stability", index, sheet), grid(evidence_grid(found))]
+    if found.limits:
+        parts += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
+    return join((*parts, tag("ul", join(tag("li", isolated(note)) for note in found.all_notes), class_="notes")))
 
 
 def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
@@ -260,15 +249,8 @@ def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> 
 
 def _missing(summary: Summary) -> Markup:
     """Return what the log does not hold."""
-    if not summary.missing:
-        return _NOTHING
-    return tag("p", text("Not in this log. " + " ".join(summary.missing)), class_="missing")
-
-
-def _method(summary: Summary) -> Markup:
-    """Return notes, settings, columns and files."""
-    parts = [_notes(summary), _settings(summary), _columns(summary), _sources(summary)]
-    return join(parts)
+    said = "Not in this log. " + " ".join(summary.missing)
+    return tag("p", text(said), class_="missing") if summary.missing else _NOTHING
 
 
 def _notes(summary: Summary) -> Markup:
@@ -294,11 +276,8 @@ def _settings(summary: Summary) -> Markup:
     known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
     rest = tag("p", text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."), class_="small") if unknown else _NOTHING
-    return tag(
-        "details",
-        join((tag("summary", text(f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown")), known, rest)),
-        open="open" if 0 < len(rows) <= _FEW else "",
-    )
+    head = tag("summary", text(f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown"))
+    return tag("details", join((head, known, rest)), open="open" if 0 < len(rows) <= _FEW else "")
 
 
 def _columns(summary: Summary) -> Markup:
@@ -330,18 +309,13 @@ def diagnosis_section(found: Diagnosis) -> Markup:
     if found.causes:
         parts.append(tag("p", text(causes_of(found)), class_="small"))
     parts += [_block(finding) for finding in found.findings]
-    quiet = [f"{title_of(healthy.check)}: {healthy.message}" for healthy in found.healthy]
-    if quiet:
-        parts.append(_folded(f"Healthy: {len(quiet)} checks", quiet))
-    missing = [f"{title_of(m.check)}: {m.reason}. Log {m.log_this}." for m in found.unavailable]
-    if missing:
-        parts.append(_folded(f"Could not be looked at: {len(missing)} checks", missing))
-    numbers = [told(measure) for measure in found.measures if measure.value is not None]
-    if numbers:
-        parts.append(_folded(f"Measured besides: {len(numbers)} number{'s' if len(numbers) > 1 else ''}", numbers))
-    gaps = [told(measure) for measure in found.measures if measure.value is None]
-    if gaps:
-        parts.append(_folded(f"Not measured: {len(gaps)} number{'s' if len(gaps) > 1 else ''}", gaps))
+    folded = (
+        ("Healthy", "check", [f"{title_of(healthy.check)}: {healthy.message}" for healthy in found.healthy]),
+        ("Could not be looked at", "check", [f"{title_of(m.check)}: {m.reason}. Log {m.log_this}." for m in found.unavailable]),
+        ("Measured besides", "number", [told(measure) for measure in found.measures if measure.value is not None]),
+        ("Not measured", "number", [told(measure) for measure in found.measures if measure.value is None]),
+    )
+    parts += [_folded(f"{title}: {count(len(lines), noun)}", lines) for title, noun, lines in folded if lines]
     return join(parts, "\n")
 
 

@@ -164,30 +164,21 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
     """Return the baselines with their error over that of leave-one-out, at the batch in use or else the best one."""
     batch = plan if plan.present is None else plan.present
     level = rows[0].ratio.level
-    cells = [
-        (BASELINE_NAMES.get(row.name, row.name.replace("_", " ")), number(row.ratio.value), between(row.ratio), row.note) for row in rows
-    ]
-    return Grid(
-        (f"Baseline at {batch.group_size} × {batch.prompts:,}", "Error, leave-one-out = 1", f"{percent(level)} interval", ""),
-        tuple(cells),
-        (1, 2),
-    )
+    names = [BASELINE_NAMES.get(row.name, row.name.replace("_", " ")) for row in rows]
+    cells = tuple((name, number(row.ratio.value), between(row.ratio), row.note) for name, row in zip(names, rows, strict=True))
+    head = (f"Baseline at {batch.group_size} × {batch.prompts:,}", "Error, leave-one-out = 1", f"{percent(level)} interval", "")
+    return Grid(head, cells, (1, 2))
 
 
 def reward_grid(found: RewardStatistics) -> Grid:
     """Return what rewards alone say of the groups."""
-    equal = found.zero_variance_share
+    equal, within, beside = found.zero_variance_share, found.within_variance, found.between_variance
     size = "of groups that differ in size" if found.group_size is None else f"of {found.group_size} sampled"
     rows = (
         ("Zero-variance groups", share(equal.value), f"{share(equal.low)} to {share(equal.high)}", "equal rewards throughout: no gradient"),
         ("Effective group size", number(found.effective_group_size), "–", f"rollouts a group that carry a gradient, {size}"),
-        (
-            "Variance within prompts",
-            number(found.within_variance.value),
-            between(found.within_variance),
-            "of the reward, mean over prompts",
-        ),
-        ("Variance between prompts", number(found.between_variance.value), between(found.between_variance), "of the prompts' mean rewards"),
+        ("Variance within prompts", number(within.value), between(within), "of the reward, mean over prompts"),
+        ("Variance between prompts", number(beside.value), between(beside), "of the prompts' mean rewards"),
         ("Mean reward", number(found.mean.value), between(found.mean), ""),
     )
     return Grid(("Rewards alone", "Value", f"{percent(equal.level)} interval", ""), rows, (1, 2))
@@ -195,16 +186,11 @@ def reward_grid(found: RewardStatistics) -> Grid:
 
 def zero_variance_grid(found: RewardStatistics) -> Grid:
     """Return the share of zero-variance groups at other group sizes."""
-    rows = tuple(
-        (
-            f"{row.group_size}",
-            share(row.share.value),
-            f"{share(row.share.low)} to {share(row.share.high)}",
-            "if pass rates follow a beta law" if row.extrapolated else "",
-        )
-        for row in found.zero_variance_shares
-    )
-    return Grid(("Group size", "Zero-variance groups", "Interval", ""), rows, (0, 1, 2))
+    rows = []
+    for row in found.zero_variance_shares:
+        ends = f"{share(row.share.low)} to {share(row.share.high)}"
+        rows.append((str(row.group_size), share(row.share.value), ends, "if pass rates follow a beta law" if row.extrapolated else ""))
+    return Grid(("Group size", "Zero-variance groups", "Interval", ""), tuple(rows), (0, 1, 2))
 
 
 _MEANINGS = {
@@ -223,18 +209,10 @@ def contrast_grid(comparison: RunComparison, pairing: Pairing) -> Grid:
     rows = []
     for found in pairing.contrasts:
         values = comparison.found.measured[found.quantity]
-        rows.append(
-            (
-                _label(found, comparison.found),
-                _mean(values[pairing.first]),
-                _mean(values[pairing.second]),
-                *_differing(found.difference),
-                number(found.adjusted_p, digits=2),
-                number(found.minimum_detectable, digits=2),
-                "–" if found.seeds_needed is None else str(found.seeds_needed),
-                _MEANINGS[found.status],
-            )
-        )
+        means = _mean(values[pairing.first]), _mean(values[pairing.second])
+        chances = number(found.adjusted_p, digits=2), number(found.minimum_detectable, digits=2)
+        seeds = "–" if found.seeds_needed is None else str(found.seeds_needed)
+        rows.append((_label(found, comparison.found), *means, *_differing(found.difference), *chances, seeds, _MEANINGS[found.status]))
     head = ("", first, second, "Difference", f"{percent(comparison.found.level)} interval", "p", "Would find", "Seeds needed", "Verdict")
     return Grid(head, tuple(rows), (1, 2, 3, 4, 5, 6, 7))
 

@@ -117,11 +117,16 @@ def check_free(target: Path, *, force: bool) -> None:
 
 def is_components(path: Path) -> bool:
     """Return whether a file holds saved components, by its first bytes."""
+    return f'"{FORMAT}"'.encode() in _beginning(path, 200)
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file; none where it cannot be read."""
     try:
         with path.open("rb") as file:
-            return f'"{FORMAT}"'.encode() in file.read(200)
+            return file.read(size)
     except OSError:
-        return False
+        return b""
 
 
 def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
@@ -234,13 +239,7 @@ class ScoreFile:
 
 def is_score_file(path: Path) -> bool:
     """Return whether a path is meant as an `.npz`: by its ending, or by the first bytes of a zip archive."""
-    if path.suffix.lower() == ".npz":
-        return True
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
+    return path.suffix.lower() == ".npz" or _beginning(path, 4) == b"PK\x03\x04"
 
 
 def read_score_file(path: Path, *, group_size: int | None = None) -> ScoreFile:
@@ -265,13 +264,10 @@ def read_score_file(path: Path, *, group_size: int | None = None) -> ScoreFile:
 
 def _check_size(values: NDArray[Any], reward: NDArray[Any], name: str) -> None:
     """Refuse numbers whose eighth powers, which the intervals need, would overflow; those that are not finite are refused later."""
-    limits = {name: _LARGEST**2 if name == GRAM else _LARGEST, REWARD: _LARGEST}
-    for which, array in ((name, values), (REWARD, reward)):
+    for which, array, limit in ((name, values, _LARGEST**2 if name == GRAM else _LARGEST), (REWARD, reward, _LARGEST)):
         largest = max(float(array.max()), -float(array.min())) if array.size else 0.0
-        if limits[which] < largest < math.inf:
-            raise InvalidArgumentError(
-                f"expected numbers of at most {limits[which]:g} in {which}, got {largest:g}: divide them by a constant"
-            )
+        if limit < largest < math.inf:
+            raise InvalidArgumentError(f"expected numbers of at most {limit:g} in {which}, got {largest:g}: divide them by a constant")
 
 
 def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[Any]:

@@ -70,15 +70,11 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
     if known.size == 1:
         return np.asarray(wanted[0] + (at_S - known[0]))
     middle = known.size // 2
+    late, early = min(middle, known.size - 2), max(middle, 1)
     inside = np.interp(at_S, known, wanted)
-    after = wanted[-1] + (at_S - known[-1]) * _pace(known, wanted, min(middle, known.size - 2), known.size - 1)
-    before = wanted[0] + (at_S - known[0]) * _pace(known, wanted, 0, max(middle, 1))
+    after = wanted[-1] + (at_S - known[-1]) * (wanted[-1] - wanted[late]) / (known[-1] - known[late])
+    before = wanted[0] + (at_S - known[0]) * (wanted[early] - wanted[0]) / (known[early] - known[0])
     return np.where(at_S > known[-1], after, np.where(at_S < known[0], before, inside))
-
-
-def _pace(known: FloatArray, wanted: FloatArray, first: int, last: int) -> float:
-    """Return the mean pace between two rows."""
-    return float((wanted[last] - wanted[first]) / (known[last] - known[first]))
 
 
 FloatArray = NDArray[np.float64]
@@ -218,9 +214,12 @@ def fit_metric(
     series = metric_series(used, column)
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    bare = Fitted(column, quantity, series, _clock(series), level=level)
+    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
+    bare = Fitted(column, quantity, series, clock, level=level)
     try:
-        fit = _fit(series, level=level, law=law, momentum=_momentum(record))
+        momentum = record.config.value("momentum")
+        momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
+        fit = _fit(series, level=level, law=law, momentum=None if momentum is None else float(momentum))
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, column, until)
@@ -231,20 +230,6 @@ def fit_metric(
         held_out_step=later_step,
         held_out_value=later_value,
     )
-
-
-def _clock(series: MetricSeries) -> Clock:
-    """Return the clock of a series."""
-    return Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
-
-
-def _momentum(record: RunRecord) -> float | None:
-    """Return the momentum, or Adam's first beta, where the run's settings say it."""
-    for name in ("momentum", "beta1"):
-        value = record.config.value(name)
-        if value is not None:
-            return float(value)
-    return None
 
 
 def _fit(series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
@@ -294,20 +279,11 @@ def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlo
         bounds=series.bounds,
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
-    rows = [
-        ForecastRow(int(step) if step == round(step) else float(step), *(float(column[i]) for column in columns))
-        for i, step in enumerate(step_S)
-    ]
-    return Outlook(
-        result,
-        tuple(rows[: len(wanted)]),
-        tuple(rows[len(wanted) :]),
-        clock.in_steps(result.time_to_95),
-        clock.tokens(result.time_to_95.value),
-        clock.hours(result.time_to_95.value),
-        last,
-        float(grid[-1]),
-    )
+    shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
+    rows = tuple(ForecastRow(*row) for row in zip(shown, *(column.tolist() for column in columns), strict=True))
+    done = result.time_to_95
+    spent = clock.tokens(done.value), clock.hours(done.value)
+    return Outlook(result, rows[: len(wanted)], rows[len(wanted) :], clock.in_steps(done), *spent, last, float(grid[-1]))
 
 
 def _checked(at: Sequence[float], first: float) -> list[float]:

@@ -21,7 +21,7 @@ from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.components import Components
 from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
-from groupwise.plain import plain
+from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import recurrence_notes
 from groupwise.theory.final_gap import excess_sentence
@@ -56,8 +56,10 @@ class RewardFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSizeEvidence:
+class GroupSizeEvidence(Plain):
     """The section on the group size."""
+
+    KEYS = ("components", "plan", "baselines", "rewards_alone=rewards", "final_gap", "provenance", "notes")
 
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
@@ -80,16 +82,9 @@ class GroupSizeEvidence:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        shown = {
-            "components": self.components,
-            "plan": None if self.plan is None else plain_plan(self.plan),
-            "baselines": self.baselines,
-            "rewards_alone": self.rewards,
-            "final_gap": self.final_gap or None,
-            "provenance": shown_provenance(self.provenance),
-            "notes": self.notes,
-        }
-        return {key: plain(value) for key, value in shown.items()}
+        shown = Plain.as_dict(self)
+        plan = None if self.plan is None else plain_plan(self.plan)
+        return shown | {"plan": plan, "final_gap": self.final_gap or None, "provenance": shown_provenance(self.provenance)}
 
 
 def plain_plan(plan: GroupSizePlan) -> dict[str, Any]:
@@ -110,7 +105,7 @@ def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until:
                 return _planned(record, saved.components, saved.provenance)
             notes = ("Components lie beside the run, but not as of an earlier step: they are left aside.",)
         except GroupwiseError as error:
-            notes = (f"{sentence(clean(error, longest=300).replace(str(place), place.name))}",)
+            notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
     try:
         facts = reward_facts(record)
     except GroupwiseError:
@@ -158,13 +153,11 @@ def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:
 
 def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what components were computed from as one sentence, however odd the file is."""
-    facts = [f"{name.replace('_', ' ')} {_fact(value)}" for name, value in shown_provenance(provenance).items() if value is not None]
+    facts = []
+    for name, value in shown_provenance(provenance).items():
+        told = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
+        facts += [] if value is None else [f"{name.replace('_', ' ')} {told}"]
     return (f"Measured with {', '.join(facts)}.",) if facts else ()
-
-
-def _fact(value: Any) -> str:
-    """Write a fact; two numbers are a range."""
-    return f"{value[0]} to {value[-1]}" if isinstance(value, list) else str(value)
 
 
 def shown_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:

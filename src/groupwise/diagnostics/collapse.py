@@ -149,9 +149,8 @@ def _shortened(evidence: Evidence) -> Finding | None:
         f"The completions collapsed from {before:.3g} to {end:.2g} tokens at step {step:,}, and most groups have taught nothing since."
     )
     advice = "Read the completions: short fixed answers that still earn a reward. Reward what you want beside it, and start from before."
-    return Finding(
-        NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"}, what="length of the completions over what it was"
-    )
+    what = "length of the completions over what it was"
+    return Finding(NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"}, what)
 
 
 def _too_noisy(reward: Signal) -> str:
@@ -287,7 +286,7 @@ def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
         value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
-        usual = max([0.2, float(error), *(abs(move) for move in _moves(value[:row], few))])
+        usual = max(0.2, float(error), float(np.abs(_moves(value[:row], few)).max(initial=0.0)))
         ratios.append(change / usual)
     if not ratios:
         return "", 0.0

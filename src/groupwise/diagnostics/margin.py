@@ -48,16 +48,11 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
     """Return the margin of a run whose settings say momentum and lag, or why there is none."""
-    record = evidence.record
     try:
-        momentum, adam = momentum_of(record)
-        lag = lag_of(record)
+        momentum, adam = momentum_of(evidence.record)
+        return (_measured(evidence, momentum, lag_of(evidence.record), adam=adam),)
     except UnknownSettingError as error:
         return (_none(f"the {error.name} of the run is not known", f"the trainer's settings beside the log, or --set {error.name}=VALUE"),)
-    except GroupwiseError as error:
-        return (_none(str(error).rstrip(".")),)
-    try:
-        return (_measured(evidence, momentum, lag, adam=adam),)
     except GroupwiseError as error:
         return (_none(str(error).rstrip(".")),)
 

@@ -49,8 +49,7 @@ def swing_of(value_T: Float) -> Swing | None:
     n = len(late)
     if n < (FEWEST if size == 1 else 12):
         return None
-    place = np.arange(n, dtype=float)
-    left = late - np.polyval(np.polyfit(place, late, 2), place)
+    place, left = _detrended(late)
     power = float(left @ left)
     if power <= 1e-18 * n:
         return None
@@ -72,13 +71,17 @@ def swing_of(value_T: Float) -> Swing | None:
     return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
 
 
+def _detrended(value_T: Float) -> tuple[Float, Float]:
+    """The rows by number, and the values about a quadratic trend."""
+    place = np.arange(len(value_T), dtype=float)
+    return place, value_T - np.polyval(np.polyfit(place, value_T, 2), place)
+
+
 def _amplitude(value_T: Float, period: float) -> float:
     """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
-    n = len(value_T)
-    if n < max(period, 4):
+    if len(value_T) < max(period, 4):
         return float("inf")
-    place = np.arange(n, dtype=float)
-    left = value_T - np.polyval(np.polyfit(place, value_T, 2), place)
+    place, left = _detrended(value_T)
     return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
 
 
@@ -120,8 +123,7 @@ def course_of(value_T: Float, period: float) -> Course:
 def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
     """Least squares of a line from each row on, beside the trend."""
     n = len(value_T)
-    place = np.arange(n, dtype=float)
-    wave = np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+    place, wave = _wave(n, period)
     left = value_T - trend @ (trend.T @ value_T)
     squares = np.empty(len(rows))
     for i, row in enumerate(rows):
@@ -133,12 +135,17 @@ def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
     return squares
 
 
+def _wave(n: int, period: float) -> tuple[Float, Float]:
+    """The rows by number, and a cosine and a sine of a period over them."""
+    place = np.arange(n, dtype=float)
+    return place, np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+
+
 def _widening(value_T: Float, trend: Float, period: float, row: int) -> Interval:
     """Amplitude of the second half of the rows from one on over that of the first, turns counted whole where there are enough."""
     n = len(value_T)
     middle = (row + n) // 2
-    place = np.arange(n, dtype=float)
-    wave = np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+    place, wave = _wave(n, period)
     inside = [(place >= row) & (place < middle), place >= middle]
     design = np.hstack([trend, *(wave * part[:, None] for part in inside)])
     solution, *_ = np.linalg.lstsq(design, value_T, rcond=None)
@@ -181,8 +188,7 @@ def _memory(late_T: Float) -> int:
 
     A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
     """
-    place = np.arange(len(late_T), dtype=float)
-    left = late_T - np.polyval(np.polyfit(place, late_T, 2), place)
+    _, left = _detrended(late_T)
     for lag in range(1, len(late_T) // 3):
         if float(left[lag:] @ left[:-lag]) <= 0:
             return max(lag // 2, 1)

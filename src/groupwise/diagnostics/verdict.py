@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from groupwise.diagnostics.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
+from groupwise.wording import capital
 
 CAUSES = ("verifier_failure", "reward_hacking", "advantage_degeneracy", "policy_concentration", "dynamical_instability")
 # Below this the two most probable causes are named and none is chosen.
@@ -122,21 +123,18 @@ def enough(outcomes: Sequence[Outcome]) -> bool:
 
 def conclude(run: str, outcomes: Sequence[Outcome], logged: Collection[str] = ()) -> Diagnosis:
     """Put outcomes together."""
-    findings = tuple(
-        sorted((o for o in outcomes if isinstance(o, Finding)), key=lambda f: (-SEVERITIES.index(f.severity), f.since_step or 0))
-    )
+    found = [o for o in outcomes if isinstance(o, Finding)]
+    findings = tuple(sorted(found, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.since_step or 0)))
     healthy = tuple(o for o in outcomes if isinstance(o, Healthy))
     missing = tuple(o for o in outcomes if isinstance(o, Unavailable))
     serious = [finding for finding in findings if finding.severity != "info"]
-    advice = ""
     if serious:
         verdict, sentence, causes, advice = _judge(serious, healthy, outcomes, logged)
+        findings = (replace(findings[0], advice=f"{findings[0].advice} {advice}".rstrip()), *findings[1:])
     elif enough(outcomes):
         verdict, sentence, causes = "healthy", _calm(healthy, missing), ()
     else:
         verdict, sentence, causes = "undetermined", _too_little(outcomes, missing), ()
-    if advice:
-        findings = (replace(findings[0], advice=f"{findings[0].advice} {advice}"), *findings[1:])
     return Diagnosis(run, verdict, sentence, causes, findings, healthy, missing)
 
 
@@ -204,15 +202,11 @@ def _telling_cells(facts: Mapping[str, str]) -> list[tuple[float, ...]]:
 def telling(first: str, second: str, known: Collection[str]) -> str | None:
     """Return the feature not yet known that tells two causes apart best, by the expected log likelihood ratio."""
     one, other = CAUSES.index(first), CAUSES.index(second)
-    best: tuple[float, str] | None = None
-    for feature in LOG_FOR:
-        if feature in known:
-            continue
-        cells = FEATURES[feature].values()
-        gain = sum((cell[one] - cell[other]) * math.log(cell[one] / cell[other]) for cell in cells)
-        if best is None or gain > best[0]:
-            best = (gain, feature)
-    return None if best is None else best[1]
+
+    def gain(feature: str) -> float:
+        return sum((cell[one] - cell[other]) * math.log(cell[one] / cell[other]) for cell in FEATURES[feature].values())
+
+    return max((feature for feature in LOG_FOR if feature not in known), key=gain, default=None)
 
 
 def _independent(serious: Sequence[Finding]) -> list[Finding]:
@@ -234,9 +228,8 @@ def _before(cause: Finding, finding: Finding) -> bool:
 def _too_little(outcomes: Sequence[Outcome], missing: Sequence[Unavailable]) -> str:
     """Say that too little could be looked at, and why."""
     reasons = "; ".join(dict.fromkeys(item.reason for item in missing))
-    return (
-        f"Too little can be looked at: {len(outcomes) - len(missing)} of {len(outcomes)} checks could. {reasons[:1].upper()}{reasons[1:]}."
-    )
+    looked = f"{len(outcomes) - len(missing)} of {len(outcomes)} checks could"
+    return f"Too little can be looked at: {looked}. {capital(reasons)}."
 
 
 def _pointed(serious: Sequence[Finding], healthy: Sequence[Healthy], cause: str) -> bool:

@@ -151,11 +151,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
         return None  # a function is learnt in a few rows, and so is a single prompt
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
-    lost = Interval(
-        found.value - found.before,
-        found.value - found.before + change.low - change.value,
-        found.value - found.before + change.high - change.value,
-    )
+    lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)
     zero = "exactly 0" if found.value == 0 else f"the constant {found.value:.6g}"
     unchanged = "; entropy and length went on as before" if behaviour else ""
     message = f"Since step {step:,} the {name} is {zero} in all {count} rows, from {found.before:.3g} before, at once{unchanged}."
@@ -191,10 +187,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     known = evidence.graded
     if known is None:
         return None
-    groups = (
-        known.group_by("step", "prompt_id").agg(pl.col("reward").std().alias("spread"), pl.len().alias("size")).filter(pl.col("size") > 1)
-    )
-    spread = groups["spread"].drop_nulls().to_numpy()
+    # Of a group of one the deviation is null.
+    spread = known.group_by("step", "prompt_id").agg(pl.col("reward").std())["reward"].drop_nulls().to_numpy()
     span = float(known["reward"].quantile(0.99) or 0.0) - float(known["reward"].quantile(0.01) or 0.0)
     if spread.size < 20 or span <= 0:
         return None
@@ -208,9 +202,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     )
     advice = "Remove what breaks the ties (a length term, a rounding remainder): the division by the group's spread makes full steps of it."
     severity: Severity = "critical" if share.low > 0.5 else "warning"
-    return Finding(
-        NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"}, what="share of groups that differ by a hair"
-    )
+    what = "share of groups that differ by a hair"
+    return Finding(NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"}, what)
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -237,9 +230,9 @@ def _drop(evidence: Evidence) -> Finding | None:
     surely = behaviour == "unchanged" and held_out == "dropped"
     severity: Severity = "critical" if surely and -change.value > 0.3 * max(height, 1e-9) else "warning"
     stayed = "; the held-out reward did not drop with it" if held_out == "stayed" else ""
-    value, known = Interval(change.value, change.low, change.high), {"drop": "part at once", "behaviour": behaviour}
+    known = {"drop": "part at once", "behaviour": behaviour}
     advice = ADVICE if surely else f"{HARDER} {ADVICE}"
-    return Finding(NAME, severity, step, value, 0.0, f"{message}{stayed}.", advice, known, what="change at once")
+    return Finding(NAME, severity, step, change, 0.0, f"{message}{stayed}.", advice, known, what="change at once")
 
 
 def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:

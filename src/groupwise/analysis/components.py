@@ -155,7 +155,7 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
     """Return a sentence that which completions were truncated is a guess, where it concerns more than one."""
     if full < 2:
         return ()
-    share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as cut off there"
+    share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as truncated there"
     return (f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or --set max_completion_length=L.",)
 
 

@@ -49,11 +49,10 @@ class Cost:
         cls, hessian_DD: Float, step_constant: float | None, after: float | None, parts: CovarianceParts | None = None
     ) -> Cost:
         """Return the cost of noise with steps b/i; without b, with that of one over the smallest curvature."""
-        step = 1.0
-        if step_constant is not None:
-            step = step_constant
-        elif hessian_DD.ndim == 2 and hessian_DD.shape[0] == hessian_DD.shape[1]:
-            value_D = _curvatures(hessian_DD)
+        step = step_constant
+        if step is None:
+            square = hessian_DD.ndim == 2 and hessian_DD.shape[0] == hessian_DD.shape[1]
+            value_D = _curvatures(hessian_DD) if square else []
             step = 1 / value_D[0] if value_D else 1.0
         return cls(hessian_DD, cost_of_noise(hessian_DD, step), step, constant=False, after=after, parts=parts)
 

@@ -107,14 +107,11 @@ def _start(entropy: Signal) -> float:
 
 
 def _direction(entropy: Signal) -> str:
-    """Whether the entropy rose, fell, or stayed."""
+    """Whether the entropy rose to twice what it was and beyond noise, which is a fact for the verdict and no finding."""
     few = _few(entropy)
-    score = entropy.score(slice(0, few), slice(len(entropy) - few, None))
-    late = float(entropy.value_T[-few:].mean())
-    # Twice what it was, and beyond noise; by itself it is a fact for the verdict and no finding.
-    if score > 4 and late > 2 * float(entropy.value_T[:few].mean()):
-        return "rises"
-    return "normal"
+    early, late = slice(0, few), slice(len(entropy) - few, None)
+    doubled = float(entropy.value_T[late].mean()) > 2 * float(entropy.value_T[early].mean())
+    return "rises" if doubled and entropy.score(early, late) > 4 else "normal"
 
 
 def _at_the_top(evidence: Evidence, step: float) -> bool:
@@ -174,6 +171,5 @@ def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
     value = same.mean(slice(onset, None))
     top = _at_the_top(evidence, step)
     message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
-    severity: Severity = "info" if top else "critical"
     known = {"entropy": "spent at the top" if top else "gone"}
-    return Finding(NAME, severity, step, value, 0.5, message, ADVICE, known, "share of pairs that are the same text")
+    return Finding(NAME, "info" if top else "critical", step, value, 0.5, message, ADVICE, known, "share of pairs that are the same text")

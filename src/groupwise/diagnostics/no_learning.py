@@ -66,7 +66,8 @@ def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> O
     """Healthy where the reward gained beyond its noise, or where noise hides what it gained; else what stands still."""
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
     least = NOTHING * room.size
-    small = gain.high <= least and gain.low >= -least and float(np.ptp(_thirds(reward))) <= least
+    thirds = [part.mean() for part in np.array_split(reward.value_T, 3)]  # what rose and fell again did move
+    small = gain.high <= least and gain.low >= -least and float(np.ptp(thirds)) <= least
     moved = _moved(evidence)
     still = not moved and _watches(evidence)
     healthy = Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
@@ -120,11 +121,6 @@ def gain_of(reward: Signal) -> Interval:
     return reward.change(slice(0, few), slice(len(reward) - few, None))
 
 
-def _thirds(reward: Signal) -> list[float]:
-    """Means of three thirds: what rose and fell again did move."""
-    return [float(part.mean()) for part in np.array_split(reward.value_T, 3)]
-
-
 def _first(reward: Signal) -> float:
     """Where the reward stood over the first quarter."""
     return float(reward.value_T[: max(len(reward) // 4, 1)].mean())
@@ -140,8 +136,9 @@ def _room(evidence: Evidence, reward: Signal) -> Room:
         if room == 0.0 or right_or_wrong(evidence, reward):
             return Room(room, f"of {room:.2g} that were left", known=True)
     unknown = "(its top is not known)"
-    spreads = [track.value_T for track in (evidence.groups.spread,) if track.known] + evidence.batch_spreads
-    usual = max((float(np.sqrt(np.mean(spread[np.isfinite(spread)] ** 2))) for spread in spreads), default=0.0)
+    spread = evidence.groups.spread
+    spreads = [*([spread.value_T] if spread.known else []), *evidence.batch_spreads]
+    usual = max((float(np.sqrt(np.mean(values[np.isfinite(values)] ** 2))) for values in spreads), default=0.0)
     times = _ROWS if len(reward) >= _LONG and usual <= _TIE else _SHORT_ROWS
     size = times * reward.deviation
     if usual > max(_TIE, size):
@@ -183,10 +180,8 @@ def _moved(evidence: Evidence) -> list[str]:
     moved = []
     for name in ("entropy", "kl", "completion_length"):
         signal = evidence.quantity(name)
-        if signal is None or len(signal) < _FEWEST:
-            continue
-        few = len(signal) // 4
-        if abs(signal.score(slice(0, few), slice(len(signal) - few, None))) > 3.0:
+        few = 0 if signal is None else len(signal) // 4
+        if signal is not None and len(signal) >= _FEWEST and abs(signal.score(slice(0, few), slice(len(signal) - few, None))) > 3.0:
             moved.append(name.replace("_", " "))
     return moved
 

@@ -246,10 +246,9 @@ def print_diagnosis(found: Diagnosis, console: Console, *, evidence: bool = Fals
     if found.measures:
         console.print()
     for measure in found.measures:
-        if measure.value is not None:
-            out.print(f"[blue]measured[/]  {shown(told(measure), longest=500)}")
-        elif evidence:
-            out.print(f"[dim]not measured  {shown(told(measure), longest=500)}[/]")
+        said = shown(told(measure), longest=500)
+        if measure.value is not None or evidence:
+            out.print(f"[blue]measured[/]  {said}" if measure.value is not None else f"[dim]not measured  {said}[/]")
     missing_names = ", ".join(measure.name.replace("_", " ") for measure in found.measures if measure.value is None)
     if missing_names and not evidence:
         out.print(f"[dim]Not measured: {missing_names}; --evidence says why, and what to log.[/]")

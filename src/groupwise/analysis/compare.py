@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Any
@@ -51,18 +52,16 @@ def setting_of(record: RunRecord, key: str) -> str | None:
 
 def _plain(text: str) -> str:
     """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it is."""
-    try:
+    with suppress(ValueError):
         return f"{float(text):.12g}"
-    except ValueError:
-        return text
+    return text
 
 
 def _order(text: str) -> tuple[int, float, str]:
     """Numbers by size, then texts by alphabet."""
-    try:
+    with suppress(ValueError):
         return 0, float(text), text
-    except ValueError:
-        return 1, 0.0, text
+    return 1, 0.0, text
 
 
 def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None = None) -> list[RunGroup]:
@@ -91,8 +90,10 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     """Name groups of runs as they were typed."""
     names = [_common([record.name for record in row]) for row in records]
     groups = []
-    for place, (name, row) in enumerate(zip(names, records, strict=True)):
-        own = name if len(name) > 1 and names.count(name) == 1 else f"{name} ({place + 1})" if len(row) == 1 else f"group {place + 1}"
+    for place, (name, row) in enumerate(zip(names, records, strict=True), start=1):
+        own = name
+        if len(name) < 2 or names.count(name) > 1:
+            own = f"{name} ({place})" if len(row) == 1 else f"group {place}"
         groups.append(RunGroup(clean(own, longest=_LONGEST), tuple(row)))
     return groups
 
@@ -142,12 +143,8 @@ def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = (
             within.append(name)
         elif len(set.union(*values)) > 1:
             between.append(f"{name} ({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})")
-    notes = []
-    if between:
-        notes.append(f"The groups differ in {', '.join(between)}: what is found may be due to any of them.")
-    if within:
-        notes.append(f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here.")
-    return notes
+    notes = [f"The groups differ in {', '.join(between)}: what is found may be due to any of them."] if between else []
+    return notes + ([f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."] if within else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,29 +282,32 @@ def _seed_notes(seeds: SeedNoise) -> list[str]:
 def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
     """Chart two groups: every run, the late level of each group with its interval, and where they part."""
     found = comparison.found
-    roles: tuple[tuple[Role, Role], ...] = (("first_run", "first_level"), ("second_run", "second_level"))
-    lines: list[Line] = []
+    runs: list[Line] = []
+    levels: list[Line] = []
     sizes = set()
-    for g, (role, _) in zip((pairing.first, pairing.second), roles, strict=True):
+    roles: tuple[tuple[int, Role, Role], ...] = (
+        (pairing.first, "first_run", "first_level"),
+        (pairing.second, "second_run", "second_level"),
+    )
+    for g, run_role, level_role in roles:
+        name = comparison.groups[g].name
         for run in comparison.curves[g]:
             x, y, size = averages(run.step_T, run.value_T, groups=40)
             sizes.add(size)
-            lines.append(Line(clean(comparison.groups[g].name), role, abscissae(x), rounded(y)))
-    for g, (_, role) in zip((pairing.first, pairing.second), roles, strict=True):
+            runs.append(Line(clean(name), run_role, abscissae(x), rounded(y)))
         middle = _group_level(found, g)
         if math.isfinite(middle.value):
             value, low, high = (rounded([end, end]) for end in (middle.value, middle.low, middle.high))
-            name, band = f"{comparison.groups[g].name}, late mean", f"{percent(middle.level)} interval"
-            lines.append(Line(clean(name), role, (found.late_from, found.late_to), value, low, high, band))
+            ends, band = (found.late_from, found.late_to), f"{percent(middle.level)} interval"
+            levels.append(Line(clean(f"{name}, late mean"), level_role, ends, value, low, high, band))
     marks = [Mark(found.late_from, "late window")]
     if pairing.divergence.status == "diverged":
         marks.insert(0, Mark(pairing.divergence.step, "first divergence"))
     rows = f"means of {min(sizes)} rows" if max(sizes) > 1 else "single rows"
     source = "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
     caption = f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's late mean by the {source}."
-    return Chart(
-        "comparison", "Runs compared", "step", "metric", tuple(lines), tuple(marks), caption, wide=True, subject=clean(comparison.metric)
-    )
+    key = clean(comparison.metric)
+    return Chart("comparison", "Runs compared", "step", "metric", (*runs, *levels), tuple(marks), caption, wide=True, subject=key)
 
 
 def _group_level(found: Comparison, g: int) -> Interval:

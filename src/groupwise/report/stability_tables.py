@@ -31,19 +31,14 @@ def stability_grid(
     updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}", "mixed": "a mixture of lags"}
     interval = words.get(found.lag, f"{found.lag}, {updates}")
+    head, told = ("", "Value", ""), ranged(force) if force else number(found.force)
+    threshold = ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}")
+    onset = ("Oscillates from", _onset(found), "force per update")
     if not promised:
-        return Grid(
-            ("", "Value", ""),
-            (
-                ("Force per update, as read", ranged(force) if force else number(found.force), "not to be trusted here"),
-                ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
-                ("Oscillates from", _onset(found), "force per update"),
-            ),
-            (1,),
-        )
+        return Grid(head, (("Force per update, as read", told, "not to be trusted here"), threshold, onset), (1,))
     rows = [
-        ("Force per update", ranged(force) if force else number(found.force), "learning rate × stiffness"),
-        ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}"),
+        ("Force per update", told, "learning rate × stiffness"),
+        threshold,
         ("Margin", ranged_margin(margin) if margin else margin_alone(found.margin), "threshold over force; above 1 is stable"),
         ("Spectral radius", number(found.spectral_radius, digits=4), "of one period of the lag; below 1 is stable"),
     ]
@@ -51,19 +46,18 @@ def stability_grid(
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
         rows.append(("Threshold with the ratio", " to ".join(ends), "what the importance ratio leaves possible"))
     if learning_rate and found.max_learning_rate is not None:
-        rows.append(
-            ("Largest learning rate", number(found.max_learning_rate), "of this mode alone" if margin else "at this interval and momentum")
-        )
+        of = "of this mode alone" if margin else "at this interval and momentum"
+        rows.append(("Largest learning rate", number(found.max_learning_rate), of))
     rows += [
         ("Longest refresh interval", _longest(found), "updates, at this force"),
         ("Stable momenta", _momenta(found.momentum_windows), "at this force and interval"),
-        ("Oscillates from", _onset(found), "force per update"),
+        onset,
     ]
     if found.time_constants:
         rows.append(("Time constants", ", ".join(number(time) for time in found.time_constants), "updates, of the slow modes"))
     if math.isfinite(found.period):
         rows.append(("Period", number(found.period), "updates, of the oscillation"))
-    return Grid(("", "Value", ""), tuple(rows), (1,))
+    return Grid(head, tuple(rows), (1,))
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
@@ -95,9 +89,7 @@ def _onset(found: Stability) -> str:
 
 def _momenta(windows: Sequence[tuple[float, float]]) -> str:
     """The stable momenta in words."""
-    words = [
-        f"up to {number(high, digits=4)}" if low == 0 else f"{number(low, digits=4)} to {number(high, digits=4)}" for low, high in windows
-    ]
+    words = [f"{'up' if low == 0 else number(low, digits=4)} to {number(high, digits=4)}" for low, high in windows]
     return " and ".join(words) or "none"
 
 
@@ -111,7 +103,6 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
 
 def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
     """Return several modes, stiffest first."""
-    rows = tuple(
-        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin)) for value, mode in zip(stiffness, modes, strict=True)
-    )
+    pairs = zip(stiffness, modes, strict=True)
+    rows = tuple((number(value), number(mode.force), mode.regime, margin_alone(mode.margin)) for value, mode in pairs)
     return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))

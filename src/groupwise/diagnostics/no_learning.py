@@ -66,8 +66,7 @@ def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> O
     """Healthy where the reward gained beyond its noise, or where noise hides what it gained; else what stands still."""
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
     least = NOTHING * room.size
-    thirds = [part.mean() for part in np.array_split(reward.value_T, 3)]  # what rose and fell again did move
-    small = gain.high <= least and gain.low >= -least and float(np.ptp(thirds)) <= least
+    small = gain.high <= least and gain.low >= -least and _range_of_thirds(reward) <= least
     moved = _moved(evidence)
     still = not moved and _watches(evidence)
     healthy = Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
@@ -119,6 +118,11 @@ def gain_of(reward: Signal) -> Interval:
     """Return the mean of the last quarter minus that of the first, with its interval."""
     few = len(reward) // 4
     return reward.change(slice(0, few), slice(len(reward) - few, None))
+
+
+def _range_of_thirds(reward: Signal) -> float:
+    """How far the means of three thirds are apart: what rose and fell again did move."""
+    return float(np.ptp([part.mean() for part in np.array_split(reward.value_T, 3)]))
 
 
 def _first(reward: Signal) -> float:

@@ -31,7 +31,7 @@ from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json,
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
-from groupwise.readers.source import note_on_nuls, nuls_in, peek, shown, some_of
+from groupwise.readers.source import inside, note_on_nuls, nuls_in, peek, shown, some_of
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
@@ -263,15 +263,10 @@ def _in_file(path: Path, request: Request) -> Located:
 
 def _logs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder: their folders, else the logs, else folders of rollouts, since a log says more of a run."""
-    try:
-        inside = sorted(folder.iterdir())[:_MOST_FILES]
-    except OSError as error:
-        raise UnreadableRunError(
-            f"expected a folder that can be listed, got {error.strerror} for {shown(folder)}: change its mode"
-        ) from None
-    kinds = {path: kind.name for path in inside if path.is_dir() and (kind := _best(path))}
+    paths = inside(folder, _MOST_FILES)
+    kinds = {path: kind.name for path in paths if path.is_dir() and (kind := _best(path))}
     runs = [path for path, kind in kinds.items() if kind != "rollout_folder"]
-    return runs or [path for path in inside if path.is_file() and _may_be_log(path)] or list(kinds)
+    return runs or [path for path in paths if path.is_file() and _may_be_log(path)] or list(kinds)
 
 
 def _may_be_log(file: Path) -> bool:

@@ -73,66 +73,22 @@ def version_of(text: str | None) -> Version | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def _table(name: str) -> Iterator[dict[str, str]]:
+    """Yield the lines of a table beside this file, cell by column."""
+    columns, *lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
+
+
 def _rules() -> Iterator[Rule]:
-    """Yield the rules of `keys.tsv`, one a line, in the order in which they are tried."""
-    names, *lines = Path(__file__).with_name("keys.tsv").read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        cells = dict(zip(names.split("\t"), line.split("\t"), strict=True))
+    """Yield the rules in the order in which they are tried."""
+    for cells in _table("keys.tsv"):
         flags = dict.fromkeys(cells.pop("flags").split(), True)
         yield Rule(**cells, **flags)  # type: ignore[arg-type]
 
 
 RULES = tuple(_rules())
-
-# What every rule's quantity is measured in, and one line for the table of quantities.
-QUANTITIES: dict[str, tuple[str, str, str]] = {
-    "reward": ("rewards", "reward", "mean total reward of the completions that the row covers"),
-    "reward/<function>": ("rewards", "reward", "mean of one reward function, before its weight"),
-    "positive_share": ("rewards", "share", "share of positive completions, by its name"),
-    "pass_at_k": ("rewards", "share", "prompts with a success among k completions"),
-    "reward_after_kl": ("rewards", "reward", "mean reward after the KL penalty"),
-    "reward_normalized": ("rewards", "", "mean of rewards that were normalised within groups: near 0 by construction"),
-    "reward_admitted": ("rewards", "reward", "mean reward of what was trained on, after filters"),
-    "advantage": ("rewards", "", "mean (or `_min`, `_max`) advantage"),
-    "failure_share": ("rewards", "share", "rollouts that ended with an exception"),
-    "tool_failure_share": ("rewards", "share", "tool calls that failed"),
-    "reward_std_within_group": ("spread", "reward", "mean over groups of the standard deviation within the group"),
-    "reward_std_batch": ("spread", "reward", "standard deviation over all completions of the step, within and between prompts"),
-    "reward_std_ambiguous": ("spread", "reward", "one of the two; read as an upper bound of the spread within groups"),
-    "dead_group_share": ("spread", "share", "share of groups whose completions all have the same total reward"),
-    "dead_batch_share": ("spread", "share", "unavailable: whether the whole batch has one reward"),
-    "all_wrong_share": ("spread", "share", "groups without a success"),
-    "all_right_share": ("spread", "share", "groups with successes only"),
-    "unsolved_share": ("spread", "share", "prompts that are not solved in every completion"),
-    "admitted_share": ("spread", "share", "what a filter left to train on"),
-    "dropped_samples": ("spread", "count", "samples that were not trained on: too old, or of dead groups"),
-    "completion_length": ("policy", "tokens", "mean (or `_min`, `_max`) length, end of sequence included"),
-    "sequence_length": ("policy", "tokens", "the same with the prompt"),
-    "terminated_length": ("policy", "tokens", "the same over completions that ended by themselves"),
-    "truncated_share": ("policy", "share", "completions cut off at the length limit"),
-    "stopped_share": ("policy", "share", "completions that ended by themselves"),
-    "aborted_share": ("policy", "share", "rollouts without a completion"),
-    "entropy": ("policy", "nats", "mean entropy of the policy over tokens"),
-    "kl": ("policy", "nats per token", "mean divergence from the reference policy"),
-    "kl_reward": ("policy", "nats", "divergence from the reference policy that is subtracted from the reward"),
-    "policy_change": ("policy", "nats", "old minus new log-probability: how far the policy moved on the batch"),
-    "clip_ratio": ("policy", "share", "tokens whose importance ratio was clipped"),
-    "clip_ratio_lower": ("policy", "share", "tokens clipped by the second, lower clip"),
-    "ratio_variance": ("policy", "", "variance of the importance ratio over tokens"),
-    "effective_sample_size": ("policy", "share", "effective share of samples under the importance weights"),
-    "sampler_mismatch": ("policy", "nats", "difference of log-probability between the engine that sampled and the one that trains"),
-    "sampler_probability_gap": ("policy", "probability", "absolute difference of a token's probability between the two"),
-    "sampler_ratio": ("policy", "", "importance ratio between the two"),
-    "staleness": ("policy", "updates", "policy updates between the generation of a sample and its use"),
-    "gradient_norm": ("clock", "", "norm of the gradient before clipping"),
-    "loss": ("clock", "", "the policy loss; near 0 on-policy by construction, so it says nothing about learning"),
-    "learning_rate": ("clock", "", "of the last update of the row"),
-    "tokens": ("clock", "tokens", "processed so far, prompts included"),
-    "step_tokens": ("clock", "tokens", "of one step, prompts included"),
-    "step_time": ("clock", "seconds", "of one step"),
-    "epoch": ("clock", "passes", "over the prompts so far"),
-}  # fmt: skip
-
+# Canonical name -> group of the table in the docs, unit, and what it is.
+QUANTITIES = {row["quantity"]: (row["group"], row["unit"], row["definition"]) for row in _table("quantities.tsv")}
 
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)

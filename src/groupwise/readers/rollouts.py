@@ -25,7 +25,7 @@ from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import JsonReader, Peek, counted, json_lines, open_text, peek, shown
+from groupwise.readers.source import JsonReader, Peek, counted, inside, json_lines, open_text, peek, shown
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -377,11 +377,7 @@ def sniff_rollout_folder(path: Path) -> float:
 
 def _dumps(folder: Path) -> list[Path]:
     """Return the files of a folder that are named as dumps, by step; those of the kind that is there more often."""
-    try:
-        files = [path for path, _ in zip(folder.iterdir(), range(_MOST_FILES), strict=False) if path.is_file()]
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: check it") from None
+    files = [path for path in inside(folder, _MOST_FILES) if path.is_file()]
     lines = sorted((path for path in files if _DUMP.fullmatch(path.name)), key=lambda path: (_number(path), path.name))
     tables = sorted(path for path in files if _TRL_FILE.fullmatch(path.name))
     found = lines if len(lines) >= len(tables) else tables

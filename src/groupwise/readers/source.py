@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -62,6 +63,23 @@ def peek(path: Path) -> Peek:
     if not text:
         raise NothingYetError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
     return Peek(status.st_size, head, encoding, text, _binary(path, head, text, encoding))
+
+
+def inside(folder: Path, most: int) -> list[Path]:
+    """Return what stands right inside a folder, by name."""
+    try:
+        return sorted(islice(folder.iterdir(), most))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: change its mode") from None
+
+
+def json_in(text: str | bytes) -> Any:
+    """Return the value of a JSON text, integers as floats, None where it is damaged."""
+    try:
+        return json.loads(text, parse_int=float)
+    except (ValueError, RecursionError):
+        return None
 
 
 def start_of(path: Path, seen: Peek, size: int) -> bytes:

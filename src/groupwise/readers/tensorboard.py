@@ -18,7 +18,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import counted, peek, shown
+from groupwise.readers.source import counted, inside, peek, shown
 from groupwise.readers.steps import rollout_numbers
 from groupwise.readers.wire import Message, TfRecords, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord
@@ -42,7 +42,7 @@ def sniff_events_folder(path: Path) -> float:
 def event_files(folder: Path) -> list[Path]:
     """Return the event files right inside a folder, oldest first."""
     found = []
-    for path, _ in zip(folder.iterdir(), range(_MOST_FILES), strict=False):
+    for path in inside(folder, _MOST_FILES):
         try:
             if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
                 found.append(path)

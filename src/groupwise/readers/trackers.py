@@ -5,7 +5,6 @@ A store of several runs is one log a run: the user says which. The statements ar
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
-from groupwise.readers.source import counted, open_text, peek, shown
+from groupwise.readers.source import counted, inside, json_in, open_text, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
@@ -120,10 +119,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
 
 def _object(content: Any) -> dict[str, Any] | None:
     """Return the JSON object in a cell, or None."""
-    try:
-        found = json.loads(content, parse_int=float) if isinstance(content, str | bytes) else None
-    except (ValueError, RecursionError):
-        return None
+    found = json_in(content) if isinstance(content, str | bytes) else None
     return found if isinstance(found, dict) else None
 
 
@@ -228,10 +224,7 @@ def _runs(path: Path) -> Iterator[Path]:
 
 def _folders(path: Path) -> list[Path]:
     """Return the folders inside one that are not hidden."""
-    try:
-        return sorted(inner for inner, _ in zip(path.iterdir(), range(_MOST), strict=False) if inner.is_dir() and inner.name[0] != ".")
-    except OSError:
-        return []
+    return [inner for inner in inside(path, _MOST) if inner.is_dir() and inner.name[0] != "."]
 
 
 def _is_run(path: Path) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import JsonArray, JsonReader, counted, peek, read_whole, shown
+from groupwise.readers.source import JsonArray, JsonReader, counted, inside, json_in, peek, read_whole, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
 
@@ -76,30 +75,22 @@ def load_state(path: Path, store: RowStore | None = None, below: float = math.in
         if step < below or below == math.inf:
             rows.add(row)
             first = min(first, step) if step == step else first
-    about = _about(text[: match.start()], text[history.end :] if history.end else "")
+    about = json_in(f'{text[: match.start()]}"log_history": []{text[history.end :]}') if history.end else None
     if rows.count == before and below == math.inf:
         what = "no row: log with a smaller logging_steps" if history.end else "no whole row, it is cut off or damaged: copy it again"
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
-    return State(path, seen.size, rows, first, about or {}, about is not None, skipped, reader.duplicates)
-
-
-def _about(before: str, rest: str) -> dict[str, Any] | None:
-    """Return what a state says besides its rows, or None where the file is not whole."""
-    try:
-        about = json.loads(f'{before}"log_history": []{rest}')
-    except (ValueError, RecursionError):
-        return None
-    return about if isinstance(about, dict) else None
+    told = about if isinstance(about, dict) else {}
+    return State(path, seen.size, rows, first, told, bool(told), skipped, reader.duplicates)
 
 
 def _logging_steps(state: State) -> int | None:
     """Return the steps between two rows: TRL takes a number below 1 as a share of all steps."""
     given, longest = state.about.get("logging_steps"), state.about.get("max_steps")
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
+    if not isinstance(given, float) or not 0 < given < 1e9:
         return None
     if given >= 1:
         return int(given)
-    return -int(-given * longest // 1) if isinstance(longest, int) and 0 < longest < 10**9 else None
+    return math.ceil(given * longest) if isinstance(longest, float) and 0 < longest < 1e9 else None
 
 
 def _record(states: list[State], folder: Path | None, request: Request, notes: tuple[str, ...]) -> RunRecord:
@@ -154,17 +145,8 @@ def with_completions(record: RunRecord, typed: pl.DataFrame, notes: Sequence[str
 
 def states_in(folder: Path) -> list[Path]:
     """Return the trainer states of a run folder, newest first: by the number of their checkpoint, the root's own by its rows."""
-    found: list[tuple[int, Path]] = []
-    try:
-        for number, path in enumerate(folder.iterdir()):
-            match = _CHECKPOINT.fullmatch(path.name)
-            if match and (path / STATE).is_file():
-                found.append((int(match[1]), path / STATE))
-            if number > _MOST_FOLDERS:
-                break
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: check it") from None
+    checkpoints = [(match, path / STATE) for path in inside(folder, _MOST_FOLDERS) if (match := _CHECKPOINT.fullmatch(path.name))]
+    found = [(int(match[1]), state) for match, state in checkpoints if state.is_file()]
     if (folder / STATE).is_file():
         found.append((_global_step(folder / STATE), folder / STATE))
     return [path for _, path in sorted(found, key=lambda entry: (-entry[0], len(entry[1].parts)))]

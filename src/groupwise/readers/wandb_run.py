@@ -5,7 +5,6 @@ The records are read by `wire.py`, checksums included. Nothing is sent anywhere,
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import counted, peek, shown
+from groupwise.readers.source import counted, json_in, peek, shown
 from groupwise.readers.wire import BlockRecords, Message, text
 from groupwise.record.run import RunRecord
 
@@ -65,17 +64,9 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
     """Yield key and value of each item of a history or of settings; media and tables are passed over."""
     for item in map(Message, Message(message).blobs(1)):
         names = [text(part) for part in item.blobs(1) + item.blobs(2)]
-        value = _json(text(item.blobs(16)[-1])) if item.blobs(16) else None
+        value = json_in(text(item.blobs(16)[-1])) if item.blobs(16) else None
         if names and value is not None and not (isinstance(value, dict) and "_type" in value):
             yield "/".join(names), value
-
-
-def _json(content: str) -> Any:
-    """Return a JSON value, integers as floats, None where it is none."""
-    try:
-        return json.loads(content, parse_int=float)
-    except (ValueError, RecursionError):
-        return None
 
 
 def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:

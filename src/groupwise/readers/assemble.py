@@ -5,10 +5,10 @@ It opens no file.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -293,15 +293,17 @@ class Origin:
     encoding: str = "utf-8"  # of its text
 
 
-class Feed(Protocol):
+class Feed(ABC):
     """Takes the lines of a log in order, each with its line feed where it has one."""
 
+    @abstractmethod
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027  most hold nothing back
         """Take what was held back: no line follows."""
 
+    @abstractmethod
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
 

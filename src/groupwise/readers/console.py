@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary
@@ -36,7 +36,7 @@ _STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
 _SCAN = 1 << 25
 
 
-class Console:
+class Console(Feed):
     """Takes printed lines and keeps the rows among them; each form of a row has a class of its own."""
 
     form = ""
@@ -60,9 +60,6 @@ class Console:
     def line(self, line: str) -> None:
         """Read one line without colours."""
         raise NotImplementedError
-
-    def finish(self) -> None:
-        """Take what was held back: no line follows."""
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import NothingYetError
-from groupwise.readers.assemble import Origin, Request
+from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import shown
 from groupwise.record.journal import decode_entry
@@ -24,7 +24,7 @@ from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, 
 from groupwise.record.table import TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_of_columns, steps_table
 
 
-class JournalFeed:
+class JournalFeed(Feed):
     """Takes the lines of a journal; a line that is damaged was never confirmed, and nothing after it is taken."""
 
     def __init__(self) -> None:
@@ -62,9 +62,6 @@ class JournalFeed:
         for line in lines:
             if not self.accept(line.encode()):
                 return
-
-    def finish(self) -> None:
-        """Nothing is held back."""
 
     def newest_texts(self) -> list[dict[str, Any]]:
         """Return the completions of the newest step that has any, with their rewards."""

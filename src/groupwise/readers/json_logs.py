@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import JsonArray, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
@@ -33,7 +33,7 @@ def sniff_jsonl(path: Path) -> float:
     return 0.85 if any(row is not None for row in json_lines(lines[:5], JsonReader())) else 0.0
 
 
-class JsonlFeed:
+class JsonlFeed(Feed):
     """One JSON object a line."""
 
     def __init__(self) -> None:
@@ -49,9 +49,6 @@ class JsonlFeed:
                 self._skipped += 1
             else:
                 self._store.add(_unwrapped(row))
-
-    def finish(self) -> None:
-        """Nothing is held back."""
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""

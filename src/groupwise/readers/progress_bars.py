@@ -126,26 +126,20 @@ def _between(at: Array, own: Flags) -> Array | None:
 
     Beside a restart, or at an end where no spacing is known, a lost one stays unknown.
     """
-    known = np.flatnonzero(own)
-    near = np.diff(known) == 1
-    usual = np.diff(at[known])[near & (np.diff(at[known]) > 0)]
+    known, lost = np.flatnonzero(own), np.flatnonzero(~own)
+    rows, steps = np.diff(known), np.diff(at[known])
+    if ((steps >= 0) & (steps < rows) & (rows > 1)).any():
+        return None
+    usual = steps[(rows == 1) & (steps > 0)]
     spacing = float(np.median(usual)) if len(usual) else math.nan
     placed = at.copy()
-    for row in np.flatnonzero(~own).tolist():
-        behind, ahead = int(np.searchsorted(known, row)) - 1, int(np.searchsorted(known, row))
-        if behind < 0:
-            guess = at[known[0]] - spacing * (known[0] - row)
-            placed[row] = guess if guess > 0 else math.nan
-        elif ahead >= len(known):
-            placed[row] = at[known[-1]] + spacing * (row - known[-1])
-        else:
-            left, right = known[behind], known[ahead]
-            if at[right] < at[left]:
-                placed[row] = math.nan
-                continue
-            if at[right] - at[left] < right - left:
-                return None
-            placed[row] = round(at[left] + (at[right] - at[left]) * (row - left) / (right - left))
+    placed[lost] = np.round(np.interp(lost, known, at[known]))
+    for restart in np.flatnonzero(steps < 0):
+        placed[known[restart] + 1 : known[restart + 1]] = math.nan
+    early, late = lost[lost < known[0]], lost[lost > known[-1]]
+    guess = at[known[0]] - spacing * (known[0] - early)
+    placed[early] = np.where(guess > 0, guess, math.nan)
+    placed[late] = at[known[-1]] + spacing * (late - known[-1])
     return placed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ def parse_number(text: str) -> float | None:
         return {"true": 1.0, "false": 0.0}.get(cell.lower())
 
 
+@lru_cache(maxsize=10 * LARGEST_WIDTH, typed=True)
 def clean_key(key: Any) -> str:
     r"""Return a key as a text without control characters, at most 200 long."""
     text = str(key)
@@ -88,7 +89,6 @@ class RowStore:
         self.unread: dict[str, str] = {}
         self.too_wide = 0
         self._columns: dict[str, _Column] = {}
-        self._clean: dict[Any, str] = {}
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[Any, Any]]) -> RowStore:
@@ -106,22 +106,14 @@ class RowStore:
     def _flat(self, row: Mapping[Any, Any], prefix: str, depth: int) -> None:
         """Append the cells of a mapping."""
         for key, value in row.items():
+            name = prefix + clean_key(key)
             if type(value) is float:
-                self._number(self._name(key, prefix), value)
+                self._number(name, value)
             elif isinstance(value, Mapping):
                 if depth < _DEPTH:
-                    self._flat(value, f"{self._name(key, prefix)}/", depth + 1)
+                    self._flat(value, f"{name}/", depth + 1)
             elif value is not None:
-                self._other(self._name(key, prefix), value)
-
-    def _name(self, key: Any, prefix: str) -> str:
-        """Return the clean name of a key."""
-        name = self._clean.get(key) if type(key) is str else clean_key(key)
-        if name is None:
-            name = clean_key(key)
-            if len(self._clean) < 10 * LARGEST_WIDTH:
-                self._clean[key] = name
-        return prefix + name if prefix else name
+                self._other(name, value)
 
     def _number(self, name: str, value: float) -> None:
         """Append one number."""

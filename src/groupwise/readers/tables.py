@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import counted, peek, shown
 from groupwise.readers.steps import one_run
@@ -54,7 +54,7 @@ def _delimiter(line: str) -> str:
     return best if counts[best] else ""
 
 
-class CsvFeed:
+class CsvFeed(Feed):
     """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
 
     def __init__(self) -> None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
 
 LARGEST_RECORD = 1 << 26
 _BLOCK = 1 << 15
 _MASK_DELTA = 0xA282EAD8
-_SLOW_BYTES = 1 << 16
+_POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
+_LARGEST_CHECKED = 1 << 13  # a larger record is a graph or an image, not a number
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -86,50 +84,21 @@ def text(value: bytes) -> str:
 
 
 @cache
-def _table() -> NDArray[np.uint32]:
+def _table() -> tuple[int, ...]:
     """Return the table of the Castagnoli checksum."""
-    values = np.arange(256, dtype=np.uint32)
+    table = list(range(256))
     for _ in range(8):
-        values = np.where(values & 1, np.uint32(0x82F63B78) ^ (values >> np.uint32(1)), values >> np.uint32(1))
-    return values
-
-
-@cache
-def _plain_table() -> tuple[int, ...]:
-    """Return the same table as Python numbers, faster one by one."""
-    return tuple(int(value) for value in _table())
+        table = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in table]
+    return tuple(table)
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of TensorBoard's records."""
-    table, crc = _plain_table(), 0xFFFFFFFF
+    """Return the masked CRC-32C of TensorBoard's records: turned by 15 bits and shifted by a constant."""
+    table, crc = _table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return _masked(crc ^ 0xFFFFFFFF)
-
-
-def _masked(crc: int) -> int:
-    """Return a checksum as it is stored: turned by 15 bits and shifted by a constant."""
+    crc ^= 0xFFFFFFFF
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def _checked(payloads: Sequence[bytes], crcs: Sequence[int]) -> list[bool]:
-    """Return which payloads have the checksum that is stored; those of one length are taken together, byte by byte."""
-    good = [True] * len(payloads)
-    by_length: dict[int, list[int]] = {}
-    for index, payload in enumerate(payloads):
-        by_length.setdefault(len(payload), []).append(index)
-    table = _table()
-    for length, indices in by_length.items():
-        if length * 8 > _SLOW_BYTES * len(indices):
-            continue  # a large record on its own is a graph or an image, not a number
-        block = np.frombuffer(b"".join(payloads[index] for index in indices), dtype=np.uint8).reshape(len(indices), length)
-        crc = np.full(len(indices), 0xFFFFFFFF, dtype=np.uint32)
-        for column in np.ascontiguousarray(block.T):
-            crc = table[(crc ^ column) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-        for index, value in zip(indices, (crc ^ np.uint32(0xFFFFFFFF)).tolist(), strict=True):
-            good[index] = _masked(value) == crcs[index]
-    return good
 
 
 def is_tfrecord(head: bytes) -> bool:
@@ -140,7 +109,7 @@ def is_tfrecord(head: bytes) -> bool:
 
 
 class TfRecords:
-    """The records of an event file, one batch at a time; those whose checksum is wrong are left out and counted.
+    """The records of an event file; those whose checksum is wrong are left out and counted.
 
     Attributes:
         damaged: records left out so far.
@@ -153,35 +122,16 @@ class TfRecords:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the payloads that are whole."""
-        while True:
-            payloads, crcs, more = self._batch()
-            for payload, good in zip(payloads, _checked(payloads, crcs), strict=True):
-                if good:
-                    yield payload
-                else:
-                    self.damaged += 1
-            if not more:
-                return
-
-    def _batch(self) -> tuple[list[bytes], list[int], bool]:
-        """Return some thousand payloads with their checksums, and whether more may come."""
-        payloads: list[bytes] = []
-        crcs: list[int] = []
-        size = 0
-        while len(payloads) < 20_000 and size < LARGEST_RECORD:
-            head = self._file.read(12)
-            if len(head) < 12 or not is_tfrecord(head):
-                self.complete &= not head
-                return payloads, crcs, False
+        while head := self._file.read(12):
             length = int.from_bytes(head[:8], "little")
-            body = self._file.read(length + 4)
+            body = self._file.read(length + 4) if is_tfrecord(head) else b""
             if len(body) < length + 4:
                 self.complete = False
-                return payloads, crcs, False
-            payloads.append(body[:length])
-            crcs.append(int.from_bytes(body[length:], "little"))
-            size += length
-        return payloads, crcs, True
+                return
+            if length > _LARGEST_CHECKED or masked_crc(body[:length]) == int.from_bytes(body[length:], "little"):
+                yield body[:length]
+            else:
+                self.damaged += 1
 
 
 class BlockRecords:

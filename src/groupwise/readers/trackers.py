@@ -95,26 +95,31 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     names = [str(row[0]) for row in database.execute("SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,))]
     run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
-    store, tables, damaged = RowStore(), [], 0
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
-    for step, content in database.execute(f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}", (original,)):  # noqa: S608
-        row = _object(content)
-        if row is None:
-            damaged += 1
-            continue
-        tables += [value["_value"] for value in row.values() if _is_table(value)]
-        numbers = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
-        if not all(key.startswith("profiling/") for key in numbers):
-            store.add({**numbers, "step": step})
-    are = counted(damaged, "row is no whole JSON object and was", "rows are not whole JSON objects and were")
+    query = f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}"  # noqa: S608
+    found = [(step, _object(content)) for step, content in database.execute(query, (original,))]
+    rows = [(step, row) for step, row in found if row is not None]
+    store = RowStore.of({**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None)
+    are = counted(len(found) - len(rows), "row is no whole JSON object and was", "rows are not whole JSON objects and were")
+    notes = (f"{are} left out",) if len(rows) < len(found) else ()
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
-    notes = (f"{are} left out",) if damaged else ()
     record = assemble(Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request)
+    return _with_tables(record, [value["_value"] for _, row in rows for value in row.values() if _is_table(value)], path)
+
+
+def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunRecord:
+    """Return the record with the completions in trackio's tables."""
     table = _completions(tables)
     typed = None if table is None else typed_completions(table, texts=True)
     if typed is None or not len(typed):
         return record
     return with_completions(record, typed, (), (Source(f"{path}#completions", "completions", 0, len(typed)),))
+
+
+def _numbers_in(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a row logs besides tables and other nested values, None where that only times the program."""
+    numbers = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
+    return None if all(key.startswith("profiling/") for key in numbers) else numbers
 
 
 def _object(content: Any) -> dict[str, Any] | None:

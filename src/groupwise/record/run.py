@@ -152,19 +152,24 @@ class RunRecord:
             >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column("rewards/f/mean")
             'rewards / f / mean'
         """
-        keys, spelled = self.metrics(), _spelling(name)
+        keys = self.metrics()
         if name in keys:
             return name
-        known = [meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys]
-        found = (
-            [meaning.column for meaning in known if meaning.quantity == name]
-            or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
-            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
-        )
+        found = self._called(name)
         if found:
             return max(found, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(f"expected a metric of {self.name}, got {name[:80]!r}: the log has {listed or 'no metric at all'}")
+
+    def _called(self, name: str) -> list[str]:
+        """Return the columns that a name may mean: by their quantity, else by a forgiving spelling of their key or quantity."""
+        keys, spelled = self.metrics(), _spelling(name)
+        known = [meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys]
+        return (
+            [meaning.column for meaning in known if meaning.quantity == name]
+            or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
+            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+        )
 
     def meaning(self, column: str) -> Meaning | None:
         """Return what the column means, or None where nothing is known of it."""

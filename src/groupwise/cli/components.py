@@ -36,6 +36,7 @@ from groupwise.cli.shared import (
     argument,
     flag,
     free_target,
+    logs_of,
     one_of,
     option,
     out_console,
@@ -113,12 +114,14 @@ def components(
         _refuse(source, "which holds components already", [*of_scores, *mean, *_given({"--output": output})])
         _show(load_components(source, level=level), None, as_json=as_json, told=True)
         return
-    if is_score_file(source) and not source.is_dir():
+    if not source.is_dir() and is_score_file(source):
         _refuse(source, "which is no run", of_run)
         _check_target(output, [source], force=force)
         estimate = partial(components_of_scores, source, level=level, seed=seed, zero_mean=zero_mean is not False, group_size=group_size)
-        about = {"file": source.name, "seed": seed} if method == "bootstrap" else {"file": source.name}
-        keep(SavedComponents(estimate(method="bootstrap" if method == "bootstrap" else "jackknife"), about), output)
+        if method == "bootstrap":
+            keep(SavedComponents(estimate(method="bootstrap"), {"file": source.name, "seed": seed}), output)
+        else:
+            keep(SavedComponents(estimate(), {"file": source.name}), output)
         return
     _refuse(source, "which is no file of scores", of_scores)
     between, level = _steps(steps), _LEVEL if level is None else level
@@ -143,9 +146,9 @@ def components(
         level=level,
     )
     target = path_beside(source) if output is None else output
-    _check_target(target, [source] if source.is_file() else [], force=force)
+    _check_target(target, [source], force=force)
     record = opening.open(source)
-    free_target(target, [Path(each.path) for each in record.sources], force=True)
+    free_target(target, logs_of(record), force=True)
     with progress(quiet=as_json) as show:
         keep(measure_run(record, how, partial(show, "taking scores")), target)
 

@@ -103,8 +103,7 @@ def plan(
     cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
     numbers = {"--vp": vp, "--t": t, "--r": r}
     if source is not None:
-        if given := [name for name, value in numbers.items() if value is not None]:
-            raise InvalidArgumentError(f"expected a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
+        _refuse_both(source, numbers)
         cost = None if cost is None else replace(cost, parts=None)  # the covariance in the file is not that of these scores
     notes = [] if cost is None else [cost.unit_note]
     baselines: tuple[BaselineRow, ...] = ()
@@ -133,6 +132,13 @@ def plan(
     if source is not None:
         data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
     print_json(data if end is None else {**data, "final_gap": end})
+
+
+def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
+    """Refuse numbers beside a run or a file that tells them."""
+    given = [name for name, value in numbers.items() if value is not None]
+    if given:
+        raise InvalidArgumentError(f"expected a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
 
 
 def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:

@@ -22,6 +22,7 @@ from groupwise.cli.shared import (
     advancing,
     flag,
     free_target,
+    logs_of,
     option,
     out_console,
     print_json,
@@ -65,7 +66,7 @@ def report(
         for path in runs:
             step(f"reading {path.name}")
             record = opening.open(path)
-            inputs += [Path(source.path) for source in record.sources]
+            inputs += logs_of(record)
             step(f"fitting {path.name}")
             summaries.append(summarise(record, metric=metric, until=until, at=steps, forecast_level=level, points=points, opened=path))
         made = made_by(typed_arguments([*runs, *([target] if target else []), *configs]))

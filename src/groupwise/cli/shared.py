@@ -165,6 +165,11 @@ def steps_of(text: str | None) -> list[float] | None:
     return steps
 
 
+def logs_of(record: RunRecord) -> list[Path]:
+    """Return the files that a run was read from."""
+    return [Path(source.path) for source in record.sources]
+
+
 def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = ()) -> Path:
     """Check that a file may be written, before any work is done."""
     if endings and output.suffix.lower() not in endings:

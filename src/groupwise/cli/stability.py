@@ -28,6 +28,7 @@ from groupwise.cli.shared import (
     argument,
     flag,
     free_target,
+    logs_of,
     numbers,
     one_of,
     option,
@@ -113,7 +114,7 @@ def stability(
         answer = _of_numbers(typed, loss, told, rule)
     else:
         record = opening.open(path)
-        inputs += [Path(source.path) for source in record.sources]
+        inputs += logs_of(record)
         fit = partial(fit_metric, metric=metric, until=until, level=level, law=law, with_forecast=False)
         answer = _of_run(typed.over(record, loss), typed, loss, told, rule, fit, chosen=law is not None)
     if output is not None:
@@ -186,6 +187,22 @@ class Typed:
         if len(found) > _MOST_MODES:
             raise InvalidArgumentError(f"--stiffness expects at most {_MOST_MODES} modes; got {len(found)}")
         return found
+
+    def forces(self, stiffness: list[float]) -> list[float]:
+        """Return the force per update of each mode of a whole setting."""
+        rate = float(self.learning_rate or 0)
+        scale = rate if self.second_moment is None else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
+        if not (math.isfinite(scale * stiffness[0]) and scale * stiffness[-1] > 0):
+            raise InvalidArgumentError(
+                "expected --learning-rate times --stiffness between the least and the largest number of the machine, "
+                f"got {rate:g} times {stiffness[0]:g}"
+            )
+        return [scale * value for value in stiffness]
+
+    @property
+    def heavy_ball(self) -> str:
+        """The optimiser, as it is treated."""
+        return "adam" if self.adam else "sgd"
 
     def over(self, record: RunRecord, loss: Loss) -> RunRecord:
         """Let what was typed stand in for what the run says."""
@@ -275,40 +292,41 @@ def _refuse_unused(opening: Opening, trainer: str | None) -> None:
 
 def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: StalenessRule | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
-    elsewhere = setting_of_trainer(told) if told is not None else typed.mixture()
-    _refuse_missing(typed, lag_known=elsewhere is not None)
+    lag = loss.over(_lag_of_numbers(typed, told))
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)
-    lag = loss.over(elsewhere or LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1)))
     stiffness = typed.stiffnesses()
-    scale = 1.0 if typed.second_moment is None else adam_force(1.0, 1.0, momentum, typed.second_moment)
-    if not (math.isfinite(rate * scale * stiffness[0]) and rate * scale * stiffness[-1] > 0):
-        raise InvalidArgumentError(
-            "expected --learning-rate times --stiffness between the least and the largest number of the machine, "
-            f"got {rate:g} times {stiffness[0]:g}"
-        )
-    modes = tuple(judged(rate * scale * value, momentum, lag, learning_rate=rate) for value in stiffness)
+    modes = tuple(judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness))
     found = modes[0]
     limits = rate_limits(found, rate, rule and replace(rule, staleness=float(lag.longest)))
     notes = [*found.notes, *([ADAM] if typed.adam else []), *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
+    notes += [asking(lag.asked)] if lag.asked else []
+    mixed = lag.kind == "mixed"
     data: dict[str, Any] = {
         **found.as_dict(),
-        "lag_shares": list(lag.weight_D) if lag.kind == "mixed" else None,
+        "lag_shares": list(lag.weight_D) if mixed else None,
         "learning_rate": rate,
         "stiffness": stiffness[0],
-        "optimizer": "adam" if typed.adam else "sgd",
+        "optimizer": typed.heavy_ball,
         "importance_ratio": lag.importance_ratio,
         "kl_term": lag.kl_term,
         "limits": [limit.as_dict() for limit in limits],
         "modes": [{"stiffness": value, "stable": mode.stable, "margin": mode.margin} for value, mode in zip(stiffness, modes, strict=True)],
         "trainer": None if told is None else told.as_dict(),
         "asked": list(lag.asked),
-        "notes": list(dict.fromkeys([*notes, *([asking(lag.asked)] if lag.asked else [])])),
+        "notes": list(dict.fromkeys(notes)),
     }
     if found.lag in {"none", "mixed"}:
         data |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}  # there is no interval to be too long
     grids = [stability_grid(found), limit_grid(limits), *([mode_grid(modes, stiffness)] if len(modes) > 1 else [])]
     said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
-    return _Answer("Stability of a setting", said, found, data, grids, None if lag.kind == "mixed" else partial(map_chart, found, rate))
+    return _Answer("Stability of a setting", said, found, data, grids, None if mixed else partial(map_chart, found, rate))
+
+
+def _lag_of_numbers(typed: Typed, told: TrainerLag | None) -> LagSetting:
+    """Return the lag of a whole setting, or ask for what is missing."""
+    elsewhere = setting_of_trainer(told) if told is not None else typed.mixture()
+    _refuse_missing(typed, lag_known=elsewhere is not None)
+    return elsewhere or LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1))
 
 
 def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:

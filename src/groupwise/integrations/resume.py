@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,13 +66,16 @@ def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identi
     """
     if after <= 0 or not (run.id or run.home):
         return [(place, None) for place in _places(folder)]
-    found = [(place, identity_in(place), is_record(place)) for place in _places(folder)]
-    own = [(place, identity) for place, identity, _ in found if identity is not None and run.owns(identity)]
+    own = _owned(_places(folder), run)
     if run.id and not own:
-        aside = (folder.with_name(f"{folder.name}.before-{number}") for number in range(1, _MOST_ASIDE))
-        own = [(place, identity) for place in aside if (identity := identity_in(place)) is not None and run.owns(identity)]
-    free = [(place, identity) for place, identity, there in found if not there or (identity is None and not own)]
-    return own + free
+        own = _owned([folder.with_name(f"{folder.name}.before-{number}") for number in range(1, _MOST_ASIDE)], run)
+    free = [place for place in _places(folder) if not is_record(place) or (not own and identity_in(place) is None)]
+    return [*own, *((place, identity_in(place)) for place in free)]
+
+
+def _owned(places: Sequence[Path], run: Identity) -> list[tuple[Path, Identity | None]]:
+    """Return the places that hold a record of this run."""
+    return [(place, identity) for place in places if (identity := identity_in(place)) is not None and run.owns(identity)]
 
 
 def _places(folder: Path) -> list[Path]:

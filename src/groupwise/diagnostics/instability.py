@@ -114,11 +114,8 @@ def _unstable(signs: Sequence[Sign], order: DataOrder | None, severity: Severity
 def _facts(names: set[str]) -> dict[str, str]:
     """The facts for the verdict that signs of these names are."""
     known = {"swings": "oscillate" if "swing" in names else "grow" if "scatter" in names else "none"}
-    if "spikes" in names:
-        known["gradient"] = "spikes"
-    if "apart" in names:
-        known["entropy"] = "rises"
-    return known
+    known |= {"gradient": "spikes"} if "spikes" in names else {}
+    return known | ({"entropy": "rises"} if "apart" in names else {})
 
 
 def _severity(signs: Sequence[Sign], fall: Fall | None) -> Severity:
@@ -171,6 +168,7 @@ def _scatter(reward: Signal) -> Sign | None:
     n = len(reward)
     if n < 40:
         return None
+    late_count, early_count = max(n // 5, 8), n // 2
     second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
     scales = [np.ones(n - 2)]
     if reward.bounds is not None:
@@ -178,9 +176,9 @@ def _scatter(reward: Signal) -> Sign | None:
         level = np.convolve(np.pad(reward.value_T, 5, mode="edge"), np.ones(11) / 11, "valid")[1:-1]
         scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
     # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
-    pairs = [((second**2 / scale)[: n // 2].mean(), (second**2 / scale)[-max(n // 5, 8) :].mean()) for scale in scales]
-    before, after = min(((float(a), float(b)) for a, b in pairs), key=lambda pair: pair[1] / max(pair[0], 1e-300))
-    late_count, early_count = max(n // 5, 8), n // 2
+    squares = [second**2 / scale for scale in scales]
+    pairs = [(float(square[:early_count].mean()), float(square[-late_count:].mean())) for square in squares]
+    before, after = min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
     # A reward without a known range scatters more the more of it there is.
     grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
     if before <= 0 or grew:
@@ -188,7 +186,7 @@ def _scatter(reward: Signal) -> Sign | None:
     from scipy.stats import f as variance_ratio
 
     # Second differences of white noise correlate: 35/18 of them count as one.
-    freedom = [max(len(part) * 18 / 35, 1.0) for part in (range(late_count), range(early_count))]
+    freedom = [max(count * 18 / 35, 1.0) for count in (late_count, early_count)]
     ratio = after / before
     low, high = (ratio / float(variance_ratio.ppf(p, *freedom)) for p in (0.975, 0.025))
     if float(variance_ratio.sf(ratio, *freedom)) > CRITICAL or low < _DOUBLED:
@@ -215,12 +213,12 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
         row = onset
     else:
         return None
-    peak = float(np.median(entropy.value_T[row : row + few]))
-    rows = entropy.value_T[row : row + few] / max(usual, 1e-9)
-    value = Interval(peak / max(usual, 1e-9), float(rows.min()), float(rows.max()))
+    peak, scale = float(np.median(entropy.value_T[row : row + few])), max(usual, 1e-9)
+    rows = entropy.value_T[row : row + few] / scale
+    value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
-    times_range = f"{rows.min():.2g} to {rows.max():.2g} times"
-    said = f"the entropy rose from {usual:.2g} to {peak:.2g} nats a token{meanwhile} (range of the rows: {times_range})"
+    rose = f"the entropy rose from {usual:.2g} to {peak:.2g} nats a token{meanwhile}"
+    said = f"{rose} (range of the rows: {value.low:.2g} to {value.high:.2g} times)"
     return Sign("apart", said, int(entropy.step_T[row]), value, times)
 
 
@@ -260,9 +258,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
     for signal in evidence.matching(ESS):
         count = float(signal.value_T.max()) > 1.0 + 1e-9
         usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
-        if usual <= 0:
-            continue
-        share = signal.value_T / usual
+        share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
         onset = lasting(rare_event_factors(share < 0.5, 0.2))
         if onset is not None:
             value = _mean_and_range(share[onset:])

@@ -40,6 +40,23 @@ FILES = {
     "mawps": ("mawps.jsonl",), "gsm_symbolic": ("GSM-Symbolic/test.jsonl", "gsm_symbolic.jsonl"),
 }  # fmt: skip
 
+# A row in the layout of each, our own.
+STEPS = "He has 2 + 3 = <<2+3=5>>5 pens.\n#### 5"
+EXAMPLES: dict[str, dict[str, object]] = {
+    "gsm8k": {"question": "Tom has 2 pens and buys 3. How many has he?", "answer": STEPS},
+    "math500": {"problem": "What is $x$ if $2x = 1$?", "answer": "\\frac{1}{2}"},
+    "math": {"problem": "What is $1 + 1$?", "solution": "It is $\\boxed{2}$.", "level": "Level 1", "type": "Algebra"},
+    "aime24": {"id": 60, "problem": "What is $20 + 4$?", "answer": "024"},
+    "aime25": {"question": "What is $20 + 5$?", "answer": "25"},
+    "amc23": {"id": 0, "problem": "What is $20 + 7$?", "answer": 27.0},
+    "minerva": {"problem": "What is the speed of light in m/s?", "solution": "About \\boxed{3e8}.", "type": "Physics"},
+    "olympiadbench": {"question": "Find the least prime.", "final_answer": ["$2$"], "answer_type": "Numerical", "error": None},
+    "svamp": {"Body": "Tom has 2 pens and 3 books", "Question": "How many pens has he?", "Answer": 2.0},
+    "asdiv": {"body": "Tom has 2 pens and buys 3.", "question": "How many has he?", "answer": "5 (pens)"},
+    "mawps": {"input": "Tom has 2 pens and buys 3 . How many has he ?", "target": 5.0},
+    "gsm_symbolic": {"id": 7, "instance": 3, "question": "Tom has 2 pens and buys 3. How many has he?", "answer": STEPS, "original_id": 1},
+}
+
 
 def written(path: Path, rows: list[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +74,9 @@ def written(path: Path, rows: list[Any]) -> Path:
 @EACH
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".csv"])
 def test_its_own_layout_is_read(entry: Benchmark, suffix: str, tmp_path: Path) -> None:
-    if suffix == ".csv" and any(isinstance(value, list) for value in entry.example.values()):
+    if suffix == ".csv" and any(isinstance(value, list) for value in EXAMPLES[entry.name].values()):
         pytest.skip("a list has no place in CSV")
-    questions = load_benchmark(entry.name, written(tmp_path / f"rows{suffix}", [dict(entry.example)] * 2))
+    questions = load_benchmark(entry.name, written(tmp_path / f"rows{suffix}", [dict(EXAMPLES[entry.name])] * 2))
     assert len(questions) == 2
     assert {"pens", "x", "1", "20", "speed", "prime"} & set(re.findall(r"[a-z]+|[0-9]+", questions[0].text))
     for question in questions:
@@ -79,10 +96,10 @@ def test_its_files_are_known_by_their_names_and_no_other_is(entry: Benchmark, tm
     for name, files in FILES.items():
         for file in files:
             assert bool(re.search(entry.files, file.lower())) == (name == entry.name), file
-    path = written(tmp_path / FILES[entry.name][0], [dict(entry.example)])
+    path = written(tmp_path / FILES[entry.name][0], [dict(EXAMPLES[entry.name])])
     (tmp_path / "README.md").write_text(entry.name)
     assert benchmark_file(entry, tmp_path) == path
-    written(tmp_path / "b" / FILES[entry.name][-1], [dict(entry.example)])
+    written(tmp_path / "b" / FILES[entry.name][-1], [dict(EXAMPLES[entry.name])])
     with pytest.raises(UnreadableBenchmarkError, match=r"expected one file of \w+ in .*, got 2: "):
         benchmark_file(entry, tmp_path)
 
@@ -100,7 +117,7 @@ def test_a_row_without_question_or_answer_is_one_sentence(entry: Benchmark) -> N
     for columns, word in ((entry.questions, "question"), ((*entry.answers, entry.solution), "answer")):
         values: list[Any] = [None, "", [], {"a": 1}, float("nan"), 10**400, True]
         for value in values:
-            row = {name: (value if name in columns else kept) for name, kept in entry.example.items()}
+            row = {name: (value if name in columns else kept) for name, kept in EXAMPLES[entry.name].items()}
             with pytest.raises(
                 UnreadableBenchmarkError, match=rf"^expected an? {word} of {entry.name} .* in row 1 of the row, got [^\n]*$"
             ):

@@ -165,9 +165,13 @@ def _configuration(policy: Policy) -> dict[str, Any]:
     }
 
 
+def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
+    """The number of every token."""
+    return {"<pad>": PAD, "<end>": END} | {symbol: vocabulary.encode(symbol)[0] for symbol in vocabulary.symbols}
+
+
 def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     """The tokens as a tokenizer file: one a character; a character without a token is PAD."""
-    numbers = {"<pad>": PAD, "<end>": END} | {symbol: vocabulary.encode(symbol)[0] for symbol in vocabulary.symbols}
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
         "version": "1.0",
@@ -178,7 +182,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "<pad>|<end>|."}, "behavior": "Isolated", "invert": False},
         "post_processor": None,
         "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": numbers, "unk_token": "<pad>"},
+        "model": {"type": "WordLevel", "vocab": _numbers(vocabulary), "unk_token": "<pad>"},
     }
 
 
@@ -320,11 +324,7 @@ def policy_vocabulary(folder: Path) -> Vocabulary | None:
         numbers = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    for family in TASKS:
-        symbols = family.vocabulary.symbols
-        if numbers == {"<pad>": 0, "<end>": 1} | {symbol: place + 2 for place, symbol in enumerate(symbols)}:
-            return family.vocabulary
-    return None
+    return next((family.vocabulary for family in TASKS if numbers == _numbers(family.vocabulary)), None)
 
 
 def open_as_language_model(model: Path, adapter: Path | None = None) -> LanguageModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,11 @@ class Vocabulary:
     """The symbols of a task, each one token."""
 
     symbols: str  # different characters; the first has token 2
-    _number: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Number the symbols."""
+        """Refuse symbols that are not different."""
         if not self.symbols or len(set(self.symbols)) != len(self.symbols):
             raise InvalidArgumentError(f"expected different symbols, got {self.symbols!r}: name each once")
-        object.__setattr__(self, "_number", {symbol: place + _SPECIAL for place, symbol in enumerate(self.symbols)})
 
     def __len__(self) -> int:
         """Number of tokens, PAD and END included."""
@@ -46,24 +44,10 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without END."""
-        try:
-            return [self._number[symbol] for symbol in text]
-        except KeyError as missing:
-            raise InvalidArgumentError(f"expected symbols of {self.symbols!r}, got {missing.args[0]!r} in {text!r}: leave it out") from None
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of some tokens up to the first END; PAD is left out."""
-        text = []
-        for number in map(int, ids):
-            if number == END:
-                break
-            if not 0 <= number < len(self):
-                raise InvalidArgumentError(
-                    f"expected tokens from 0 to {len(self) - 1}, got {number}: decode with the vocabulary of the task"
-                )
-            if number != PAD:
-                text.append(self.symbols[number - _SPECIAL])
-        return "".join(text)
+        unknown = set(text) - set(self.symbols)
+        if unknown:
+            raise InvalidArgumentError(f"expected symbols of {self.symbols!r}, got {min(unknown)!r} in {text!r}: leave it out")
+        return [self.symbols.index(symbol) + _SPECIAL for symbol in text]
 
 
 Values = Sequence[int]

@@ -34,3 +34,9 @@ class OverwriteError(GroupwiseError):
 
 class GroupwiseWarning(UserWarning):
     """The result stands, but something about the input deserves a look."""
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (said.strip().splitlines() or [type(error).__name__])[0][:160]

@@ -190,7 +190,7 @@ def test_what_is_sampled_has_the_accuracy_that_can_be_computed(run_folder: Path)
     share = sum(
         (text, ended) == (problem.answer, True) for problem, rows in zip(task.train, found, strict=True) for text, ended in rows or ()
     )
-    truth = right_probability(model.actor, task, task.train)  # type: ignore[arg-type]
+    truth = right_probability(model.actor, task, task.train)
     count = 512 * len(task.train)
     assert abs(share / count - truth) < 5 * (truth * (1 - truth) / count) ** 0.5
 

@@ -136,8 +136,10 @@ def test_a_failure_after_the_update_keeps_the_checkpoint_before(
 ) -> None:
     """Of half a step nothing is kept: its row is not written."""
 
-    def failing(*arguments: Any) -> Any:
-        raise OSError(28, "No space left on device")
+    def failing(_run: Any, number: int) -> dict[str, float]:
+        if number == 4:
+            raise OSError(28, "No space left on device")
+        return {}
 
     monkeypatch.setattr(_Run, "_evaluated", failing)
     with pytest.raises(TrainingStoppedError, match=r"expected step 4 to end, got OSError \(.*No space left on device\)"):

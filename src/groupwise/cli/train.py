@@ -22,7 +22,7 @@ import typer
 import yaml
 
 from groupwise.cli.shared import Json, Show, argument, flag, option, pairs, print_json, print_lines, progress
-from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError, first_line
 from groupwise.record.run import RunRecord
 from groupwise.scores.language_models import load_language_model
 from groupwise.trainer.checkpoints import load_policy
@@ -238,8 +238,8 @@ def _device(wanted: str) -> str:
     try:
         torch.zeros(1, device=wanted)
     except (RuntimeError, AssertionError) as error:
-        reason = (str(error).strip().splitlines() or ["none"])[0][:100]
-        raise InvalidArgumentError(f"--device expects a device of this machine, as cpu or cuda; got {wanted!r} ({reason})") from None
+        said = first_line(error)
+        raise InvalidArgumentError(f"--device expects a device of this machine, as cpu or cuda; got {wanted!r} ({said})") from None
     return wanted
 
 

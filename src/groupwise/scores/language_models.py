@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -152,8 +152,8 @@ def _one_sentence(what: str) -> Iterator[None]:
     except GroupwiseError:
         raise
     except Exception as error:  # the libraries raise a dozen kinds for a broken folder
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise UnreadableModelError(f"expected to load {what}, got {type(error).__name__} ({first}): copy the checkpoint again") from error
+        said = f"{type(error).__name__} ({first_line(error)})"
+        raise UnreadableModelError(f"expected to load {what}, got {said}: copy the checkpoint again") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, first_line
 from groupwise.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabular
     try:
         tensors = load_file(home / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise UnreadableCheckpointError(
-            f"expected weights in {home / WEIGHTS}, got {_first_line(error)}: take another checkpoint"
-        ) from None
+        raise UnreadableCheckpointError(f"expected weights in {home / WEIGHTS}, got {first_line(error)}: take another checkpoint") from None
     policy = Policy(found, vocabulary_size=tokens, context=context)
     expected = policy.state_dict()
     state = {}
@@ -216,7 +214,7 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_file(folder / STATE), about
     except (OSError, SafetensorError) as error:
         raise UnreadableCheckpointError(
-            f"expected the state of a run in {folder / STATE}, got {_first_line(error)}: go back to an older checkpoint"
+            f"expected the state of a run in {folder / STATE}, got {first_line(error)}: go back to an older checkpoint"
         ) from None
 
 
@@ -259,7 +257,7 @@ def _rename_whole(partial: Path, target: Path) -> None:
 def _failed_write(error: Exception) -> str | None:
     """Return what the system said where an error is that of a write, else None; safetensors and tokenizers have no OSError for it."""
     if isinstance(error, OSError):
-        return _first_line(error)
+        return first_line(error)
     match = re.search(r"([^:]+) \(os error \d+\)", str(error))
     return None if match is None else match[1].strip()
 
@@ -284,16 +282,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableCheckpointError(f"expected a checkpoint with {path}, got {_first_line(error)}: give the folder of one") from None
+        raise UnreadableCheckpointError(f"expected a checkpoint with {path}, got {first_line(error)}: give the folder of one") from None
     if not isinstance(found, dict):
         raise UnreadableCheckpointError(f"expected an object in {path}, got {type(found).__name__}: give the folder of a checkpoint")
     return found
-
-
-def _first_line(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (said.strip().splitlines() or [type(error).__name__])[0][:120]
 
 
 @dataclass(frozen=True, slots=True)

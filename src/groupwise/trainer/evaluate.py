@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
 from groupwise.trainer.accuracy import Answers, answers_of
 from groupwise.trainer.benchmarks import (
     BENCHMARKS,
     Benchmark,
     Question,
     SameMathematics,
-    benchmark_by_name,
     benchmark_file,
     extract_answer,
     is_right,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from groupwise.scores.language_models import Precision
-    from groupwise.trainer.policy import Actor
 
 
 INSTRUCTION = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -85,7 +83,7 @@ class Model:
     """A model on disk that can be asked."""
 
     name: str  # for tables
-    actor: Actor  # what samples
+    actor: Any  # what samples: an `Actor`; a language model's has a tokenizer
     vocabulary: Vocabulary | None  # of a policy of ours; None for a language model
     context: int | None  # longest sequence, in tokens; None where it is not known
 
@@ -115,7 +113,7 @@ def ask_problems(
             f"expected a model that reads {task.vocabulary.symbols!r} for {task.name}, got one of {model.vocabulary.symbols!r}: ask others"
         )
     if model.vocabulary is None:
-        rows = [[int(token) for token in cast("Any", model.actor).tokenizer.encode(problem.prompt)] for problem in problems]
+        rows = [[int(token) for token in model.actor.tokenizer.encode(problem.prompt)] for problem in problems]
         return _asked(model, rows, sampling, task, told)
     length = min(sampling.max_tokens, task.completion_length)
     if model.context is not None and task.prompt_length + length - 1 > model.context:
@@ -137,8 +135,7 @@ def ask_questions(model: Model, questions: Sequence[str], sampling: Sampling, *,
         raise InvalidArgumentError(
             f"expected a language model for questions in words, got a policy that reads {model.vocabulary.symbols!r}: ask it a task"
         )
-    tokenizer = cast("Any", model.actor).tokenizer
-    rows = [_encoded(tokenizer, sampling.prompt(question), chat=sampling.chat) for question in questions]
+    rows = [_encoded(model.actor.tokenizer, sampling.prompt(question), chat=sampling.chat) for question in questions]
     return _asked(model, rows, sampling, None, told)
 
 
@@ -146,7 +143,6 @@ def _asked(
     model: Model, rows: Sequence[Sequence[int]], sampling: Sampling, task: Task | None, told: Told | None
 ) -> list[list[Completion] | None]:
     """Ask a language model prompts of tokens, in answers that are shorter where the context is; None where a prompt fills it."""
-    actor = cast("Any", model.actor)
     room = math.inf if model.context is None else model.context
     # Prompts of like length together, so that little is padded.
     order = sorted((place for place, row in enumerate(rows) if len(row) < room), key=lambda place: len(rows[place]))
@@ -154,9 +150,9 @@ def _asked(
     for batch, start, stop in _batches(len(order), sampling):
         places = order[start:stop]
         longest = len(rows[places[-1]])
-        prompt_PL = actor.padded([rows[place] for place in places])
+        prompt_PL = model.actor.padded([rows[place] for place in places])
         length = int(min(sampling.max_tokens, room - longest + 1))
-        drawn = _drawn(actor, prompt_PL, length, sampling, batch, cast("Any", task))
+        drawn = _drawn(model.actor, prompt_PL, length, sampling, batch, task)
         for place, completions in zip(places, drawn, strict=True):
             found[place] = completions
         if told is not None:
@@ -171,7 +167,7 @@ def _batches(count: int, sampling: Sampling) -> Iterator[tuple[int, int, int]]:
         yield batch, start, min(count, start + prompts)
 
 
-def _drawn(actor: Actor, prompt_PL: Tensor, length: int, sampling: Sampling, batch: int, task: Task) -> list[list[Completion]]:
+def _drawn(actor: Any, prompt_PL: Tensor, length: int, sampling: Sampling, batch: int, task: Task | None) -> list[list[Completion]]:
     """Return the completions of some prompts, no more than a batch of one prompt at a time."""
     import torch
 
@@ -198,7 +194,7 @@ def _stopped(text: str, stops: Sequence[str], *, ended: bool) -> Completion:
 
 
 @contextmanager
-def cooled(actor: Actor, temperature: float) -> Iterator[None]:
+def cooled(actor: Any, temperature: float) -> Iterator[None]:
     """Let a model sample at a temperature: its logits are divided by it while the block runs."""
     if temperature == 1:
         yield
@@ -211,8 +207,7 @@ def cooled(actor: Actor, temperature: float) -> Iterator[None]:
             return out
         return out.float() / divisor
 
-    target = cast("Any", actor)
-    hook = (target.head if hasattr(target, "head") else target.model).register_forward_hook(scale)
+    hook = (actor.head if hasattr(actor, "head") else actor.model).register_forward_hook(scale)
     try:
         yield
     finally:
@@ -226,9 +221,8 @@ def _encoded(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
         try:
             found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
         except Exception as error:  # a template is a program: it can fail in any way
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:100]
             raise InvalidArgumentError(
-                f"expected a chat template that takes one message, got one that fails ({said}): use --no-chat"
+                f"expected a chat template that takes one message, got one that fails ({first_line(error)}): use --no-chat"
             ) from error
     else:
         found = tokenizer.encode(text)
@@ -242,8 +236,7 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        said = (str(error).strip().splitlines() or ["no such device"])[0][:100]
-        raise InvalidArgumentError(f"expected a device that torch has, as cpu or cuda; got {device!r} ({said})") from None
+        raise InvalidArgumentError(f"expected a device that torch has, as cpu or cuda; got {device!r} ({first_line(error)})") from None
 
 
 _CHECKPOINT = re.compile(r"(?:.*[-_])?([0-9]{1,12})")
@@ -350,8 +343,8 @@ def holds_model(folder: Path) -> bool:
 def _paper(name: str, data: Path | None, problems: int | None, seed: int, trained: Task | None) -> Paper:
     """Return what one name stands for."""
     label, equals, file = name.partition("=")
-    if label in {entry.name for entry in BENCHMARKS}:
-        entry = benchmark_by_name(label)
+    entry = next((entry for entry in BENCHMARKS if entry.name == label), None)
+    if entry is not None:
         if not equals and data is None:
             raise InvalidArgumentError(f"expected the file of {label}, got none: write --benchmark {label}=FILE, or --data FOLDER")
         path = Path(file) if equals else benchmark_file(entry, Path(data or "."))

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError
+from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError, first_line
 from groupwise.record.journal import Journal, hold
 from groupwise.record.run import COMPANIONS, JOURNAL, RECORD_FILES, RecordWriter, is_record
 from groupwise.trainer.checkpoints import (
@@ -99,7 +99,7 @@ def remove_run(home: Path) -> None:
         if (home / JOURNAL).exists():
             os.truncate(home / JOURNAL, 0)
     except OSError as error:
-        raise GroupwiseError(f"expected to replace the run in {home}, got {error.strerror}: choose another folder with -o") from None
+        raise GroupwiseError(f"expected to replace the run in {home}, got {first_line(error)}: choose another folder with -o") from None
 
 
 def clear_partial(home: Path) -> None:
@@ -119,7 +119,7 @@ def alone_with(home: Path) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         handle = None if sys.platform == "win32" else os.open(home, os.O_RDONLY)
     except OSError as error:
-        raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
+        raise GroupwiseError(f"expected to make the folder {home}, got {first_line(error)}: choose one that you can write") from None
     try:
         if handle is not None:
             hold(handle, f"expected to begin a run in {home} alone, got another that begins there: give each a folder of its own")
@@ -200,7 +200,7 @@ class RunFolder:
             inside = any(self.home.iterdir()) if self.home.exists() else False
             foreign = strangers(self.home) if inside else []
         except OSError as error:
-            raise GroupwiseError(f"expected a folder to write at {self.home}, got {error.strerror}: choose another with -o") from None
+            raise GroupwiseError(f"expected a folder to write at {self.home}, got {first_line(error)}: choose another with -o") from None
         if not os.access(above, os.W_OK):
             raise GroupwiseError(f"expected a folder to write at {self.home}, got no permission in {above}: choose another with -o")
         if foreign:
@@ -284,10 +284,9 @@ class RunFolder:
                     self.keep(run.step, *run.state())
             if isinstance(error, GroupwiseError):
                 raise
-            said = (str(error).strip().splitlines() or ["no reason"])[0][:160]
             raise TrainingStoppedError(
-                f"expected step {before + 1} to end, got {type(error).__name__} ({said}): the state after step {self.latest_step()} is"
-                " kept; mend that and go on by --resume"
+                f"expected step {before + 1} to end, got {type(error).__name__} ({first_line(error)}): the state after step"
+                f" {self.latest_step()} is kept; mend that and go on by --resume"
             ) from error
 
     def latest_step(self) -> int | None:

@@ -259,7 +259,7 @@ class _Run:
         self.tokens += int(batch.judged.sampled.mask_NL.sum()) + size * int(self.actor.real(batch.prompt_PL).sum())
         if self.adaptive is not None:
             row |= {"group_size": size, **self.adaptive.columns()}
-        row |= self._evaluated(number) if self._evaluates(number) else {}
+        row |= self._evaluated(number)
         row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
         self.whole = True
         kept = settings.rollouts_every and (number % settings.rollouts_every == 0 or number in {1, settings.steps})
@@ -356,21 +356,17 @@ class _Run:
             self.flat.gradient_D.mul_(limit / norm)
         self.optimizer.step(self.flat.value_D, self.flat.gradient_D, learning_rate=learning_rate, update=number)
 
-    def _evaluates(self, number: int) -> bool:
-        """Whether an update is followed by an evaluation."""
-        every = self.settings.evaluate_every
-        return bool(self.task.held_out and every and (number % every == 0 or number == self.settings.steps))
-
     def _evaluated(self, number: int) -> dict[str, float]:
-        """Return mean rewards on held-out problems, the same ones each time, four rollouts each."""
+        """Return mean rewards on held-out problems, the same ones each time, four rollouts each; nothing after most updates."""
+        every = self.settings.evaluate_every
+        if not (self.task.held_out and every and (number % every == 0 or number == self.settings.steps)):
+            return {}
         problems = self.task.held_out[: self.settings.evaluation_problems]
         prompt_PL = self.actor.prompt_tokens(self.task, problems)
         sampled = self._sample(prompt_PL, 4, self._generator(_EVALUATION, number))
         judged = self._judged(problems, np.arange(len(problems)), sampled, number)
-        parts = {
-            f"eval/rewards/{name}/mean": float(np.nanmean(part_N)) for name, part_N in judged.part_N.items() if np.isfinite(part_N).any()
-        }
-        return ({"eval/reward": float(np.nanmean(judged.reward_N))} if np.isfinite(judged.reward_N).any() else {}) | parts
+        parts = {"eval/reward": judged.reward_N} | {f"eval/rewards/{name}/mean": part_N for name, part_N in judged.part_N.items()}
+        return {name: float(np.nanmean(part_N)) for name, part_N in parts.items() if np.isfinite(part_N).any()}
 
     def _sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator) -> Sampled:
         """Draw completions in the precision of the run."""

@@ -65,30 +65,18 @@ def warm_up(
     found = None if folder is None else _from_cache(policy, folder)
     if found is not None:
         return found
-    if folder is not None and not _can_write(folder):
-        warnings.warn(
-            _NotKeptWarning(f"the warm-up is not kept: {cache} cannot be written; choose another folder with --set cache=FOLDER"),
-            stacklevel=2,
-        )
-        folder = None
     reached, steps = _taught(policy, task, accuracy, seed, most_steps, on_step)
     try:
         if folder is not None:
             _keep(policy, task, folder, reached, steps)
     except GroupwiseError as error:
-        warnings.warn(_NotKeptWarning(f"the warm-up is not kept: {error}"), stacklevel=2)
+        warnings.warn(_NotKeptWarning(f"the warm-up is not kept: {error}; its folder is set by --set cache=FOLDER"), stacklevel=2)
         folder = None
     return WarmUp(reached, steps, folder)
 
 
 class _NotKeptWarning(GroupwiseWarning):
     """A cache is a convenience: a run goes on without it."""
-
-
-def _can_write(folder: Path) -> bool:
-    """Whether a folder is there to write into, or can be made."""
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return above.is_dir() and os.access(above, os.W_OK)
 
 
 def default_cache() -> Path:

@@ -118,13 +118,11 @@ def _pairings(
     rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
-    asked = [(g, quantity) for g in range(1, len(groups)) for quantity in QUANTITIES]
     setups = {quantity: _setup(quantity, seeds[quantity], question) for quantity in QUANTITIES}
-    tests = sum(is_tested(measured[quantity][0], measured[quantity][g], setups[quantity]) for g, quantity in asked)
-    raw = [
-        contrast(quantity, measured[quantity][0], measured[quantity][g], dataclasses.replace(setups[quantity], tests=tests), rng)
-        for g, quantity in asked
-    ]
+    asked = [(quantity, values[0], values[g]) for g in range(1, len(groups)) for quantity, values in measured.items()]
+    tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in asked)
+    setups = {quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()}
+    raw = [contrast(quantity, first, second, setups[quantity], rng) for quantity, first, second in asked]
     effects = {"level": question.effect, "speed": None, "plateau": question.effect}
     done = [
         judged(found, p, level=question.level, effect=effects[found.quantity], tests=tests)
@@ -132,7 +130,7 @@ def _pairings(
     ]
     pairings = []
     for g in range(1, len(groups)):
-        contrasts = tuple(found for found, (own, _) in zip(done, asked, strict=True) if own == g)
+        contrasts = tuple(done[(g - 1) * len(QUANTITIES) : g * len(QUANTITIES)])
         parting = _divergence(groups[0], groups[g], question, share=len(groups) - 1)
         pairings.append(Pairing(0, g, contrasts, parting, summed_up(contrasts, parting, first=names[0], second=names[g])))
     return tuple(pairings)

@@ -225,12 +225,9 @@ def _permutation_p(x: Float, y: Float, rng: np.random.Generator, *, paired: bool
 def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
     """Share of relabellings whose means differ at least as much."""
     total = len(value_R)
-    if math.comb(total, count) <= MOST_RELABELLINGS:
-        chosen = np.array(list(combinations(range(total), count)))
-        exact = True
-    else:
-        chosen = np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
-        exact = False
+    exact = math.comb(total, count) <= MOST_RELABELLINGS
+    every = list(combinations(range(total), count)) if exact else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
+    chosen = np.array(every)
     sums = value_R[chosen].sum(axis=1)
     differences = np.abs(sums / count - (value_R.sum() - sums) / (total - count))
     own = abs(float(value_R[:count].mean() - value_R[count:].mean()))

@@ -25,16 +25,6 @@ def _floats(*values: ArrayLike) -> tuple[Float, ...]:
     return tuple(np.asarray(value, dtype=float) for value in values)
 
 
-def constant_decay(time_T: ArrayLike) -> Float:
-    """No decay at all."""
-    return np.zeros(np.shape(time_T))
-
-
-def constant_slopes(time_T: ArrayLike) -> Float:
-    """No shape parameter, hence no derivative."""
-    return np.zeros((0, *np.shape(time_T)))
-
-
 def exponential_decay(time_T: ArrayLike, time_constant: ArrayLike) -> Float:
     r"""$g = e^{-t/\tau}$: the overdamped limit, force without inertia. Source: saturation law of 2507.18014."""
     t, tau = _floats(time_T, time_constant)
@@ -318,7 +308,10 @@ class Law:
 
 # fmt: off
 LAWS: tuple[Law, ...] = (
-    Law("constant", "plateau", "the reward does not move", (), (), constant_decay, constant_slopes, "the null hypothesis"),
+    Law(
+        "constant", "plateau", "the reward does not move", (), (), lambda time: np.zeros(np.shape(time)),
+        lambda time: np.zeros((0, *np.shape(time))), "the null hypothesis",
+    ),
     Law(
         "exponential", "plateau + (start - plateau) exp(-t / time_constant)",
         "single-exponential saturation: force without inertia", ("time_constant",), (Axis(0.005, 10.0),),

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -318,9 +318,9 @@ def _check_mode(force: float, momentum: float, interval: int, ratio: str, kl_ter
         raise InvalidArgumentError(
             f"expected a positive stiffness times learning rate, got {force}: without a restoring force nothing settles"
         )
-    if ratio not in {"none", "exact", "clipped"}:
+    if ratio not in get_args(ImportanceRatio):
         raise InvalidArgumentError(f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}")
-    if kl_term not in {"none", "reward", "loss", "unknown"}:
+    if kl_term not in get_args(KLTerm):
         raise InvalidArgumentError(f"expected a KL term of none, reward, loss or unknown, got {kl_term[:60]!r}")
 
 

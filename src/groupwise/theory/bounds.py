@@ -194,11 +194,9 @@ def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBou
     condition = Condition(f"step {step:g} < 1/(2 L) = {1 / (2 * curve):g}", step < 1 / (2 * curve))
     rate = 1 - 2 * pl * step + curve * pl * step**2
     limit = curve * step**2 * landscape.mse / (2 * (1 - rate)) if rate < 1 else math.inf
-    if rate >= 1:
-        return GapBound(np.arange(steps + 1), np.full(steps + 1, landscape.largest_gap), limit, math.inf, (condition, *_assumed(landscape)))
-    # The exact solution of the recursion: the floor is approached, and not added to the whole of the first gap.
-    count_T = np.arange(steps + 1)
-    bound_T = np.minimum(limit + rate**count_T * (landscape.first_gap - limit), landscape.largest_gap)
+    count_T, bound_T = np.arange(steps + 1), np.full(steps + 1, landscape.largest_gap)
+    if rate < 1:  # the exact solution of the recursion: the floor is approached, and not added to the whole of the first gap
+        bound_T = np.minimum(limit + rate**count_T * (landscape.first_gap - limit), bound_T)
     return GapBound(count_T, bound_T, limit, math.inf, (condition, *_assumed(landscape)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -96,7 +96,7 @@ def kicked_stiffness(
     unit = rng.standard_normal((kicks // 2, len(point))) if directions is None else np.asarray(directions, dtype=np.float64)
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     reward, again, drift = np.array([_kicked(world, point + size * direction, size) for direction in np.concatenate([unit, -unit])]).T
-    return _from_regression(reward, drift, level, instrument=again)
+    return _from_regression(reward, drift, level, "kick", instrument=again)
 
 
 def _kicked(world: Trainable, place: Float, size: float) -> tuple[float, float, float]:
@@ -108,7 +108,7 @@ def _kicked(world: Trainable, place: Float, size: float) -> tuple[float, float, 
     return reward, again, (world.mean_reward(place + scale * step) - world.mean_reward(place - scale * step)) / (2 * scale)
 
 
-def _from_regression(reward: Float, drift: Float, level: float, *, instrument: Float | None = None) -> MeasuredStiffness:
+def _from_regression(reward: Float, drift: Float, level: float, method: str, *, instrument: Float | None = None) -> MeasuredStiffness:
     """Minus the slope of drift against reward, with a second measurement of the reward as instrument where there is one."""
     if not (np.isfinite(reward).all() and np.isfinite(drift).all()):
         raise InvalidArgumentError("expected finite rewards and steps: what was measured is not a number")
@@ -123,11 +123,17 @@ def _from_regression(reward: Float, drift: Float, level: float, *, instrument: F
     residual = y - slope * x
     error = math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) * float(z @ z)) / spread
     half = student_quantile(level, max(len(x) - 2, 1)) * error
-    value = -slope
-    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {len(x)} kicks."
-    if value <= 0:
-        status += " It is not positive: nothing restores the reward here, so no threshold follows."
-    return MeasuredStiffness(Interval(value, value - half, value + half, level), "kick", len(x), status)
+    found = _measured(-slope, half, level, method, len(x))
+    if slope < 0:
+        return found
+    return replace(found, status=f"{found.status} It is not positive: nothing restores the reward here, so no threshold follows.")
+
+
+def _measured(value: float, half: float, level: float, method: str, n: int) -> MeasuredStiffness:
+    """A stiffness with its interval and its sentence."""
+    source = {"kick": "kicks", "relaxation": "updates of relaxation"}.get(method, method)
+    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {n} {source}."
+    return MeasuredStiffness(Interval(value, value - half, value + half, level), method, n, status)
 
 
 def relaxed_stiffness(
@@ -180,8 +186,7 @@ def relaxed_stiffness(
     rate = (1 - late[1:] / late[:-1]) / learning_rate
     value = float(rate.mean())
     half = student_quantile(level, max(len(rate) - 1, 1)) * float(rate.std(ddof=1) if len(rate) > 1 else 0.0) / math.sqrt(len(rate))
-    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {len(rate)} updates of relaxation."
-    return MeasuredStiffness(Interval(value, value - half, value + half, level), "relaxation", len(rate), status)
+    return _measured(value, half, level, "relaxation", len(rate))
 
 
 def checkpoint_stiffness(reward_M: Sequence[float], drift_M: Sequence[float], *, level: float = 0.95) -> MeasuredStiffness:
@@ -206,5 +211,4 @@ def checkpoint_stiffness(reward_M: Sequence[float], drift_M: Sequence[float], *,
     """
     if len(reward_M) != len(drift_M) or len(reward_M) < 3:
         raise InsufficientDataError(f"expected at least three checkpoints with reward and drift, got {min(len(reward_M), len(drift_M))}")
-    found = _from_regression(np.asarray(reward_M, dtype=np.float64), np.asarray(drift_M, dtype=np.float64), level)
-    return MeasuredStiffness(found.stiffness, "checkpoints", len(reward_M), found.status.replace("kicks", "checkpoints"))
+    return _from_regression(np.asarray(reward_M, dtype=np.float64), np.asarray(drift_M, dtype=np.float64), level, "checkpoints")

@@ -96,12 +96,16 @@ def _target(groups: Curves, level: Sequence[Sequence[Measured]], start: float, s
     falls = not question.rises and goal < early
     if question.reach is not None:
         return question.reach, falls
-    # The smallest of the moves that is beyond noise, and beyond rounding.
     error = float(np.median([run.step_error for row in usable for run in row]))
-    least = max(_MOVES * error, 1e-12 * abs(early))
+    return early + _shortest_move(early, late, error, falls=falls) / 2, falls
+
+
+def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
+    """The smallest of the moves from the beginning that is beyond noise, and beyond rounding; nan where there is none."""
     sign = -1 if falls else 1
-    move = min((size for size in (sign * (end - early) for end in late) if size > least), default=math.nan)
-    return early + sign * move / 2, falls
+    sizes = [sign * (end - early) for end in late]
+    least = max(_MOVES * error, 1e-12 * abs(early))
+    return sign * min((size for size in sizes if size > least), default=math.nan)
 
 
 def _beginning(groups: Curves, until: float) -> float:

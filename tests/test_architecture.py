@@ -182,8 +182,12 @@ def test_nothing_heavy_is_imported_when_a_module_loads() -> None:
     [
         "import groupwise",
         "import sys; sys.argv = ['groupwise', '--help']\nfrom groupwise.cli.app import main\ntry: main()\nexcept SystemExit: pass",
+        *(
+            f"import sys; sys.argv = ['groupwise', '{name}', '--help']\nfrom groupwise.cli.app import main\ntry: main()\nexcept SystemExit: pass"
+            for name in ("report", "train")
+        ),
     ],
-    ids=["import", "help"],
+    ids=["import", "help", "report", "train"],
 )
 def test_start_loads_no_library_that_is_slow(code: str) -> None:
     script = f"{code}\nimport sys\nprint('LOADED', *sorted({{name.split('.')[0] for name in sys.modules}}))"

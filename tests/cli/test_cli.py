@@ -255,7 +255,7 @@ def test_a_defect_of_ours_says_how_to_report_it(capsys: pytest.CaptureFixture[st
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("one\ntwo\x1b[2J")
 
-    monkeypatch.setattr("groupwise.cli.fit.fit_metric", broken)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", broken)
     assert cli.main(["fit", str(log)]) == 70
     err = capsys.readouterr().err
     assert err.count("\n") == 1
@@ -282,7 +282,7 @@ def test_exit_codes(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("groupwise.cli.fit.fit_metric", broken)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", broken)
     assert cli.main(["fit", str(log)]) == code
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -291,7 +291,7 @@ def test_an_interrupt_is_told_by_its_code(log: Path, monkeypatch: pytest.MonkeyP
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.cli.fit.fit_metric", interrupted)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", interrupted)
     assert cli.main(["fit", str(log)]) == 130
 
 
@@ -304,7 +304,7 @@ def test_our_warnings_are_one_line(capsys: pytest.CaptureFixture[str], log: Path
         warnings.warn("look at this", GroupwiseWarning, stacklevel=1)
         return fit_metric(*given, **named)
 
-    monkeypatch.setattr("groupwise.cli.fit.fit_metric", warn)
+    monkeypatch.setattr("groupwise.analysis.fitted.fit_metric", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert cli.main(["fit", str(log), "--law", "exponential"]) == 0

@@ -387,7 +387,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         made = rollouts()
         return SavedComponents(components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"]), {"model": how.model.name})
 
-    monkeypatch.setattr("groupwise.cli.components.measure_run", measure_run)
+    monkeypatch.setattr("groupwise.analysis.components.measure_run", measure_run)
     return calls
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.cli.shared import (
     BandLevel,
     Column,
@@ -22,11 +21,10 @@ from groupwise.cli.shared import (
     share,
     whole,
 )
-from groupwise.curves.backtest import backtest as score_forecast
 from groupwise.errors import GroupwiseError, InsufficientDataError
-from groupwise.report.text import print_scores
-from groupwise.series.metric import metric_series
-from groupwise.wording import clean
+
+if TYPE_CHECKING:
+    from groupwise.analysis.backtest import ScoredRun
 
 
 def backtest(
@@ -42,6 +40,10 @@ def backtest(
     as_json: Json = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
+    from groupwise.analysis.backtest import Scores
+    from groupwise.report.text import print_scores
+    from groupwise.wording import clean
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     scored: list[ScoredRun] = []
     left_out: list[tuple[str, str]] = []
@@ -64,6 +66,11 @@ def backtest(
 
 def _score(path: Path, opening: Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
     """Score one run."""
+    from groupwise.analysis.backtest import ScoredRun, cluster_of
+    from groupwise.curves.backtest import backtest as score_forecast
+    from groupwise.series.metric import metric_series
+    from groupwise.wording import clean
+
     record = opening.open(path)
     series = metric_series(record, metric)
     if len(series.value_T) < min_rows:

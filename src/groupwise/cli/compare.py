@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from groupwise.analysis.compare import compare_runs, comparison_chart, grouped_by, paired_by, typed_groups, unpaired_note
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -27,11 +26,10 @@ from groupwise.cli.shared import (
     share,
     write_whole,
 )
-from groupwise.comparison.compare import Question
 from groupwise.errors import InvalidArgumentError
-from groupwise.record.run import RunRecord
-from groupwise.report.figures import standalone
-from groupwise.report.text import print_comparison
+
+if TYPE_CHECKING:
+    from groupwise.record.run import RunRecord
 
 _APART = "vs"
 
@@ -59,6 +57,11 @@ def compare(
     force: Annotated[bool, flag("--force", "Overwrite a figure that is there already.")] = False,
 ) -> None:
     """Is the difference of runs real: level, speed and plateau, with step noise and seed noise apart."""
+    from groupwise.analysis.compare import compare_runs, comparison_chart, grouped_by, paired_by, typed_groups, unpaired_note
+    from groupwise.comparison.compare import Question
+    from groupwise.report.figures import standalone
+    from groupwise.report.text import print_comparison
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]

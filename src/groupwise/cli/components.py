@@ -10,22 +10,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from groupwise.analysis.component_file import (
-    SavedComponents,
-    check_free,
-    components_of_scores,
-    is_components,
-    is_score_file,
-    load_components,
-    path_beside,
-    save_components,
-)
-from groupwise.analysis.components import Measurement, measure_run
-from groupwise.analysis.group_size import provenance_notes, reward_facts
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -47,9 +35,10 @@ from groupwise.cli.shared import (
 )
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Method
-from groupwise.report.text import print_components, print_reward_facts
 from groupwise.scores.scores import Aggregation
-from groupwise.series.rollout_sample import recurrence_notes
+
+if TYPE_CHECKING:
+    from groupwise.analysis.component_file import SavedComponents
 
 _LEVEL = 0.95
 
@@ -101,6 +90,9 @@ def components(
     force: Annotated[bool, flag("--force", "Replace a file of components that is there already.")] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
+    from groupwise.analysis import component_file
+    from groupwise.analysis.components import Measurement, measure_run
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
     of_model += _given({"--layers": layers, "--sketch-width": sketch_width, "--max-completion-length": max_completion_length})
@@ -109,19 +101,21 @@ def components(
     of_run = _given({"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
     of_scores, mean = _given({"--method": method, "--group-size": group_size}), _given({"--zero-mean/--any-mean": zero_mean})
     keep = partial(_keep, force=force, as_json=as_json)
-    if is_components(source):
+    if component_file.is_components(source):
         _refuse(source, "which is no run", of_run)
         _refuse(source, "which holds components already", [*of_scores, *mean, *_given({"--output": output})])
-        _show(load_components(source, level=level), None, as_json=as_json, told=True)
+        _show(component_file.load_components(source, level=level), None, as_json=as_json, told=True)
         return
-    if not source.is_dir() and is_score_file(source):
+    if not source.is_dir() and component_file.is_score_file(source):
         _refuse(source, "which is no run", of_run)
         _check_target(output, [source], force=force)
-        estimate = partial(components_of_scores, source, level=level, seed=seed, zero_mean=zero_mean is not False, group_size=group_size)
+        estimate = partial(
+            component_file.components_of_scores, source, level=level, seed=seed, zero_mean=zero_mean is not False, group_size=group_size
+        )
         if method == "bootstrap":
-            keep(SavedComponents(estimate(method="bootstrap"), {"file": source.name, "seed": seed}), output)
+            keep(component_file.SavedComponents(estimate(method="bootstrap"), {"file": source.name, "seed": seed}), output)
         else:
-            keep(SavedComponents(estimate(), {"file": source.name}), output)
+            keep(component_file.SavedComponents(estimate(), {"file": source.name}), output)
         return
     _refuse(source, "which is no file of scores", of_scores)
     between, level = _steps(steps), _LEVEL if level is None else level
@@ -145,7 +139,7 @@ def components(
         zero_mean=zero_mean,
         level=level,
     )
-    target = path_beside(source) if output is None else output
+    target = component_file.path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, logs_of(record), force=True)
@@ -166,6 +160,8 @@ def _refuse(source: Path, reason: str, options: Sequence[str]) -> None:
 
 def _check_target(target: Path | None, inputs: Sequence[Path], *, force: bool) -> None:
     """Refuse a target that may not be written, before any work is done."""
+    from groupwise.analysis.component_file import check_free
+
     if target is not None:
         free_target(target, inputs, force=True)
         check_free(target, force=force)
@@ -173,6 +169,8 @@ def _check_target(target: Path | None, inputs: Sequence[Path], *, force: bool) -
 
 def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: bool) -> None:
     """Save components where there is a target, and print them."""
+    from groupwise.analysis.component_file import save_components
+
     if target is not None:
         save_components(found.components, target, provenance=found.provenance, force=force)
     _show(found, target, as_json=as_json, told=target is not None)
@@ -180,6 +178,9 @@ def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: 
 
 def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: bool) -> None:
     """Print components, and in words what they were measured on where that is to be told."""
+    from groupwise.analysis.group_size import provenance_notes
+    from groupwise.report.text import print_components
+
     if as_json:
         print_json({**found.components.as_dict(), "provenance": dict(found.provenance), "file": None if target is None else str(target)})
         return
@@ -191,6 +192,11 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
 
 def _show_rewards(source: Path, opening: Opening, steps: tuple[int, int] | None, level: float, *, as_json: bool) -> None:
     """Print what rewards alone say of a run, and the command that gets the rest."""
+    from groupwise.analysis.component_file import path_beside
+    from groupwise.analysis.group_size import reward_facts
+    from groupwise.report.text import print_reward_facts
+    from groupwise.series.rollout_sample import recurrence_notes
+
     record = opening.open(source)
     facts = reward_facts(record, steps=steps, level=level)
     recurring = recurrence_notes(record, facts.first_step, facts.last_step)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from groupwise.analysis.fitted import cut
 from groupwise.cli.shared import Column, Config, Json, Opening, Run, Settings, Until, flag, out_console, print_json
-from groupwise.diagnostics import diagnose as look_at
 from groupwise.errors import InsufficientDataError
-from groupwise.report.text import print_diagnosis
 
 HEALTHY, FOUND = 0, 1
 
@@ -26,6 +23,10 @@ def diagnose(
     as_json: Json = False,
 ) -> int:
     """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
+    from groupwise.analysis.fitted import cut
+    from groupwise.diagnostics import diagnose as look_at
+    from groupwise.report.text import print_diagnosis
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     found = look_at(cut(opening.open(run), until), measured=evidence or not as_json)
     looked = len(found.findings) + len(found.healthy)

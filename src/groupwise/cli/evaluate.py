@@ -14,34 +14,22 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from groupwise.cli.shared import FitLevel, Json, argument, flag, one_of, option, out_console, print_json, progress, whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, percent
-from groupwise.report.tables import Grid
-from groupwise.report.text import Printer
 from groupwise.scores.language_models import Precision
-from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow, compare, mean_at, pass_at, transfer
-from groupwise.trainer.benchmarks import SameMathematics
-from groupwise.trainer.checkpoints import policy_vocabulary
-from groupwise.trainer.evaluate import (
-    INSTRUCTION,
-    Paper,
-    Sampling,
-    checkpoints_of,
-    examine,
-    holds_model,
-    named_task,
-    open_model,
-    papers_of,
-    task_label,
-    transfer_papers,
-)
-from groupwise.trainer.math_judge import MathVerify, check_limit
-from groupwise.trainer.tasks import Task, read_task
+
+if TYPE_CHECKING:
+    from groupwise.intervals import Interval
+    from groupwise.report.tables import Grid
+    from groupwise.report.text import Printer
+    from groupwise.trainer.accuracy import Answers, Comparison, Score, TransferRow
+    from groupwise.trainer.benchmarks import SameMathematics
+    from groupwise.trainer.evaluate import Paper, Sampling
+    from groupwise.trainer.tasks import Task
 
 _MOST_MODELS = 200
 _MUCH_CUT = 0.05
@@ -62,11 +50,15 @@ class Examination:
 
     def scores(self, model: int, benchmark: str) -> tuple[Score, Score]:
         """Return mean@n and pass@k of one model on one benchmark."""
+        from groupwise.trainer.accuracy import mean_at, pass_at
+
         answers = self.answers[model][benchmark]
         return mean_at(answers, level=self.level), pass_at(answers, self.k, level=self.level)
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the second model against the first, where there are two."""
+        from groupwise.trainer.accuracy import compare
+
         if len(self.answers) != 2:
             return ()
         first, second = self.answers
@@ -117,6 +109,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score models on benchmarks, compare two, or show what a run's training transferred to."""
+    from groupwise.report.text import Printer
+    from groupwise.trainer.accuracy import transfer
+    from groupwise.trainer.evaluate import INSTRUCTION, Sampling
+
     sampling = Sampling(
         k if samples is None else samples, temperature, max_tokens, batch_size, seed, template or INSTRUCTION, chat, tuple(stop or ())
     )
@@ -144,6 +140,8 @@ def evaluate(
 
 def _check(k: int, samples: int, time_limit: float) -> None:
     """Refuse what no model can be asked."""
+    from groupwise.trainer.math_judge import check_limit
+
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
     if not 1 <= k <= samples:
@@ -153,6 +151,8 @@ def _check(k: int, samples: int, time_limit: float) -> None:
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:
     """Return labels and folders of the models, and whether they are the checkpoints of one run."""
+    from groupwise.trainer.evaluate import checkpoints_of, holds_model
+
     for path in paths:
         if not path.is_dir():
             raise GroupwiseError(f"expected a folder with a model or a run, got {path}, which is none: give its path")
@@ -172,6 +172,8 @@ def _named_papers(
     benchmark: str, data: Path | None, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
 ) -> tuple[tuple[Paper, ...], str | None]:
     """Return the benchmarks that were named, and which of them was trained on."""
+    from groupwise.trainer.evaluate import papers_of, task_label
+
     names = [name for name in benchmark.split(",") if name.strip()]
     papers = papers_of(names, data=data, problems=problems, seed=seed, trained=trained)
     asked = {paper.name for paper in papers}
@@ -185,6 +187,9 @@ def _transfer_papers(
     folder: Path, problems: int | None, seed: int, trained: Task | None, trained_on: str | None
 ) -> tuple[tuple[Paper, ...], str | None]:
     """Return all that a policy may transfer to, where no benchmark was named; the first is what it was trained on."""
+    from groupwise.trainer.checkpoints import policy_vocabulary
+    from groupwise.trainer.evaluate import named_task, task_label, transfer_papers
+
     if trained is None and trained_on is not None and policy_vocabulary(folder) is not None:
         trained = named_task(trained_on, seed=seed)
     if trained is None or trained_on not in {None, task_label(trained), trained.name}:
@@ -197,6 +202,8 @@ def _transfer_papers(
 
 def _trained(folders: Sequence[Path]) -> Task | None:
     """Return the task that all checkpoints say they were trained on."""
+    from groupwise.trainer.tasks import read_task
+
     tasks = [read_task(folder) for folder in folders]
     first = tasks[0]
     if any(task is not None and first is not None and task.recipe != first.recipe for task in tasks):
@@ -206,6 +213,8 @@ def _trained(folders: Sequence[Path]) -> Task | None:
 
 def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathematics | None:
     """Return math-verify where it is needed and installed."""
+    from groupwise.trainer.math_judge import MathVerify
+
     if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or util.find_spec("math_verify") is None:
         return None
     return stack.enter_context(MathVerify(limit=limit))
@@ -223,6 +232,8 @@ def _answers(
 ) -> dict[str, Answers]:
     """Ask one model everything."""
     import torch
+
+    from groupwise.trainer.evaluate import examine, open_model
 
     label, path = folder
     try:
@@ -275,6 +286,8 @@ def print_examination(found: Examination, out: Printer) -> None:
 
 def _scores(found: Examination, model: int) -> Grid:
     """Return the scores of one model."""
+    from groupwise.intervals import percent
+
     samples = next(iter(found.answers[model].values())).samples
     head = ["Benchmark", "Problems", f"mean@{samples}", "s.e.", percent(found.level)]
     rows = []
@@ -287,6 +300,8 @@ def _scores(found: Examination, model: int) -> Grid:
 
 def _comparisons(found: Examination) -> Grid:
     """Return the difference of two models."""
+    from groupwise.intervals import percent
+
     rows = []
     for row in found.comparisons():
         counts = [str(count) for count in (row.better, row.worse, row.same)]
@@ -296,6 +311,8 @@ def _comparisons(found: Examination) -> Grid:
 
 def _transfer(found: Examination) -> Grid:
     """Return the gains from first to last checkpoint."""
+    from groupwise.intervals import percent
+
     named = found.trained_on is not None
     head = ["Benchmark", found.labels[0], found.labels[-1], "Gain", percent(found.level)]
     rows = []
@@ -324,6 +341,8 @@ def _means(found: Examination) -> Grid:
 
 def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
     """Return a table with a column of names and columns of numbers."""
+    from groupwise.report.tables import Grid
+
     return Grid(tuple(head), tuple(map(tuple, rows)), tuple(range(1, len(head))))
 
 

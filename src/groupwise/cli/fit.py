@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from groupwise.analysis.fitted import fit_metric
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -19,9 +18,7 @@ from groupwise.cli.shared import (
     out_console,
     print_json,
 )
-from groupwise.curves.laws import law_by_name
 from groupwise.errors import InsufficientDataError
-from groupwise.report.text import print_fit
 
 
 def fit(
@@ -37,6 +34,10 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
+    from groupwise.analysis.fitted import fit_metric
+    from groupwise.curves.laws import law_by_name
+    from groupwise.report.text import print_fit
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     if law is not None:
         law_by_name(law)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from groupwise.analysis.fitted import fit_metric
 from groupwise.cli.shared import (
     At,
     BandLevel,
@@ -19,7 +18,6 @@ from groupwise.cli.shared import (
     steps_of,
 )
 from groupwise.errors import InsufficientDataError
-from groupwise.report.text import print_forecast
 
 
 def forecast(
@@ -35,6 +33,9 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
+    from groupwise.analysis.fitted import fit_metric
+    from groupwise.report.text import print_forecast
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
     fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level)

@@ -7,14 +7,8 @@ import shlex
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
-from groupwise.analysis.component_file import components_of_file, is_components, is_score_file, path_beside, read_score_file
-from groupwise.analysis.final_gap import Cost, final_gap
-from groupwise.analysis.group_size import LOG_COMPLETIONS, batch_of, scaling_notes
-from groupwise.arrays import Float
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -30,12 +24,15 @@ from groupwise.cli.shared import (
     print_json,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, UnreadableRunError
-from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
-from groupwise.estimators.components import Components
-from groupwise.estimators.plan import Budget, plan_from_components, plan_group_size
-from groupwise.record.run import RunRecord
-from groupwise.report.text import print_plan
-from groupwise.theory.final_gap import CovarianceParts, components_at_cost
+
+if TYPE_CHECKING:
+    from groupwise.analysis.final_gap import Cost
+    from groupwise.arrays import Float
+    from groupwise.estimators.baseline_errors import BaselineRow
+    from groupwise.estimators.components import Components
+    from groupwise.estimators.plan import Budget
+    from groupwise.record.run import RunRecord
+    from groupwise.theory.final_gap import CovarianceParts
 
 _PARTS = ("between_DD", "first_DD", "second_DD", "offset_DD")
 _LARGEST_SIDE = 5000
@@ -55,6 +52,8 @@ class Spending:
 
     def budget(self, *, amount: float | None = None, rollout_cost: float | None = None) -> Budget:
         """Return the budget, with what was found out for what was not given."""
+        from groupwise.estimators.plan import Budget
+
         whole = amount if self.amount is None else self.amount
         if whole is None:
             raise InvalidArgumentError(f"--budget is missing: say how many {self.unit} one optimiser step may cost, as --budget 1024")
@@ -98,6 +97,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs."""
+    from groupwise.analysis.final_gap import final_gap
+    from groupwise.estimators.baseline_errors import compare_baselines
+    from groupwise.estimators.plan import plan_from_components, plan_group_size
+    from groupwise.report.text import print_plan
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
@@ -143,6 +147,8 @@ def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
 
 def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:
     """Return Vp, T and R as they were typed, or as the matrices beside the Hessian make them."""
+    from groupwise.theory.final_gap import components_at_cost
+
     values = [value for value in numbers.values() if value is not None]
     if cost is not None and cost.parts is not None and not values:
         return components_at_cost(cost.parts, cost.matrix_DD)
@@ -173,6 +179,8 @@ def _refuse_needless(opening: Opening, level: float | None) -> None:
 
 def _cost(objective: str, curvature: str | None, schedule: dict[str, float | None]) -> Cost | None:
     """Return what noise costs in the final gap, or None where the plan is to make the gradient's error small."""
+    from groupwise.analysis.final_gap import Cost
+
     given = {name: value for name, value in {"--curvature": curvature, **schedule}.items() if value is not None}
     if objective == "gradient":
         if given:
@@ -194,6 +202,8 @@ def _cost(objective: str, curvature: str | None, schedule: dict[str, float | Non
 
 def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
     """Return the Hessian of a number or of a file, and the parts of the covariance where the file holds them."""
+    import numpy as np
+
     try:
         number = float(curvature)
     except ValueError:
@@ -205,6 +215,10 @@ def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
 
 def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
     """Read the Hessian of a file, and the parts of the covariance where it holds them."""
+    import numpy as np
+
+    from groupwise.theory.final_gap import CovarianceParts
+
     wanted = "an .npz file with hessian_DD, from numpy.savez"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -229,6 +243,8 @@ def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
 
 def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: float | None) -> Components | None:
     """Return the components of a file, in the unit of the gap where a Hessian was given; None for a run."""
+    from groupwise.analysis.component_file import components_of_file, is_components, is_score_file, read_score_file
+
     if cost is None or cost.isotropic:
         return components_of_file(path, level=level)
     if is_components(path) or path.is_dir() or (path.is_file() and not is_score_file(path)):
@@ -245,6 +261,9 @@ def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: 
 
 def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:
     """Return the components that lie beside a run."""
+    from groupwise.analysis.component_file import components_of_file, path_beside
+    from groupwise.analysis.group_size import LOG_COMPLETIONS
+
     place = path_beside(path)
     if place.is_file():
         found = components_of_file(place, level=level)
@@ -261,6 +280,8 @@ def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components
 
 def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:
     """Return the budget and the size in use, with what the run tells of both; add to the notes what it told."""
+    from groupwise.analysis.group_size import batch_of, scaling_notes
+
     size, prompts = batch_of(record)
     rollouts = None if size is None or prompts is None else size * prompts
     cost = None

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from groupwise.analysis.charts import POINTS
-from groupwise.analysis.component_file import path_beside
-from groupwise.analysis.summary import summarise
 from groupwise.cli.shared import (
     At,
     BandLevel,
@@ -31,8 +28,6 @@ from groupwise.cli.shared import (
     typed_arguments,
     write_whole,
 )
-from groupwise.report.html import made_by, render
-from groupwise.report.text import print_summary
 
 DEFAULT = Path("groupwise-report.html")
 _FEWEST_POINTS = 120
@@ -53,6 +48,12 @@ def report(
     force: Annotated[bool, flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> None:
     """Write one page on one or several runs, and its summary here."""
+    from groupwise.analysis.charts import POINTS
+    from groupwise.analysis.component_file import path_beside
+    from groupwise.analysis.summary import summarise
+    from groupwise.report.html import made_by, render
+    from groupwise.report.text import print_summary
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
     target = output if output is not None or as_json else DEFAULT

@@ -15,18 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 from groupwise.plain import to_json
-from groupwise.readers import open_run
-from groupwise.record.run import RunRecord
-from groupwise.wording import clean, shown_argument
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from groupwise.record.run import RunRecord
 
 _MOST_STEPS = 200
 _WIDTH = 160
@@ -124,6 +123,8 @@ class Opening:
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
+        from groupwise.readers import open_run
+
         return open_run(path, columns=self.columns or None, settings=self.settings or None, config=self.config)
 
     def __bool__(self) -> bool:
@@ -231,12 +232,16 @@ def _umask() -> int:
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:
     """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
+    from groupwise.wording import shown_argument
+
     typed = {str(path) for path in paths}
     return [shlex.quote(shown_argument(word, typed)) for word in sys.argv[1:]]
 
 
 def out_console() -> Console:
     """Return a console on standard output; a file or a pipe has no width, so tables keep theirs."""
+    from rich.console import Console
+
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
 
 
@@ -254,6 +259,12 @@ def print_json(value: object) -> None:
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Show]:
     """Show on standard error what is being done and how much of it, where a person looks."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from groupwise.wording import clean
+
     if quiet or not sys.stderr.isatty():
         yield lambda _doing, _done, _total: None
         return

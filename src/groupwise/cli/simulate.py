@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli.shared import Json, argument, flag, numbers, option, print_json, print_lines, progress, whole
 from groupwise.errors import InvalidArgumentError, OverwriteError
-from groupwise.simulate.bandit_record import bandit_record, plain_settings, truth
-from groupwise.simulate.softmax_bandit import Bandit, Training
-from groupwise.simulate.softmax_bandit import bandit as make_bandit
+
+if TYPE_CHECKING:
+    from groupwise.simulate.softmax_bandit import Bandit
 
 WORLDS = ("bandit",)
 _MOST_STEPS = 1_000_000
@@ -46,6 +44,11 @@ def simulate(
     force: Annotated[bool, flag("--force", "Replace a record that is there already.")] = False,
 ) -> None:
     """Simulate a training run whose truth is known, and write it as a record."""
+    import numpy as np
+
+    from groupwise.simulate.bandit_record import bandit_record, plain_settings, truth
+    from groupwise.simulate.softmax_bandit import Training
+
     if world not in WORLDS:
         raise InvalidArgumentError(f"expected a world to simulate, got {world[:60]!r}: use {' or '.join(WORLDS)}")
     if not 0 <= rollouts <= steps:
@@ -102,6 +105,8 @@ def simulate(
 
 def _bandit(arms: int | None, rewards: str | None, reference: str | None, kl_weight: float) -> Bandit:
     """Return the bandit; without rewards the last arm is right and the others are wrong."""
+    from groupwise.simulate.softmax_bandit import bandit as make_bandit
+
     reward_A = None if rewards is None else numbers("--rewards", rewards, "0,0.5,1")
     count = arms if arms is not None else 2 if reward_A is None else len(reward_A)
     if reward_A is None:

@@ -10,12 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from groupwise.analysis.charts import Chart
-from groupwise.analysis.fitted import Fitted, fit_metric
-from groupwise.analysis.stability import ADAM, measured_stability, mixture_notes, with_ratio
-from groupwise.analysis.stability_charts import map_chart
 from groupwise.cli.shared import (
     Column,
     Config,
@@ -40,21 +36,17 @@ from groupwise.cli.shared import (
     whole,
     write_whole,
 )
-from groupwise.curves.laws import law_by_name
-from groupwise.diagnostics.margin import judged
 from groupwise.errors import InvalidArgumentError, MissingMetricError
-from groupwise.record.run import RunRecord
-from groupwise.report.figures import standalone
-from groupwise.report.html import made_by
-from groupwise.report.stability_page import stability_page
-from groupwise.report.stability_tables import evidence_grid, limit_grid, mode_grid, stability_grid
-from groupwise.report.tables import Grid
-from groupwise.report.text import print_stability
-from groupwise.series.lag import UNKNOWN_RATIO, LagSetting, asking, kl_notes, lag_of, momentum_of, optimizer_of, setting_of_trainer
-from groupwise.stability.lags import lag_by_name, shares
-from groupwise.stability.map import StalenessRule, adam_force, rate_limits
-from groupwise.stability.mode import Stability
-from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS, TrainerLag, lag_of_trainer, takes
+
+if TYPE_CHECKING:
+    from groupwise.analysis.charts import Chart
+    from groupwise.analysis.fitted import Fitted
+    from groupwise.record.run import RunRecord
+    from groupwise.report.tables import Grid
+    from groupwise.series.lag import LagSetting
+    from groupwise.stability.map import StalenessRule
+    from groupwise.stability.mode import Stability
+    from groupwise.stability.trainers import TrainerLag
 
 _LONGEST = 1_000_000
 _MOST_MODES = 100
@@ -100,6 +92,10 @@ def stability(
     force: Annotated[bool, flag("--force", "Overwrite a map that is there already.")] = False,
 ) -> None:
     """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
+    from groupwise.analysis.fitted import fit_metric
+    from groupwise.curves.laws import law_by_name
+    from groupwise.report.text import print_stability
+
     typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval, lag_shares)
     loss = Loss(importance_ratio, kl_in, stale_share)
     typed.check(trainer, loss)
@@ -144,6 +140,9 @@ class Typed:
 
     def check(self, trainer: str | None, loss: Loss) -> None:
         """Check what needs no run: ranges and names, and that the lag is said once."""
+        from groupwise.series.lag import optimizer_of
+        from groupwise.stability.lags import lag_by_name
+
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidArgumentError(f"--momentum expects a number of at least 0 and below 1; got {self.momentum:g}")
         if loss.stale_share is not None and not abs(loss.stale_share) <= _WIDEST_SHARE:
@@ -165,10 +164,15 @@ class Typed:
     @property
     def adam(self) -> bool:
         """Whether Adam was named."""
+        from groupwise.series.lag import optimizer_of
+
         return self.optimizer is not None and optimizer_of(self.optimizer) == "adam"
 
     def mixture(self) -> LagSetting | None:
         """Return the lag whose shares were typed, or None where none were."""
+        from groupwise.series.lag import LagSetting
+        from groupwise.stability.lags import shares
+
         if self.lag_shares is None:
             return None
         weight = numbers("--lag-shares", self.lag_shares, "0.5,0.3,0.2, shares of lags 0, 1, 2, ...")
@@ -190,6 +194,8 @@ class Typed:
 
     def forces(self, stiffness: list[float]) -> list[float]:
         """Return the force per update of each mode of a whole setting."""
+        from groupwise.stability.map import adam_force
+
         rate = float(self.learning_rate or 0)
         scale = rate if self.second_moment is None else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
         if not (math.isfinite(scale * stiffness[0]) and scale * stiffness[-1] > 0):
@@ -229,6 +235,9 @@ class Loss:
 
     def over(self, lag: LagSetting) -> LagSetting:
         """Return a lag with what was typed in the place of what was found or asked."""
+        from groupwise.series.lag import UNKNOWN_RATIO
+        from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
+
         if self.importance_ratio is not None:
             asked = tuple(name for name in lag.asked if name not in RATIO_SETTINGS)
             notes = tuple(note for note in lag.notes if note != UNKNOWN_RATIO)
@@ -252,6 +261,10 @@ class _Answer:
 
     def drawn(self, output: Path, typed: list[Path]) -> str:
         """Return the file of the map."""
+        from groupwise.report.figures import standalone
+        from groupwise.report.html import made_by
+        from groupwise.report.stability_page import stability_page
+
         if self.chart is None:
             raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {self.said}")
         if output.suffix.lower() == ".svg":
@@ -262,6 +275,8 @@ class _Answer:
 
 def _rule(constants: Mapping[str, float | None]) -> StalenessRule | None:
     """Return the rival rule, whose staleness the lag will tell, or None where none of its constants was given."""
+    from groupwise.stability.map import StalenessRule
+
     values = [value for value in constants.values() if value is not None]
     if not values:
         return None
@@ -273,6 +288,8 @@ def _rule(constants: Mapping[str, float | None]) -> StalenessRule | None:
 
 def _trainer_apart(opening: Opening, trainer: str | None, *, of_run: bool) -> tuple[Opening, TrainerLag | None]:
     """Take a trainer's own settings, and the lag that they tell, from the settings of the run; without a run none may be left."""
+    from groupwise.stability.trainers import lag_of_trainer, takes
+
     own = {name: value for name, value in opening.settings.items() if trainer is not None and takes(trainer, name)}
     opening = replace(opening, settings={name: value for name, value in opening.settings.items() if name not in own})
     if not of_run:
@@ -292,6 +309,13 @@ def _refuse_unused(opening: Opening, trainer: str | None) -> None:
 
 def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: StalenessRule | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
+    from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
+    from groupwise.analysis.stability_charts import map_chart
+    from groupwise.diagnostics.margin import judged
+    from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
+    from groupwise.series.lag import asking, kl_notes
+    from groupwise.stability.map import rate_limits
+
     lag = loss.over(_lag_of_numbers(typed, told))
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)
     stiffness = typed.stiffnesses()
@@ -324,6 +348,8 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: Stalene
 
 def _lag_of_numbers(typed: Typed, told: TrainerLag | None) -> LagSetting:
     """Return the lag of a whole setting, or ask for what is missing."""
+    from groupwise.series.lag import LagSetting, setting_of_trainer
+
     elsewhere = setting_of_trainer(told) if told is not None else typed.mixture()
     _refuse_missing(typed, lag_known=elsewhere is not None)
     return elsewhere or LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1))
@@ -359,6 +385,10 @@ def _of_run(
     chosen: bool,
 ) -> _Answer:
     """Judge the mode that a run's reward shows."""
+    from groupwise.analysis.stability import measured_stability
+    from groupwise.report.stability_tables import evidence_grid, limit_grid
+    from groupwise.series.lag import lag_of, momentum_of, setting_of_trainer
+
     for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", loss.stale_share)):
         if value is not None:
             raise InvalidArgumentError(f"expected a run or {name}, got both: a run tells the force itself; leave out one of them")

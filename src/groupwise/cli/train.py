@@ -16,21 +16,17 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
-import yaml
 
 from groupwise.cli.shared import Json, Show, argument, flag, option, pairs, print_json, print_lines, progress
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError, first_line
-from groupwise.record.run import RunRecord
-from groupwise.scores.language_models import load_language_model
-from groupwise.trainer.checkpoints import load_policy
-from groupwise.trainer.folder import DECISIONS, RunFolder
-from groupwise.trainer.rows import idle_since
-from groupwise.trainer.settings import TrainSettings
-from groupwise.trainer.tasks import LONGEST_SEQUENCE, Task, make_task
-from groupwise.trainer.warm_up import default_cache, warm_up
+
+if TYPE_CHECKING:
+    from groupwise.record.run import RunRecord
+    from groupwise.trainer.settings import TrainSettings
+    from groupwise.trainer.tasks import Task
 
 DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
@@ -102,6 +98,8 @@ def train(
     as_json: Json = False,
 ) -> int:
     """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
+    from groupwise.trainer.tasks import make_task
+
     if resume and force:
         raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
     typed = {
@@ -128,6 +126,7 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
     """Train and print what came of it."""
     import torch
 
+    from groupwise.trainer.folder import RunFolder
     from groupwise.trainer.grpo import train
 
     torch.set_num_threads(start.threads)
@@ -172,6 +171,8 @@ def _wanted(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any
 
 def _read(path: Path) -> dict[str, Any]:
     """Read a file of settings."""
+    import yaml
+
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise UnreadableRunError(f"expected settings in {path}, got {path.stat().st_size:,} bytes: name another file")
@@ -185,6 +186,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _settings(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
     """Sort settings into those of the start and those of the training."""
+    from groupwise.trainer.settings import TrainSettings
+
     types = get_type_hints(Start)
     known = [*types, *(field.name for field in dataclasses.fields(TrainSettings))]
     for name in wanted:
@@ -245,6 +248,10 @@ def _device(wanted: str) -> str:
 
 def _actor(start: Start, task: Task, device: str, show: Show) -> Any:
     """Return the policy that is to be trained, before any warm-up."""
+    from groupwise.scores.language_models import load_language_model
+    from groupwise.trainer.checkpoints import load_policy
+    from groupwise.trainer.tasks import LONGEST_SEQUENCE
+
     if start.model is not None:
         from groupwise.trainer.language_policy import LanguagePolicy
 
@@ -265,6 +272,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: somebody typed Ctrl-C
 def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool]) -> bool:
     """Warm a new policy up; return whether that came to its end."""
     from groupwise.trainer.policy import Policy
+    from groupwise.trainer.warm_up import default_cache, warm_up
 
     target = start.warm_target
     if not target:
@@ -309,6 +317,8 @@ def _stopping() -> Iterator[list[bool]]:
 
 def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     """Print what the record says of the run and how to go on."""
+    from groupwise.trainer.rows import idle_since
+
     done = int(record.steps["step"][-1])
     code = DONE if done >= steps else INTERRUPTED
     last = record.steps.tail(20)
@@ -336,6 +346,8 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
 
 def _decisions(output: Path) -> list[str]:
     """Return what was decided of the group size, the last few times that it was to change and the last word."""
+    from groupwise.trainer.folder import DECISIONS
+
     path = output / DECISIONS
     if not path.is_file():
         return []

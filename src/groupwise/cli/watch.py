@@ -8,9 +8,6 @@ from typing import Annotated
 
 from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, option, whole
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.readers.follow import Follower
-from groupwise.report.live import HOST, bound_socket, serve
-from groupwise.report.live_hub import Hub, followers_of
 
 _port = whole(0, 65535)
 _MOST_RUNS = 100
@@ -30,6 +27,10 @@ def watch(
     column: Column = None,
 ) -> None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
+    from groupwise.readers.follow import Follower
+    from groupwise.report.live import HOST, bound_socket, serve
+    from groupwise.report.live_hub import Hub, followers_of
+
     opening = Opening.parse(column=column, settings=settings, config=config)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")

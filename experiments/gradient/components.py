@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import Method, components
-from groupwise.estimators.plan import Budget, plan_from_components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 from worlds.bandit import BanditWorld, random_world

@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
-from groupwise.estimators.plan import Budget, error_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 from worlds.bandit import BanditWorld, random_world

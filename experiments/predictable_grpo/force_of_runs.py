@@ -22,7 +22,7 @@ from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
-from groupwise.series.lag import LagSetting
+from groupwise.series.staleness import LagSetting
 from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, KlPlace, LagName, Training, bandit, fixed_point
 from groupwise.stability.threshold import threshold

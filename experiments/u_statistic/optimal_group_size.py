@@ -20,7 +20,7 @@ from pages import printed, refresh
 from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
 
-from groupwise.estimators.plan import Budget, error_of, plan_from_components
+from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise.trainer.policy import Policy
 
 FOLDER = HERE / "results" / "optimal_group_size"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.baseline_errors import compare_baselines
+    from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components, plan_group_size
     from groupwise.estimators.components import Components, components
-    from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components, plan_group_size
     from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
     from groupwise.intervals import Interval, wilson
@@ -37,14 +37,14 @@ __version__ = "0.1.0"
 _HOME = {
     "ADVANTAGES": "estimators.advantages",
     "Backtest": "curves.results",
-    "Budget": "estimators.plan",
+    "Budget": "estimators.best_group_size",
     "CHECKS": "diagnostics",
     "Components": "estimators.components",
     "Diagnosis": "diagnostics",
     "Finding": "diagnostics",
     "FitResult": "curves.results",
     "Forecast": "curves.results",
-    "GroupSizePlan": "estimators.plan",
+    "GroupSizePlan": "estimators.best_group_size",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
@@ -69,8 +69,8 @@ _HOME = {
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
     "open_run": "readers",
-    "plan_from_components": "estimators.plan",
-    "plan_group_size": "estimators.plan",
+    "plan_from_components": "estimators.best_group_size",
+    "plan_group_size": "estimators.best_group_size",
     "preset": "estimators.presets",
     "render": "report.html",
     "reward_statistics": "estimators.rewards_alone",

@@ -11,8 +11,8 @@ import pytest
 
 from groupwise.analysis.component_file import check_free, is_components, load_components, path_beside, save_components
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
+from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import QUANTITIES, Components, components
-from groupwise.estimators.plan import Budget, plan_from_components
 from groupwise.scores.sums import score_sums
 
 

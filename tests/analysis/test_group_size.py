@@ -20,8 +20,8 @@ from groupwise.analysis.fitted import cut
 from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.errors import InsufficientDataError
+from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components, plan_group_size
 from groupwise.estimators.components import components
-from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size
 from groupwise.estimators.rewards_alone import reward_statistics
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table

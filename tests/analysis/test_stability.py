@@ -35,7 +35,7 @@ from groupwise.report.figures import draw, new_sheet, standalone
 from groupwise.report.html import render
 from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
 from groupwise.report.text import print_summary
-from groupwise.series.lag import LagSetting, lag_of, momentum_of, optimizer_of
+from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit
 from groupwise.stability.mode import stability

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.analysis.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.headline import ALL_LAWS, before_and_after, subject, verdict
-from groupwise.estimators.plan import GroupSizePlan, log_ratio
+from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
 from groupwise.estimators.rewards_alone import RewardStatistics, ZeroVarianceShare
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.arrays import Float
+from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components, components
-from groupwise.estimators.plan import GroupSizePlan
 from groupwise.intervals import percent
 from groupwise.theory.chi_square_mixture import ChiSquareMixture
 from groupwise.theory.final_gap import (

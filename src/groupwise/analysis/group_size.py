@@ -18,8 +18,8 @@ import polars as pl
 from groupwise.analysis.component_file import SavedComponents, load_components, path_beside
 from groupwise.errors import GroupwiseError, InsufficientDataError, UnreadableRunError
 from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
+from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.plan import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord

@@ -17,7 +17,7 @@ from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
-from groupwise.series.lag import LagSetting, UnknownSettingError, asking, kl_notes, lag_of, momentum_of
+from groupwise.series.staleness import LagSetting, UnknownSettingError, asking, kl_notes, lag_of, momentum_of
 from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from groupwise.analysis.final_gap import Cost
     from groupwise.arrays import Float
     from groupwise.estimators.baseline_errors import BaselineRow
+    from groupwise.estimators.best_group_size import Budget
     from groupwise.estimators.components import Components
-    from groupwise.estimators.plan import Budget
     from groupwise.record.run import RunRecord
     from groupwise.theory.final_gap import CovarianceParts
 
@@ -52,7 +52,7 @@ class Spending:
 
     def budget(self, *, amount: float | None = None, rollout_cost: float | None = None) -> Budget:
         """Return the budget, with what was found out for what was not given."""
-        from groupwise.estimators.plan import Budget
+        from groupwise.estimators.best_group_size import Budget
 
         whole = amount if self.amount is None else self.amount
         if whole is None:
@@ -99,7 +99,7 @@ def plan(
     """Best group size and number of prompts for a budget, and what the size in use costs."""
     from groupwise.analysis.final_gap import final_gap
     from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.plan import plan_from_components, plan_group_size
+    from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
     from groupwise.report.text import print_plan
 
     opening = Opening.parse(column=column, settings=settings, config=config)

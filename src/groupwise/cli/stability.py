@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from groupwise.analysis.fitted import Fitted
     from groupwise.record.run import RunRecord
     from groupwise.report.tables import Grid
-    from groupwise.series.lag import LagSetting
+    from groupwise.series.staleness import LagSetting
     from groupwise.stability.map import StalenessRule
     from groupwise.stability.mode import Stability
     from groupwise.stability.trainers import TrainerLag
@@ -140,7 +140,7 @@ class Typed:
 
     def check(self, trainer: str | None, loss: Loss) -> None:
         """Check what needs no run: ranges and names, and that the lag is said once."""
-        from groupwise.series.lag import optimizer_of
+        from groupwise.series.staleness import optimizer_of
         from groupwise.stability.lags import lag_by_name
 
         if self.momentum is not None and not 0 <= self.momentum < 1:
@@ -164,13 +164,13 @@ class Typed:
     @property
     def adam(self) -> bool:
         """Whether Adam was named."""
-        from groupwise.series.lag import optimizer_of
+        from groupwise.series.staleness import optimizer_of
 
         return self.optimizer is not None and optimizer_of(self.optimizer) == "adam"
 
     def mixture(self) -> LagSetting | None:
         """Return the lag whose shares were typed, or None where none were."""
-        from groupwise.series.lag import LagSetting
+        from groupwise.series.staleness import LagSetting
         from groupwise.stability.lags import shares
 
         if self.lag_shares is None:
@@ -235,7 +235,7 @@ class Loss:
 
     def over(self, lag: LagSetting) -> LagSetting:
         """Return a lag with what was typed in the place of what was found or asked."""
-        from groupwise.series.lag import UNKNOWN_RATIO
+        from groupwise.series.staleness import UNKNOWN_RATIO
         from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
 
         if self.importance_ratio is not None:
@@ -313,7 +313,7 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: Stalene
     from groupwise.analysis.stability_charts import map_chart
     from groupwise.diagnostics.margin import judged
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
-    from groupwise.series.lag import asking, kl_notes
+    from groupwise.series.staleness import asking, kl_notes
     from groupwise.stability.map import rate_limits
 
     lag = loss.over(_lag_of_numbers(typed, told))
@@ -348,7 +348,7 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: Stalene
 
 def _lag_of_numbers(typed: Typed, told: TrainerLag | None) -> LagSetting:
     """Return the lag of a whole setting, or ask for what is missing."""
-    from groupwise.series.lag import LagSetting, setting_of_trainer
+    from groupwise.series.staleness import LagSetting, setting_of_trainer
 
     elsewhere = setting_of_trainer(told) if told is not None else typed.mixture()
     _refuse_missing(typed, lag_known=elsewhere is not None)
@@ -387,7 +387,7 @@ def _of_run(
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability
     from groupwise.report.stability_tables import evidence_grid, limit_grid
-    from groupwise.series.lag import lag_of, momentum_of, setting_of_trainer
+    from groupwise.series.staleness import lag_of, momentum_of, setting_of_trainer
 
     for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", loss.stale_share)):
         if value is not None:

@@ -17,7 +17,7 @@ from groupwise.diagnostics.findings import Measure
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
-from groupwise.series.lag import LagSetting, UnknownSettingError, lag_of, momentum_of
+from groupwise.series.staleness import LagSetting, UnknownSettingError, lag_of, momentum_of
 
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult

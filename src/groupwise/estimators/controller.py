@@ -16,8 +16,8 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.best_group_size import Budget, error_of, weights_of
 from groupwise.estimators.components import Components
-from groupwise.estimators.plan import Budget, error_of, weights_of
 from groupwise.intervals import Interval, percent, ratio_interval, student_quantile
 from groupwise.plain import Plain
 

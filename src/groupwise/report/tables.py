@@ -15,8 +15,8 @@ from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.curves.results import FitResult
 from groupwise.diagnostics.findings import Diagnosis, Finding, Measure
 from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.plan import CurvePoint, GroupSizePlan
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, sentence, share

@@ -24,8 +24,8 @@ from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
 from groupwise.diagnostics.findings import Diagnosis
 from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.plan import GroupSizePlan
 from groupwise.estimators.rewards_alone import LABEL
 from groupwise.report.tables import (
     Grid,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from groupwise.stability.mode import ImportanceRatio, KLTerm
     from groupwise.stability.trainers import TrainerLag
 
+
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."
 UNKNOWN_PLACE = (

@@ -11,8 +11,8 @@ from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
+from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components, plan_group_size, weights_of
 from groupwise.estimators.components import QUANTITIES, Components, Sample, components, components_of_pseudo_values
-from groupwise.estimators.plan import Budget, error_of, plan_from_components, plan_group_size, weights_of
 from groupwise.scores.sums import score_sums
 
 

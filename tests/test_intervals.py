@@ -210,3 +210,21 @@ def test_shares_are_told_in_per_cent() -> None:
     assert [percent(share) for share in (0.95, 0.9996, 0.995, 0.5, 1.0, 0.0, 1.2, 0.9949)] == [
         *("95 %", "99.96 %", "99.5 %", "50 %", "100 %", "0 %", "120 %", "99 %"),
     ]
+
+
+def test_the_ends_of_a_ratio_by_hand_at_a_quantile_whose_square_is_not_its_double() -> None:
+    covariance = np.array([[0.25, 0.05], [0.05, 0.04]])
+    # Delta method: variance of log(2 / 0.3) is 0.25/4 - 2 * 0.05/0.6 + 0.04/0.09 = 49/144, so the factor is exp(2.5 * 7/12).
+    found = ratio_interval(2.0, 0.3, covariance, 2.5)
+    assert found.low == pytest.approx(2 / 0.3 / math.exp(35 / 24), rel=1e-12)
+    assert found.high == math.inf
+    # Fieller alone, since a denominator below zero has no logarithm: 0.24 rho^2 - 1.025 rho - 2.4375 = 0 at the lower end.
+    below = ratio_interval(2.0, -0.1, covariance, 2.5)
+    assert below.low == pytest.approx((0.5125 + math.sqrt(0.5125**2 + 0.24 * 2.4375)) / 0.24, rel=1e-12)
+    rho = below.low
+    assert (2 + 0.1 * rho) ** 2 == pytest.approx(2.5**2 * (0.25 - 2 * rho * 0.05 + rho**2 * 0.04), rel=1e-9)
+
+
+def test_two_draws_bound_no_mean() -> None:
+    found = mean_interval(np.array([1.0, 2.0]))
+    assert (found.value, found.low, found.high) == (1.5, -math.inf, math.inf)

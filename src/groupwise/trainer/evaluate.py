@@ -345,18 +345,23 @@ def _paper(name: str, data: Path | None, problems: int | None, seed: int, traine
     label, equals, file = name.partition("=")
     entry = next((entry for entry in BENCHMARKS if entry.name == label), None)
     if entry is not None:
-        if not equals and data is None:
-            raise InvalidArgumentError(f"expected the file of {label}, got none: write --benchmark {label}=FILE, or --data FOLDER")
-        path = Path(file) if equals else benchmark_file(entry, Path(data or "."))
-        questions = load_benchmark(label, path, problems=problems, seed=seed)
-        notes: tuple[str, ...] = ()
-        if problems is None and len(questions) != entry.size:
-            notes = (f"{label}: {path.name} has {len(questions)} problems, as published it has {entry.size}",)
-        return Paper(label, entry, questions, notes=notes)
+        return _benchmark_paper(entry, file if equals else None, data, problems, seed)
     if equals or label.partition("/")[0] not in {family.name for family in TASKS}:
         known = ", ".join([*(entry.name for entry in BENCHMARKS), *(family.name for family in TASKS)])
         raise InvalidArgumentError(f"expected a benchmark of {known}; got {label!r}")
     return Paper(label, task=_fewer(named_task(label, seed=seed, trained=trained), problems or _DEFAULT_PROBLEMS, seed))
+
+
+def _benchmark_paper(entry: Benchmark, file: str | None, data: Path | None, problems: int | None, seed: int) -> Paper:
+    """Return the problems of a benchmark, from the file that was named or from a folder of files."""
+    if file is None and data is None:
+        raise InvalidArgumentError(f"expected the file of {entry.name}, got none: write --benchmark {entry.name}=FILE, or --data FOLDER")
+    path = benchmark_file(entry, Path(data or ".")) if file is None else Path(file)
+    questions = load_benchmark(entry.name, path, problems=problems, seed=seed)
+    if problems is None and len(questions) != entry.size:
+        note = f"{entry.name}: {path.name} has {len(questions)} problems, as published it has {entry.size}"
+        return Paper(entry.name, entry, questions, notes=(note,))
+    return Paper(entry.name, entry, questions)
 
 
 def _fewer(task: Task, count: int, seed: int) -> Task:

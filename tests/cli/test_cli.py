@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.asked import printed, refused
 
 from groupwise import __version__
 from groupwise.analysis.fitted import fit_metric
@@ -36,29 +36,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must be refused and return its one line."""
-    assert cli.main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("groupwise: ")
-    assert err.count("\n") == 1
-    return err
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    """Run a command with --json and return what it printed, which must be strict JSON and all there is."""
-    assert cli.main([*arguments, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    plain: dict[str, object] = json.loads(out, parse_constant=refuse)
-    return plain
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,23 +116,23 @@ def test_fit_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str
     found = printed(capsys, "fit", str(log), "--metric", "reward")
     assert {"metric", "n", "law", "status", "message", "parameters", "r_squared", "r_squared_explainable", "candidates"} <= set(found)
     assert found["status"] == "converged"
-    plateau = found["parameters"]["plateau"]  # type: ignore[index]
+    plateau = found["parameters"]["plateau"]
     assert set(plateau) == {"value", "low", "high", "level"}
     assert plateau["low"] < 0.8 < plateau["high"]
-    assert {"law", "aicc", "weight", "r_squared"} == set(found["candidates"][0])  # type: ignore[index]
+    assert {"law", "aicc", "weight", "r_squared"} == set(found["candidates"][0])
 
 
 def test_fit_of_one_law_has_its_parameters(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     found = printed(capsys, "fit", str(log), "--law", "oscillator")
-    assert {"plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2"} <= set(found["parameters"])  # type: ignore[call-overload]
+    assert {"plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2"} <= set(found["parameters"])
 
 
 def test_forecast_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     found = printed(capsys, "forecast", str(log), "--until", "150", "--at", "180,200", "--level", ".9")
     assert {"status", "message", "forecast", "plateau"} <= set(found)
-    assert [row["step"] for row in found["forecast"]] == [180, 200]  # type: ignore[attr-defined]
-    assert set(found["forecast"][0]) == {"step", "mean", "mean_low", "mean_high", "low", "high"}  # type: ignore[index]
-    assert {"value", "low", "high"} <= set(found["plateau"])  # type: ignore[call-overload]
+    assert [row["step"] for row in found["forecast"]] == [180, 200]
+    assert set(found["forecast"][0]) == {"step", "mean", "mean_low", "mean_high", "low", "high"}
+    assert {"value", "low", "high"} <= set(found["plateau"])
 
 
 def test_report_json_writes_no_page_unless_named(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:
@@ -170,10 +147,10 @@ def test_backtest_prints_scores(capsys: pytest.CaptureFixture[str], log: Path, t
     short = tmp_path / "short.csv"
     short.write_text("step,reward\n1,0.5\n2,0.6\n")
     found = printed(capsys, "backtest", str(log), str(short))
-    assert [run["run"] for run in found["runs"]] == ["run.csv"]  # type: ignore[attr-defined]
-    assert {"groupwise", "last_mean", "exponential", "power_law"} <= set(found["runs"][0]["errors"])  # type: ignore[index]
-    assert {"error_ratios", "best_simple", "coverage", "clusters", "runs"} == set(found["summary"])  # type: ignore[call-overload]
-    assert found["left_out"][0]["run"] == "short.csv"  # type: ignore[index]
+    assert [run["run"] for run in found["runs"]] == ["run.csv"]
+    assert {"groupwise", "last_mean", "exponential", "power_law"} <= set(found["runs"][0]["errors"])
+    assert {"error_ratios", "best_simple", "coverage", "clusters", "runs"} == set(found["summary"])
+    assert found["left_out"][0]["run"] == "short.csv"
 
 
 def test_commands_print_text_for_people(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:

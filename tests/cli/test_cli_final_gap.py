@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cli.asked import printed
 
 from groupwise.cli import app as cli
 
@@ -28,13 +27,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     reward = (rng.random(384) < 1 / (1 + np.exp(-pull))).astype(float)
     np.savez(tmp_path / "scores.npz", score_ND=score, reward_N=reward, prompt_N=prompt)
     return tmp_path
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What the command prints with --json."""
-    assert cli.main([*arguments, "--json"]) == 0
-    plain: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return plain
 
 
 def test_one_curvature_for_all_directions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.asked import printed, refused
 
 from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
 from groupwise.analysis.components import Measurement
@@ -52,29 +53,6 @@ def save(place: Path, facts: Mapping[str, object] | None = None) -> Path:
     made = rollouts()
     found = components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"])
     return save_components(found, place, provenance=facts or {}, force=True)
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must be refused and return its one line."""
-    assert cli.main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("groupwise: ")
-    assert err.count("\n") == 1
-    return err
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """Run a command with --json and return what it printed, which must be strict JSON and all there is."""
-    assert cli.main([*arguments, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    plain: dict[str, Any] = json.loads(out, parse_constant=refuse)
-    return plain
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

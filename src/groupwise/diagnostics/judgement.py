@@ -1,0 +1,189 @@
+"""The judgement: what one run's log says of it, as one frozen result that every command, page and callback shows.
+
+`judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from groupwise.intervals import Interval
+from groupwise.plain import Plain, plain
+
+
+class State(StrEnum):
+    """How a run stands."""
+
+    OK = "ok"  # nothing speaks against it
+    WATCH = "watch"  # something possible, or small
+    FAILING = "failing"  # a likely failure that has not recovered, while the run goes on
+    FAILED = "failed"  # the same of a run that has ended
+    CANNOT_TELL = "cannot_tell"  # reward or rows are missing
+
+
+class Status(StrEnum):
+    """What a check answers."""
+
+    NONE = "none"  # no sign of it
+    INFO = "info"  # worth knowing
+    WARNING = "warning"  # asks for a look
+    CRITICAL = "critical"  # training is wasted
+    NOT_LOGGED = "not_logged"  # the log does not hold what the check needs
+
+
+class Certainty(StrEnum):
+    """How sure a cause is."""
+
+    LIKELY = "likely"  # right in nine simulated cases of ten at least
+    POSSIBLE = "possible"
+    CANNOT_TELL = "cannot_tell"  # between the names; `log` says what would tell them apart
+    NONE = "none"
+
+
+class Learning(StrEnum):
+    """What the reward does."""
+
+    LEARNING = "learning"
+    AT_TOP = "at_top"
+    FLAT = "flat"
+    FALLING = "falling"
+    RECOVERED = "recovered"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign(Plain):
+    """A signal that moved: raw numbers before and after.
+
+    Args:
+        signal: the canonical quantity ("reward", "completion_length", "truncated_share", "entropy"), or the log's own key.
+        step: from which it moved.
+        before: its level before, in its own unit; None where there is none.
+        after: its level since.
+        words: the same as a reader wants it: "entropy 0.13 → 0.31 → 0.54".
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("signal", "step", "before", "after")
+
+    signal: str
+    step: int
+    before: float | None
+    after: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause(Plain):
+    """Why it went wrong, in words.
+
+    Args:
+        certainty: likely, possible, cannot_tell or none.
+        names: the cause; two of them where the log cannot tell between them.
+        log: what would tell.
+    """
+
+    certainty: Certainty = Certainty.NONE
+    names: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost(Plain):
+    """What was spent after the first sign; None where it is not logged."""
+
+    steps: int
+    rollouts: int | None = None
+    seconds: float | None = None
+    of_steps: int = 0  # steps of the whole run
+
+    KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Plain):
+    """What one check answers.
+
+    Args:
+        check: its name.
+        status: none, info, warning, critical or not_logged.
+        message: the answer, a sentence with its number.
+        step: from which it holds; None where it holds throughout or has no place.
+        value: the number it rests on, with its interval.
+        limit: what the number is held against.
+        advice: what to do, a clause or two.
+        log: what to log so that the check can look; "" where it could.
+        signs: signals that moved.
+        evidence: facts that speak for or against a cause, by name.
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("check", "status", "step", "value", "limit", "message")
+
+    check: str
+    status: Status
+    message: str
+    step: int | None = None
+    value: Interval | None = None
+    limit: float | None = None
+    advice: str = ""
+    log: str = ""
+    signs: tuple[Sign, ...] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: of the value the number alone."""
+        shown = super(Finding, self).as_dict()
+        return shown | {"value": None if self.value is None else plain(self.value.value)}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement(Plain):
+    """What a log says of its run.
+
+    Args:
+        run: its name.
+        state: ok, watch, failing, failed or cannot_tell.
+        headline: the fact first, with raw numbers before and after.
+        since_step: from which the failure holds, or None.
+        first_sign: the earliest signal that moved, or None.
+        then: what followed, in order.
+        cause: likely, possible, or what the log cannot tell between.
+        learning: what the reward does.
+        do: one line.
+        cost: what was spent after the first sign, or None.
+        not_logged: what to log, one entry a missing signal.
+        checks: the answer of every check, worst first.
+        last_step: the newest step of the log, or None.
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("state", "headline", "since_step", "first_sign", "then", "cause"),
+        *("learning", "do", "cost", "not_logged", "checks"),
+    )
+
+    run: str
+    state: State
+    headline: str
+    since_step: int | None = None
+    first_sign: Sign | None = None
+    then: tuple[Sign, ...] = ()
+    cause: Cause = field(default_factory=Cause)
+    learning: Learning = Learning.UNKNOWN
+    do: str = ""
+    cost: Cost | None = None
+    not_logged: tuple[str, ...] = ()
+    checks: tuple[Finding, ...] = ()
+    last_step: int | None = None
+
+    SCHEMA: ClassVar[int] = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, schema 1."""
+        return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the run is failing or has failed."""
+        return self.state in (State.FAILING, State.FAILED)

@@ -83,7 +83,7 @@ def test_every_law_is_explained() -> None:
 
 
 def test_every_check_has_a_page_in_the_playbook() -> None:
-    from groupwise.diagnostics import CHECKS
+    from groupwise.diagnostics.former import CHECKS
 
     overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
     for check in CHECKS:

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.diagnostics import Diagnosis, diagnose
+from groupwise.diagnostics.former import Diagnosis, diagnose
 from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics import Evidence, Measure, diversity, hacking, zero_variance
+from groupwise.diagnostics.former import Evidence, Measure, diversity, hacking, zero_variance
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

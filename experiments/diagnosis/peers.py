@@ -37,7 +37,7 @@ from tempfile import TemporaryFile
 import numpy as np
 from real import LABELS
 
-from groupwise.diagnostics import diagnose
+from groupwise.diagnostics.former import diagnose
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
 from groupwise.readers import open_run

@@ -11,8 +11,8 @@ import csv
 import sys
 from pathlib import Path
 
-from groupwise.diagnostics import Evidence, diagnose
-from groupwise.diagnostics.hacking import coupling_of, pair_of
+from groupwise.diagnostics.former import Evidence, diagnose
+from groupwise.diagnostics.former.hacking import coupling_of, pair_of
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 

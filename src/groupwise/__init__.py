@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from groupwise.curves.forecast import forecast
     from groupwise.curves.laws import LAWS, Law, law_by_name
     from groupwise.curves.results import Backtest, FitResult, Forecast
-    from groupwise.diagnostics import CHECKS, Diagnosis, Finding, diagnose
+    from groupwise.diagnostics.former import CHECKS, Diagnosis, Finding, diagnose
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.baseline_errors import compare_baselines
@@ -38,10 +38,10 @@ _HOME = {
     "ADVANTAGES": "estimators.advantages",
     "Backtest": "curves.results",
     "Budget": "estimators.best_group_size",
-    "CHECKS": "diagnostics",
+    "CHECKS": "diagnostics.former",
     "Components": "estimators.components",
-    "Diagnosis": "diagnostics",
-    "Finding": "diagnostics",
+    "Diagnosis": "diagnostics.former",
+    "Finding": "diagnostics.former",
     "FitResult": "curves.results",
     "Forecast": "curves.results",
     "GroupSizePlan": "estimators.best_group_size",
@@ -60,7 +60,7 @@ _HOME = {
     "Source": "record.run",
     "Summary": "analysis.summary",
     "backtest": "curves.backtest",
-    "diagnose": "diagnostics",
+    "diagnose": "diagnostics.former",
     "compare_baselines": "estimators.baseline_errors",
     "components": "estimators.components",
     "fit": "curves.fit",

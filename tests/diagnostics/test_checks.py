@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds.runs import CONTROLS, FAILURES, HEALTHY, control_run, simulated_run
 
-from groupwise.diagnostics import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose, verdict
-from groupwise.diagnostics.findings import Cause
+from groupwise.diagnostics.former import CHECKS, Evidence, Finding, Healthy, Unavailable, diagnose, verdict
+from groupwise.diagnostics.former.findings import Cause
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 VERDICTS = {"healthy", *FAILURES, "several", "undetermined"}

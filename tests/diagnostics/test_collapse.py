@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics import Diagnosis, Evidence, Finding, diagnose
-from groupwise.diagnostics.collapse import _decline, _shortened, by_and_by, find_fall
+from groupwise.diagnostics.former import Diagnosis, Evidence, Finding, diagnose
+from groupwise.diagnostics.former.collapse import _decline, _shortened, by_and_by, find_fall
 from groupwise.diagnostics.signals import Signal, floor_of, lowest_grade, signal_of, two_values
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 

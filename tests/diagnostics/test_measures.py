@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from worlds.runs import simulated_run
 
 from groupwise.cli.app import main
-from groupwise.diagnostics import CHECKS, Evidence, Measure, diagnose, diversity, instability, margin
-from groupwise.diagnostics.zero_variance import chance, effective_size, graded_groups
+from groupwise.diagnostics.former import CHECKS, Evidence, Measure, diagnose, diversity, instability, margin
+from groupwise.diagnostics.former.zero_variance import chance, effective_size, graded_groups
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.theory.oscillator import recursion

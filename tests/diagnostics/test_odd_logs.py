@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from worlds.runs import simulated_run
 
-from groupwise.diagnostics import Diagnosis, diagnose
-from groupwise.diagnostics.findings import Finding
-from groupwise.diagnostics.verdict import conclude
+from groupwise.diagnostics.former import Diagnosis, diagnose
+from groupwise.diagnostics.former.findings import Finding
+from groupwise.diagnostics.former.verdict import conclude
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 NAMES = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics import Evidence, Finding
-from groupwise.diagnostics.instability import check
+from groupwise.diagnostics.former import Evidence, Finding
+from groupwise.diagnostics.former.instability import check
 from groupwise.diagnostics.swings import course_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

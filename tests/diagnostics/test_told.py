@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from worlds.runs import FAILURES, simulated_run
 
-from groupwise.diagnostics import CHECKS, Diagnosis, Evidence, Finding, Measure, diagnose, hacking
-from groupwise.diagnostics.verdict import LOG_FOR, chance_in_words, conclude
+from groupwise.diagnostics.former import CHECKS, Diagnosis, Evidence, Finding, Measure, diagnose, hacking
+from groupwise.diagnostics.former.verdict import LOG_FOR, chance_in_words, conclude
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.report.tables import measured as measured_line
 

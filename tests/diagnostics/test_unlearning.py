@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from worlds.runs import simulated_run
 
-from groupwise.diagnostics import Evidence, Finding, Healthy, Outcome
-from groupwise.diagnostics.no_learning import check, right_or_wrong
+from groupwise.diagnostics.former import Evidence, Finding, Healthy, Outcome
+from groupwise.diagnostics.former.no_learning import check, right_or_wrong
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 N = 200

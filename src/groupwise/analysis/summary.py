@@ -24,9 +24,9 @@ from groupwise.analysis.fitted import Fitted, cut, fit_metric
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.headline import Verdict, verdict
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
-from groupwise.diagnostics import Evidence
-from groupwise.diagnostics.checks import diagnosis_of
-from groupwise.diagnostics.findings import Diagnosis
+from groupwise.diagnostics.former import Evidence
+from groupwise.diagnostics.former.checks import diagnosis_of
+from groupwise.diagnostics.former.findings import Diagnosis
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, readable, shown_path

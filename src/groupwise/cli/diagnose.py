@@ -24,7 +24,7 @@ def diagnose(
 ) -> int:
     """What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable."""
     from groupwise.analysis.fitted import cut
-    from groupwise.diagnostics import diagnose as look_at
+    from groupwise.diagnostics.former import diagnose as look_at
     from groupwise.report.text import print_diagnosis
 
     opening = Opening.parse(column=column, settings=settings, config=config)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -38,11 +38,11 @@ LOST = "share of the height lost"
 _TENTH = 0.1
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     floor = reward_floor(evidence, reward)
     found = [(name, signal, fall) for name, signal, low in _watched(evidence, floor) if (fall := find_fall(signal, low)) is not None]
     lasting = [item for item in found if item[2].lasts]
@@ -57,8 +57,8 @@ def check(evidence: Evidence) -> Outcome:
     if found:
         return _recovered(*found[0])
     if row_size(reward, floor) is None:
-        return Unavailable(NAME, _too_noisy(reward), "more rows, or the rollouts with their rewards")
-    return Healthy(NAME, "The reward holds its height.", {"fall": "none"})
+        return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards")
+    return Finding(NAME, Status.NONE, "The reward holds its height.", evidence={"fall": "none"})
 
 
 def _watched(evidence: Evidence, floor: float) -> list[tuple[str, Signal, float]]:
@@ -78,12 +78,12 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     advice = "Stop, go back to a checkpoint before this step, and look at the verdict for the cause before you start again."
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
-    severity: Severity = "critical"
+    status: Status = Status.CRITICAL
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
-        severity, message = "warning", f"{message} The held-out reward did not fall with it, so that the policy is not what broke."
+        status, message = Status.WARNING, f"{message} The held-out reward did not fall with it, so that the policy is not what broke."
         known["fall"] = "of training alone"
         advice = "Look at what changed at this step, in the prompts and in the reward function, before you go on."
-    return Finding(NAME, severity, step, fall.lost, HALF, message, advice, known, what=LOST)
+    return Finding(NAME, status, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence=known, what=LOST)
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
@@ -94,7 +94,9 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
         f"({fall.end:.2g}, from {fall.height:.2g} at least) and came back."
     )
     advice = "Look at the completions of those steps; a run that fell once tends to fall again, so keep a checkpoint from before."
-    return Finding(NAME, "warning", step, fall.lost, HALF, message, advice, {"fall": "recovered"}, what=LOST)
+    return Finding(
+        NAME, Status.WARNING, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST
+    )
 
 
 def _decline(reward: Signal, floor: float) -> Finding | None:
@@ -122,7 +124,7 @@ def _decline(reward: Signal, floor: float) -> Finding | None:
     share = Interval(*(min(max(0.0, -loss / height), 1.0) for loss in (lost.value, lost.high, lost.low)))
     message = f"The reward fell from {levels[best]:.3g} to {levels[best] + lost.value:.3g}, beyond its noise, and ends there."
     advice = "Evaluate the checkpoint of the height and the last one on held-out prompts; if the loss is real, go back and learn slower."
-    return Finding(NAME, "warning", step, share, 0.2, message, advice, {"fall": "partial"}, what=LOST)
+    return Finding(NAME, Status.WARNING, message, step=step, value=share, limit=0.2, advice=advice, evidence={"fall": "partial"}, what=LOST)
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -150,7 +152,9 @@ def _shortened(evidence: Evidence) -> Finding | None:
     )
     advice = "Read the completions: short fixed answers that still earn a reward. Reward what you want beside it, and start from before."
     what = "length of the completions over what it was"
-    return Finding(NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"}, what)
+    return Finding(
+        NAME, Status.CRITICAL, message, step=step, value=interval, limit=_TENTH, advice=advice, evidence={"fall": "answers"}, what=what
+    )
 
 
 def _too_noisy(reward: Signal) -> str:

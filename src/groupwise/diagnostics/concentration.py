@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
 from groupwise.intervals import Interval
 
@@ -31,21 +31,21 @@ SPENT = 0.05
 _ARRIVED = 0.9
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for a spent entropy below the top of the reward."""
     entropy = evidence.quantity("entropy")
     same = same_answers(evidence)
     if entropy is None or len(entropy) < FEWEST_ROWS:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
-        return Unavailable(NAME, "neither entropy nor the texts of the completions are in the log", LOG)
+        return Finding(NAME, Status.NOT_LOGGED, "neither entropy nor the texts of the completions are in the log", log=LOG)
     left = share_left(entropy)
     spent = left < SPENT
     onset = lasting(rare_event_factors(spent, 0.2), event_T=spent)
     if onset is None:
         late = float(entropy.value_T[-_few(entropy) :].mean())
         said = f"The entropy is {late:.3g} nats a token, from {_start(entropy):.3g}."
-        return Healthy(NAME, said, {"entropy": _direction(entropy)})
+        return Finding(NAME, Status.NONE, said, evidence={"entropy": _direction(entropy)})
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     message = (
@@ -54,13 +54,15 @@ def check(evidence: Evidence) -> Outcome:
     )
     if _at_the_top(evidence, step):
         done = f"{message} is at its top, if 1 is the most it can be: the run is done."
-        return Finding(NAME, "info", step, value, SPENT, done, DONE, {"entropy": "spent at the top"}, LEFT)
+        return Finding(
+            NAME, Status.INFO, done, step=step, value=value, limit=SPENT, advice=DONE, evidence={"entropy": "spent at the top"}, what=LEFT
+        )
     flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
-    severity: Severity = "warning" if alike or _shown_flat(evidence, step) else "info"
+    status: Status = Status.WARNING if alike or _shown_flat(evidence, step) else Status.INFO
     if flat and alike:
-        severity = "critical"
+        status = Status.CRITICAL
     message += " has not risen beyond its noise since." if flat else " still moves."
-    return Finding(NAME, severity, step, value, SPENT, message, ADVICE, {"entropy": "gone"}, LEFT)
+    return Finding(NAME, status, message, step=step, value=value, limit=SPENT, advice=ADVICE, evidence={"entropy": "gone"}, what=LEFT)
 
 
 def _percent(share: float) -> str:
@@ -160,16 +162,28 @@ def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     return float(np.median(gradient.value_T[gradient.at(step) :])) < 0.1 * float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
 
 
-def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
+def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     """Judge by the texts alone."""
     most = same.value_T > 0.5
     onset = lasting(rare_event_factors(most, 0.2))
     if onset is None:
         share = 100 * float(same.value_T[-_few(same) :].mean())
-        return Healthy(NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.", {"entropy": "normal"})
+        return Finding(
+            NAME, Status.NONE, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.", evidence={"entropy": "normal"}
+        )
     step = int(same.step_T[onset])
     value = same.mean(slice(onset, None))
     top = _at_the_top(evidence, step)
     message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
     known = {"entropy": "spent at the top" if top else "gone"}
-    return Finding(NAME, "info" if top else "critical", step, value, 0.5, message, ADVICE, known, "share of pairs that are the same text")
+    return Finding(
+        NAME,
+        Status.INFO if top else Status.CRITICAL,
+        message,
+        step=step,
+        value=value,
+        limit=0.5,
+        advice=ADVICE,
+        evidence=known,
+        what="share of pairs that are the same text",
+    )

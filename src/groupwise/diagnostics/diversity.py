@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.concentration import NAME, completions_of, same_answers
-from groupwise.diagnostics.findings import Measure
+from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence, Signal, ends_of, ranged, signal_of
 from groupwise.intervals import Interval, wilson
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
 from groupwise.intervals import Interval
 
@@ -48,27 +48,29 @@ _HALF, _MANY = 0.5, 2.8
 NOTHING = 0.1
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions that part."""
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     weights = weights_of(evidence)
     pair = pair_of(evidence)
     found = None if pair is None else _uncoupled(pair, evidence)
-    if found is None or found.severity == "info":
+    if found is None or found.status == Status.INFO:
         told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), found]
-        found = min((one for one in told if one is not None), key=lambda one: one.severity == "info", default=None)
+        found = min((one for one in told if one is not None), key=lambda one: one.status == Status.INFO, default=None)
     if found is not None:
         return found
     if pair is None:
         why, log = _no_pair(evidence)
-        return Unavailable(NAME, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log)
+        return Finding(
+            NAME, Status.NOT_LOGGED, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log=log
+        )
     coupling = _overall(pair)
     moved = "The training reward has not moved beyond four standard errors"
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return Healthy(NAME, f"{moved} ({pair.name}).", {"held_out": "follows"})
+    return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
 
 
 def _overall(pair: Pair) -> Interval | None:
@@ -87,9 +89,9 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     late = pair.ends[1]
     whole = _overall(pair)
     if whole is not None and _rose(pair) and whole.high < TRANSFER:
-        severity: Severity = "critical" if whole.low <= 0 or whole.value < NEGLIGIBLE else "warning"
-        severity = "info" if _solved(pair, few) and whole.high >= 0 else severity
-        return _finding(pair, evidence, whole, severity, " over the whole log")
+        status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
+        status = Status.INFO if _solved(pair, few) and whole.high >= 0 else status
+        return _finding(pair, evidence, whole, status, " over the whole log")
     from scipy.special import ndtri
 
     levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")[: n - 2 * few + 1]
@@ -104,7 +106,7 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     coupling = coupling_of(pair, early, late)
     assert coupling is not None
     if held < float(ndtri(CRITICAL / n)) * error_held:
-        return _finding(pair, evidence, coupling, "critical", f" since the held-out reward was best, at step {pair.step_M[best]:,}")
+        return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
     return _flat_since(pair, evidence, few)
 
 
@@ -129,7 +131,7 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
         limit = coupling.value + (coupling.high - coupling.value) * _MANY / 1.96
         if limit < _HALF and (best is None or limit < best[0]):
             best = (limit, coupling, f" since step {pair.step_M[start]:,}")
-    return None if best is None else _finding(pair, evidence, best[1], "warning", best[2])
+    return None if best is None else _finding(pair, evidence, best[1], Status.WARNING, best[2])
 
 
 def _signed(gain: float, beside: float) -> str:
@@ -137,7 +139,7 @@ def _signed(gain: float, beside: float) -> str:
     return "0" if abs(gain) < 1e-9 * abs(beside) else f"{gain:+.2g}"
 
 
-def _finding(pair: Pair, evidence: Evidence, coupling: Interval, severity: Severity, where: str) -> Finding:
+def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status, where: str) -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out reward."""
     since, first, last = parting_of(pair)
     few = few_of(pair)
@@ -151,9 +153,19 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, severity: Sever
     message = f"{began} the training reward rose by {train:.3g}, {pair.told} by {_signed(held, train)}{longer}; {ratio}{units}."
     known = {"held_out": "falls" if coupling.high < 0 else "flat"}
     advice = OVERFIT if coupling.low > 0 and coupling.value >= NEGLIGIBLE else ADVICE
-    if severity == "info":
+    if status == Status.INFO:
         advice, known = SOLVED, {}
-    return Finding(NAME, severity, since, coupling, TRANSFER, message, advice, known, "held-out gain over training gain")
+    return Finding(
+        NAME,
+        status,
+        message,
+        step=since,
+        value=coupling,
+        limit=TRANSFER,
+        advice=advice,
+        evidence=known,
+        what="held-out gain over training gain",
+    )
 
 
 def _longer(evidence: Evidence, since: int) -> str:
@@ -199,10 +211,12 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
         step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
         message = f"The total reward rose while its function {name} fell by {-change.value:.3g}: one is earned at the other's expense."
         price = _shaped(name, evidence.functions) or _follows(pair)
-        severity: Severity = "info" if price else "warning"
+        status: Status = Status.INFO if price else Status.WARNING
         known = {} if price else {"components": "part"}
         what = "change over the range that the function took"
-        return Finding(NAME, severity, step, value, 0.0, message, PRICE if price else ADVICE, known, what=what)
+        return Finding(
+            NAME, status, message, step=step, value=value, limit=0.0, advice=PRICE if price else ADVICE, evidence=known, what=what
+        )
     return None
 
 
@@ -228,9 +242,9 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
             f"The reward gained {gain.value:.3g}, {100 * parts[best] / gain.value:.0f} % of it by its function {best}; {name}, "
             f"which counts too, stands at {function.value_T[late].mean():.2g}."
         )
-        severity: Severity = "warning" if _WANTED.search(name) else "info"
+        status: Status = Status.WARNING if _WANTED.search(name) else Status.INFO
         what = "share of the gain that the function earned"
-        return Finding(NAME, severity, None, share, NOTHING, message, ADVICE, {"components": "part"}, what)
+        return Finding(NAME, status, message, value=share, limit=NOTHING, advice=ADVICE, evidence={"components": "part"}, what=what)
     return None
 
 

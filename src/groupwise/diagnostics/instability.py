@@ -17,7 +17,7 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import Fall, find_fall
-from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
     LOG_REWARD,
@@ -77,17 +77,19 @@ class Sign:
     harm: bool = False  # whether it is itself harm to the reward
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
     lost = _not_finite(evidence)
     if lost is not None:
         return lost
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     if len(reward) < FEWEST:
         few = counted(len(reward), "row")
-        return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {FEWEST} steps or more")
+        return Finding(
+            NAME, Status.NOT_LOGGED, f"{few} of reward cannot tell a swing from noise", log=f"the reward of {FEWEST} steps or more"
+        )
     reward, order = level_of(reward)
     fall = find_fall(reward, reward_floor(evidence, reward))
     step = None if fall is None else int(reward.step_T[fall.row])
@@ -97,18 +99,28 @@ def check(evidence: Evidence) -> Outcome:
     if not signs and order is not None:
         return _ordered(order, known)
     if not signs:
-        return Healthy(NAME, "Neither swing nor growing scatter, and the policy holds together.", known)
-    return _unstable(signs, order, _severity(signs, fall), known)
+        return Finding(NAME, Status.NONE, "Neither swing nor growing scatter, and the policy holds together.", evidence=known)
+    return _unstable(signs, order, _status(signs, fall), known)
 
 
-def _unstable(signs: Sequence[Sign], order: DataOrder | None, severity: Severity, known: Mapping[str, str]) -> Finding:
+def _unstable(signs: Sequence[Sign], order: DataOrder | None, status: Status, known: Mapping[str, str]) -> Finding:
     """Report signs of instability, since the earliest of them."""
     first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
     since = min(steps) if steps else first.step
     message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
-    advice = NOTE if severity == "info" else ADVICE
-    return Finding(NAME, severity, since, first.value, first.threshold, sentence(message), advice, known, WHAT[first.name])
+    advice = NOTE if status == Status.INFO else ADVICE
+    return Finding(
+        NAME,
+        status,
+        sentence(message),
+        step=since,
+        value=first.value,
+        limit=first.threshold,
+        advice=advice,
+        evidence=known,
+        what=WHAT[first.name],
+    )
 
 
 def _facts(names: set[str]) -> dict[str, str]:
@@ -118,15 +130,15 @@ def _facts(names: set[str]) -> dict[str, str]:
     return known | ({"entropy": "rises"} if "apart" in names else {})
 
 
-def _severity(signs: Sequence[Sign], fall: Fall | None) -> Severity:
+def _status(signs: Sequence[Sign], fall: Fall | None) -> Status:
     """A sign is a warning, but spikes alone and scatter without a fall are not; a growing swing or a fall that lasts makes it critical."""
     names = {sign.name for sign in signs}
     grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
     if any(sign.harm and sign.name == "swing" for sign in signs):
-        return "critical"
+        return Status.CRITICAL
     if fall is not None and fall.lasts and (grave or len(signs) > 1):
-        return "critical"
-    return "warning" if grave else "info"
+        return Status.CRITICAL
+    return Status.WARNING if grave else Status.INFO
 
 
 def _said(order: DataOrder) -> str:
@@ -142,7 +154,7 @@ def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
     )
     share = Interval(order.share, order.share, order.share)
     what = "share of the scatter about the trend that the order explains"
-    return Finding(NAME, "info", None, share, 0.0, sentence(_said(order)), advice, known, what)
+    return Finding(NAME, Status.INFO, sentence(_said(order)), value=share, limit=0.0, advice=advice, evidence=known, what=what)
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -333,9 +345,9 @@ def _not_finite(evidence: Evidence) -> Finding | None:
         "Go back to a checkpoint before this step. Lower the learning rate, clip the gradient norm, and look for a division by nothing in "
         "the loss: an empty mask, or a group without a spread."
     )
-    severity: Severity = "critical" if "reward" in lost or len(lost) > 1 else "warning"
+    status: Status = Status.CRITICAL if "reward" in lost or len(lost) > 1 else Status.WARNING
     value, what = wilson(n - first, n - first), "share of the rows since that are not finite"
-    return Finding(NAME, severity, step, value, 0.0, message, advice, {"numbers": "not finite"}, what)
+    return Finding(NAME, status, message, step=step, value=value, limit=0.0, advice=advice, evidence={"numbers": "not finite"}, what=what)
 
 
 def _values(evidence: Evidence, quantity: str) -> list[Float]:

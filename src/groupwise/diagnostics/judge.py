@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.diagnostics.checks import diagnose
+from groupwise.diagnostics.former.checks import diagnose
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Sign, State, Status
 from groupwise.record.run import RunRecord
 

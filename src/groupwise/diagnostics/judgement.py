@@ -117,6 +117,7 @@ class Finding(Plain):
         log: what to log so that the check can look; "" where it could.
         signs: signals that moved.
         evidence: facts that speak for or against a cause, by name.
+        what: the number is, in a few words.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("check", "status", "step", "value", "limit", "message")
@@ -131,11 +132,23 @@ class Finding(Plain):
     log: str = ""
     signs: tuple[Sign, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
+    what: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: of the value the number alone."""
         shown = super(Finding, self).as_dict()
         return shown | {"value": None if self.value is None else plain(self.value.value)}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Plain):
+    """A number beside a check: it raises no alarm and changes no state."""
+
+    check: str  # the check that it belongs to
+    name: str  # of the number
+    value: Interval | None  # with its interval; None where the log does not tell it
+    message: str  # what it is, in a sentence; why there is none where there is none
+    log_this: str = ""  # what to log to get it; "" where it is there
 
 
 @dataclass(frozen=True, slots=True)

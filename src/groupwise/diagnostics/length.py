@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.diagnostics.collapse import HALF, find_fall
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, reward_floor, share_of
 
 NAME = "length_runaway"
@@ -22,12 +22,12 @@ ADVICE = (
 )
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for completions that have come to be truncated."""
     cut = evidence.quantity("truncated_share")
     length = evidence.quantity("completion_length")
     if (cut is None or len(cut) < FEWEST_ROWS) and (length is None or len(length) < FEWEST_ROWS):
-        return Unavailable(NAME, "neither length nor the share of truncated completions is in the log", LOG)
+        return Finding(NAME, Status.NOT_LOGGED, "neither length nor the share of truncated completions is in the log", log=LOG)
     signal = cut if cut is not None and len(cut) >= FEWEST_ROWS else _of_limit(evidence, length)
     if signal is None:
         return _by_length(evidence, length)
@@ -36,14 +36,14 @@ def check(evidence: Evidence) -> Outcome:
     onset = lasting(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), event_T=most)
     if early > HALF or onset is None:
         late = float(signal.value_T[-max(3, len(signal) // 10) :].mean())
-        return Healthy(NAME, f"{100 * late:.0f} % of the last completions are truncated.")
+        return Finding(NAME, Status.NONE, f"{100 * late:.0f} % of the last completions are truncated.")
     step = int(signal.step_T[onset])
     value = signal.mean(slice(onset, None))
-    severity, said = _effect(evidence, step)
+    status, said = _effect(evidence, step)
     before = 100 * float(signal.value_T[:onset].mean())
     message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are truncated, {before:.0f} % before; {said}."
     what = "share of the completions that are truncated"
-    return Finding(NAME, severity, step, value, HALF, message, ADVICE, {"length": "runaway"}, what)
+    return Finding(NAME, status, message, step=step, value=value, limit=HALF, advice=ADVICE, evidence={"length": "runaway"}, what=what)
 
 
 def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
@@ -54,33 +54,37 @@ def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
     return share_of(length.step_T, length.value_T > 0.9 * float(limit))
 
 
-def _by_length(evidence: Evidence, length: Signal | None) -> Outcome:
+def _by_length(evidence: Evidence, length: Signal | None) -> Finding:
     """Judge by length alone: it doubled and more, and the reward fell."""
     assert length is not None
     n, few = len(length), max(4, len(length) // 6)
     change = length.change(slice(0, few), slice(n - few, None))
     first = float(length.value_T[:few].mean())
     row = int(np.argmax(length.value_T > 1.5 * first)) if (length.value_T > 1.5 * first).any() else 0
-    severity, said = _effect(evidence, int(length.step_T[row]))
-    if length.score(slice(0, few), slice(n - few, None)) < 5 or change.value < first or severity == "info" or row == 0:
-        return Healthy(NAME, f"The completions are {float(length.value_T[-few:].mean()):.3g} tokens long, {first:.3g} at the beginning.")
+    status, said = _effect(evidence, int(length.step_T[row]))
+    if length.score(slice(0, few), slice(n - few, None)) < 5 or change.value < first or status == Status.INFO or row == 0:
+        return Finding(
+            NAME, Status.NONE, f"The completions are {float(length.value_T[-few:].mean()):.3g} tokens long, {first:.3g} at the beginning."
+        )
     step = int(length.step_T[row])
     message = f"The completions grew from {first:.3g} to {first + change.value:.3g} tokens; {said}."
     late, what = length.mean(slice(n - few, None)), "tokens of a completion at the end"
-    return Finding(NAME, "warning", step, late, 2 * first, message, ADVICE, {"length": "runaway"}, what)
+    return Finding(
+        NAME, Status.WARNING, message, step=step, value=late, limit=2 * first, advice=ADVICE, evidence={"length": "runaway"}, what=what
+    )
 
 
-def _effect(evidence: Evidence, step: int) -> tuple[Severity, str]:
+def _effect(evidence: Evidence, step: int) -> tuple[Status, str]:
     """Say what the reward did meanwhile, and how bad that makes it."""
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
-        return "warning", "the reward is not in the log"
+        return Status.WARNING, "the reward is not in the log"
     fall = find_fall(reward, reward_floor(evidence, reward))
     if fall is not None and fall.lasts:
-        return "critical", "the reward lost more than half of its height"
+        return Status.CRITICAL, "the reward lost more than half of its height"
     row, few = reward.at(step), max(3, len(reward) // 10)
     before, after = slice(max(0, row - few), row), slice(max(row, len(reward) - few), len(reward))
     score = reward.score(before, after) if row >= 3 else 0.0
     if score > 3:
-        return "info", "the reward rose meanwhile"
-    return "warning", "the reward fell meanwhile" if score < -3 else "the reward did not rise meanwhile"
+        return Status.INFO, "the reward rose meanwhile"
+    return Status.WARNING, "the reward fell meanwhile" if score < -3 else "the reward did not rise meanwhile"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from groupwise.diagnostics.findings import Measure
+from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import LOG_RELATIVE, LOG_REWARD, Evidence, Signal, counted, ranged
 from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval
@@ -40,7 +40,7 @@ class Room:
     known: bool  # whether it is what was left to a known top
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0 and for a policy that does not move."""
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) >= 3 and float(np.abs(rate.value_T).max()) == 0.0:
@@ -52,24 +52,31 @@ def check(evidence: Evidence) -> Outcome:
         return _no_rate(None, 0)
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     if len(reward) < _FEWEST:
-        return Unavailable(NAME, f"{counted(len(reward), 'row')} cannot show that nothing moves", f"{_FEWEST} rows or more")
+        return Finding(
+            NAME, Status.NOT_LOGGED, f"{counted(len(reward), 'row')} cannot show that nothing moves", log=f"{_FEWEST} rows or more"
+        )
     if evidence.relative:
-        return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
     if float(np.ptp(reward.value_T)) > 0:
         reward = level_of(reward)[0]
     return _judged(evidence, reward, gain_of(reward), _room(evidence, reward))
 
 
-def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> Outcome:
+def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> Finding:
     """Healthy where the reward gained beyond its noise, or where noise hides what it gained; else what stands still."""
     trend = "up" if gain.low > 0 else "down" if gain.high < 0 else "flat"
     least = NOTHING * room.size
     small = gain.high <= least and gain.low >= -least and _range_of_thirds(reward) <= least
     moved = _moved(evidence)
     still = not moved and _watches(evidence)
-    healthy = Healthy(NAME, f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).", {"trend": trend})
+    healthy = Finding(
+        NAME,
+        Status.NONE,
+        f"The reward moved by {gain.value:.2g} over the run ({gain.low:.2g} to {gain.high:.2g}).",
+        evidence={"trend": trend},
+    )
     # Of a known top a share may be shown to be small; beyond that a gain that noise does not explain is learning.
     if room.size <= 0 or (trend == "up" and not (small and room.known and still)):
         return healthy
@@ -79,7 +86,7 @@ def _judged(evidence: Evidence, reward: Signal, gain: Interval, room: Room) -> O
         return healthy
     message = f"Nothing in the log moves beyond its noise, which may hide a gain of {gain.high:.2g}, {room.said}."
     advice = "Check that the learning rate is what you meant and that the optimiser steps; more prompts a step would show a small gain."
-    return Finding(NAME, "info", None, gain, least, message, advice, {"trend": "flat"}, what="gain")
+    return Finding(NAME, Status.INFO, message, value=gain, limit=least, advice=advice, evidence={"trend": "flat"}, what="gain")
 
 
 def _still(evidence: Evidence, reward: Signal, gain: Interval, room: Room, moved: Sequence[str]) -> Finding:
@@ -109,9 +116,11 @@ def _still(evidence: Evidence, reward: Signal, gain: Interval, room: Room, moved
             "optimiser steps at all, and that the reward differs within groups."
         )
     share = Interval(gain.value / room.size, gain.low / room.size, gain.high / room.size)
-    severity: Severity = "info" if near or gain.low > 0 else "warning"
+    status: Status = Status.INFO if near or gain.low > 0 else Status.WARNING
     what = "gain over what it is held against"
-    return Finding(NAME, severity, None, share, NOTHING, f"{gained}, {room.said}; {told}.", advice, {"trend": "flat"}, what=what)
+    return Finding(
+        NAME, status, f"{gained}, {room.said}; {told}.", value=share, limit=NOTHING, advice=advice, evidence={"trend": "flat"}, what=what
+    )
 
 
 def gain_of(reward: Signal) -> Interval:
@@ -200,7 +209,17 @@ def _no_rate(rate: Signal | None, rows: int) -> Finding:
     where = f"in all {rows} rows" if rate is not None else "in the settings"
     message = f"The learning rate is 0 {where}: nothing can be learnt."
     advice = "Set a learning rate above 0 and check the schedule: a warm-up over more steps than the run has keeps it at 0."
-    return Finding(NAME, "critical", None if rate is None else int(rate.step_T[0]), _ZERO, 0.0, message, advice, _NO_RATE, "learning rate")
+    return Finding(
+        NAME,
+        Status.CRITICAL,
+        message,
+        step=None if rate is None else int(rate.step_T[0]),
+        value=_ZERO,
+        limit=0.0,
+        advice=advice,
+        evidence=_NO_RATE,
+        what="learning rate",
+    )
 
 
 def _stopped(rate: Signal) -> Finding | None:
@@ -217,7 +236,9 @@ def _stopped(rate: Signal) -> Finding | None:
         f"Since step {step:,} the learning rate is 0, from {before:.2g} just before: nothing has been learnt in the {n - row} rows since."
     )
     advice = "Check the schedule and its number of steps, and what a resumed run makes of them."
-    return Finding(NAME, "critical", step, _ZERO, 0.0, message, advice, _NO_RATE, "learning rate")
+    return Finding(
+        NAME, Status.CRITICAL, message, step=step, value=_ZERO, limit=0.0, advice=advice, evidence=_NO_RATE, what="learning rate"
+    )
 
 
 def _stated(rate: object) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.diagnostics.collapse import behaviour_change, by_and_by, find_fall, held_out_at
-from groupwise.diagnostics.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -64,15 +64,15 @@ class Constant:
     abrupt: bool  # whether the rows just before it still stood where they used to
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for a reward that is one number, for a drop at once, for ties broken by nearly nothing, and for logged failures."""
     reward = evidence.reward
     if reward is None:
-        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
-        return Unavailable(NAME, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", LOG)
+        return Finding(NAME, Status.NOT_LOGGED, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", log=LOG)
     if evidence.relative:
-        return Unavailable(NAME, evidence.relative, LOG_RELATIVE)
+        return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
     constant = _constant(evidence)
     if constant is not None:
         return constant
@@ -85,8 +85,13 @@ def check(evidence: Evidence) -> Outcome:
         if found is not None:
             return found
     if float(np.ptp(reward.value_T)) == 0:
-        return Healthy(NAME, f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.", {"drop": CONSTANT})
-    return Healthy(NAME, "The reward varies as rewards do, and did not jump.", {"drop": "none"})
+        return Finding(
+            NAME,
+            Status.NONE,
+            f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.",
+            evidence={"drop": CONSTANT},
+        )
+    return Finding(NAME, Status.NONE, "The reward varies as rewards do, and did not jump.", evidence={"drop": "none"})
 
 
 def _constant(evidence: Evidence) -> Finding | None:
@@ -99,7 +104,7 @@ def _constant(evidence: Evidence) -> Finding | None:
         return None
     if reward.bounds is not None and level >= reward.bounds[0] + _TOP * (reward.bounds[1] - reward.bounds[0]):
         return None
-    severity: Severity = "critical" if level <= 0 or reward.bounds is not None else "warning"
+    status: Status = Status.CRITICAL if level <= 0 or reward.bounds is not None else Status.WARNING
     told = "" if reward.bounds is not None or level <= 0 else "; its range is not known, so that it may be the top"
     spread = evidence.groups.spread
     none = bool(spread.known and np.nanmax(np.abs(spread.value_T)) == 0.0)
@@ -109,7 +114,9 @@ def _constant(evidence: Evidence) -> Finding | None:
         "take easier prompts or a larger group."
     )
     message = f"The reward is {level:.3g} in all {len(reward)} rows{within}: nothing can be learnt from it{told}."
-    return Finding(NAME, severity, None, Interval(level, level, level), level, message, advice, {"drop": CONSTANT}, what="reward")
+    return Finding(
+        NAME, status, message, value=Interval(level, level, level), limit=level, advice=advice, evidence={"drop": CONSTANT}, what="reward"
+    )
 
 
 def constant_tail(signal: Signal) -> Constant | None:
@@ -158,9 +165,9 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     known = {"drop": "constant at once", "behaviour": behaviour}
     reward = evidence.reward
     felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
-    severity: Severity = "critical" if felt and fell > 0 else "warning"
+    status: Status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
     advice = ADVICE if fell > 0 else PASSES
-    return Finding(NAME, severity, step, lost, 0.0, message, advice, known, what="change at once")
+    return Finding(NAME, status, message, step=step, value=lost, limit=0.0, advice=advice, evidence=known, what="change at once")
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -177,8 +184,18 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
             continue
         step, value = int(signal.step_T[onset]), signal.mean(slice(onset, n))
         message = f"Since step {step:,} {signal.column} is {value.value:.2g}, from {base:.2g} at the beginning."
-        severity: Severity = "critical" if value.low > 0.5 else "warning"
-        return Finding(NAME, severity, step, value, base, message, ADVICE, {"drop": "failures logged"}, what=signal.column)
+        status: Status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
+        return Finding(
+            NAME,
+            status,
+            message,
+            step=step,
+            value=value,
+            limit=base,
+            advice=ADVICE,
+            evidence={"drop": "failures logged"},
+            what=signal.column,
+        )
     return None
 
 
@@ -201,9 +218,9 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
         f"In {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range: ties broken by a hair."
     )
     advice = "Remove what breaks the ties (a length term, a rounding remainder): the division by the group's spread makes full steps of it."
-    severity: Severity = "critical" if share.low > 0.5 else "warning"
+    status: Status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     what = "share of groups that differ by a hair"
-    return Finding(NAME, severity, None, share, 0.05, message, advice, {"drop": "ties broken"}, what)
+    return Finding(NAME, status, message, value=share, limit=0.05, advice=advice, evidence={"drop": "ties broken"}, what=what)
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -228,11 +245,13 @@ def _drop(evidence: Evidence) -> Finding | None:
     height = float(reward.value_T[max(0, row - 10) : row].mean()) - floor
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
-    severity: Severity = "critical" if surely and -change.value > 0.3 * max(height, 1e-9) else "warning"
+    status: Status = Status.CRITICAL if surely and -change.value > 0.3 * max(height, 1e-9) else Status.WARNING
     stayed = "; the held-out reward did not drop with it" if held_out == "stayed" else ""
     known = {"drop": "part at once", "behaviour": behaviour}
     advice = ADVICE if surely else f"{HARDER} {ADVICE}"
-    return Finding(NAME, severity, step, change, 0.0, f"{message}{stayed}.", advice, known, what="change at once")
+    return Finding(
+        NAME, status, f"{message}{stayed}.", step=step, value=change, limit=0.0, advice=advice, evidence=known, what="change at once"
+    )
 
 
 def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:
@@ -293,4 +312,13 @@ def _truncation(evidence: Evidence) -> Finding | None:
         f"{100 * share.value:.0f} % of the completions are truncated at {limit} tokens, and nearly all of those earn the lowest reward."
     )
     advice = "Raise max_completion_length or leave truncated completions out of the loss: being truncated is graded as being wrong."
-    return Finding(NAME, "info", None, share, 0.2, message, advice, {"drop": "none"}, what="share of the completions that are truncated")
+    return Finding(
+        NAME,
+        Status.INFO,
+        message,
+        value=share,
+        limit=0.2,
+        advice=advice,
+        evidence={"drop": "none"},
+        what="share of the completions that are truncated",
+    )

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -43,15 +43,18 @@ HALVED = 0.5
 GROUPS = 20
 
 
-def check(evidence: Evidence) -> Outcome:
+def check(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     equal = _equal_share(evidence)
     if equal is None:
-        return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)
+        return Finding(NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG)
     equal = _pooled(evidence, equal)
     if len(equal) < FEWEST_ROWS:
-        return Unavailable(
-            NAME, f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", LOG
+        return Finding(
+            NAME,
+            Status.NOT_LOGGED,
+            f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest",
+            log=LOG,
         )
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
@@ -76,10 +79,12 @@ def check(evidence: Evidence) -> Outcome:
     )
     began = "throughout" if onset == 0 else _beginning(equal, onset)
     known = {"zero_variance": "above expectation", "zero_variance_onset": began, "gradient": _gradient(evidence, step)}
-    severity: Severity = "critical"
+    status: Status = Status.CRITICAL
     if _at_its_height(evidence, step):
-        severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
-    return Finding(NAME, severity, None if onset == 0 else step, value, expected, message, advice, known, what=SHARE)
+        status, message = Status.WARNING, f"{message} The range of the reward is not known; it stands at its height."
+    return Finding(
+        NAME, status, message, step=None if onset == 0 else step, value=value, limit=expected, advice=advice, evidence=known, what=SHARE
+    )
 
 
 def _explained(evidence: Evidence, expected: float) -> str:
@@ -215,7 +220,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     )
     advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
     known = {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
-    return Finding(NAME, "critical", None, value, 1 - STARVED, message, advice, known, SHARE)
+    return Finding(NAME, Status.CRITICAL, message, value=value, limit=1 - STARVED, advice=advice, evidence=known, what=SHARE)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -238,10 +243,10 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     )
     advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
     known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset), "gradient": _gradient(evidence, step)}
-    return Finding(NAME, "warning", step, value, old, message, advice, known, what=SHARE)
+    return Finding(NAME, Status.WARNING, message, step=step, value=value, limit=old, advice=advice, evidence=known, what=SHARE)
 
 
-def _calm(evidence: Evidence, room: Float, mean: float) -> Outcome:
+def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
     """Say what the groups are like where nothing is wrong with them."""
     expected = evidence.groups.expected
     excess = ""
@@ -249,7 +254,7 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Outcome:
         keep = np.isfinite(expected.value_T)
         excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
     known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
-    return Healthy(NAME, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", known)
+    return Finding(NAME, Status.NONE, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", evidence=known)
 
 
 LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"

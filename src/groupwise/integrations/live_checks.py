@@ -60,7 +60,7 @@ def alert_of(finding: Any) -> Alert:
 
 def standard_checks(record: RunRecord) -> list[Any]:
     """Return what the checks of `groupwise.diagnostics` find."""
-    from groupwise.diagnostics import diagnose
+    from groupwise.diagnostics.former import diagnose
 
     return list(diagnose(record).findings)
 

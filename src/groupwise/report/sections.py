@@ -12,7 +12,7 @@ from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.group_size import shown_sizes
 from groupwise.analysis.headline import THIS_LAW, facts_of, nothing_to_forecast, said_of
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.findings import Diagnosis, Finding
+from groupwise.diagnostics.former.findings import Diagnosis, Finding
 from groupwise.intervals import percent
 from groupwise.report.figures import Drawing, StyleSheet, draw
 from groupwise.report.markup import Markup, isolated, join, tag, text

@@ -13,7 +13,7 @@ from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Outlook
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.curves.results import FitResult
-from groupwise.diagnostics.findings import Diagnosis, Finding, Measure
+from groupwise.diagnostics.former.findings import Diagnosis, Finding, Measure
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components

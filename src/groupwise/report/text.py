@@ -22,7 +22,7 @@ from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
-from groupwise.diagnostics.findings import Diagnosis
+from groupwise.diagnostics.former.findings import Diagnosis
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from groupwise.diagnostics import (
+from groupwise.diagnostics.former import (
     collapse,
     concentration,
     diversity,
@@ -20,7 +20,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
-from groupwise.diagnostics.findings import Check, Diagnosis
+from groupwise.diagnostics.former.findings import Check, Diagnosis
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import RunRecord
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from groupwise.diagnostics.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
+from groupwise.diagnostics.former.findings import SEVERITIES, Cause, Diagnosis, Finding, Healthy, Outcome, Unavailable
 from groupwise.wording import capital
 
 CAUSES = ("verifier_failure", "reward_hacking", "advantage_degeneracy", "policy_concentration", "dynamical_instability")

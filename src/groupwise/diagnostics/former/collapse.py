@@ -1,0 +1,317 @@
+"""Collapse: a reward, or one of its functions, that lost most of its height for good.
+
+A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy. Why it collapsed is the verdict's
+business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.former.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    FEWEST_ROWS,
+    LOG_REWARD,
+    WARNING,
+    Evidence,
+    Signal,
+    alarm,
+    blocks,
+    counted,
+    floor_of,
+    lasting,
+    long_run_deviation,
+    rare_event_factors,
+    reward_floor,
+)
+from groupwise.diagnostics.swings import level_of
+from groupwise.intervals import Interval
+
+NAME = "collapse"
+# What the number of a fall is.
+LOST = "share of the height lost"
+# Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
+_TENTH = 0.1
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
+    reward = evidence.reward
+    if reward is None:
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+    floor = reward_floor(evidence, reward)
+    found = [(name, signal, fall) for name, signal, low in _watched(evidence, floor) if (fall := find_fall(signal, low)) is not None]
+    lasting = [item for item in found if item[2].lasts]
+    if lasting:
+        return _collapsed(evidence, *min(lasting, key=lambda item: (item[0] != "reward", item[2].row)))
+    short = _shortened(evidence)
+    if short is not None:
+        return short
+    decline = _decline(level_of(reward)[0], floor)
+    if decline is not None:
+        return decline
+    if found:
+        return _recovered(*found[0])
+    if row_size(reward, floor) is None:
+        return Unavailable(NAME, _too_noisy(reward), "more rows, or the rollouts with their rewards")
+    return Healthy(NAME, "The reward holds its height.", {"fall": "none"})
+
+
+def _watched(evidence: Evidence, floor: float) -> list[tuple[str, Signal, float]]:
+    """The reward, the held-out reward, then each of its functions, each with the level that counts as nothing."""
+    # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
+    earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
+    signals = [("reward", evidence.reward), ("held-out reward", evidence.held_out), *earned.items()]
+    # What comes round with the order of the data is no fall.
+    levels = [(name, level_of(signal)[0]) for name, signal in signals if signal is not None]
+    return [(name, signal, floor if name == "reward" else floor_of(signal)) for name, signal in levels]
+
+
+def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
+    """Report a collapse that lasts."""
+    step = int(signal.step_T[fall.row])
+    message = f"The {name} collapsed: it had reached {fall.height:.3g} at least, and stands at {fall.end:.2g} since step {step:,}."
+    advice = "Stop, go back to a checkpoint before this step, and look at the verdict for the cause before you start again."
+    known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
+    known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
+    severity: Severity = "critical"
+    if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
+        severity, message = "warning", f"{message} The held-out reward did not fall with it, so that the policy is not what broke."
+        known["fall"] = "of training alone"
+        advice = "Look at what changed at this step, in the prompts and in the reward function, before you go on."
+    return Finding(NAME, severity, step, fall.lost, HALF, message, advice, known, what=LOST)
+
+
+def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
+    """Report a fall that was made good."""
+    step = int(signal.step_T[fall.row])
+    message = (
+        f"From step {step:,} the {name} stood below half of its height for a while "
+        f"({fall.end:.2g}, from {fall.height:.2g} at least) and came back."
+    )
+    advice = "Look at the completions of those steps; a run that fell once tends to fall again, so keep a checkpoint from before."
+    return Finding(NAME, "warning", step, fall.lost, HALF, message, advice, {"fall": "recovered"}, what=LOST)
+
+
+def _decline(reward: Signal, floor: float) -> Finding | None:
+    """Report a reward that ends significantly below its height without losing half of it."""
+    n = len(reward)
+    few = max(5, n // 8)
+    if n < 4 * few:
+        return None
+    starts = np.arange(0, n - 2 * few + 1)
+    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")[: len(starts)]
+    best = int(levels.argmax())
+    lost = reward.change(slice(best, best + few), slice(n - few, n))
+    error = (lost.high - lost.low) / (2 * 1.96)
+    height = float(levels[best]) - floor
+    # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it.
+    from scipy.special import ndtri
+
+    limit = -float(ndtri(WARNING / max(n / few, 1)))
+    if height <= 0 or not lost.value < 0 or -lost.value < limit * error or -lost.value < 0.2 * height:
+        return None
+    after = reward.value_T[best:]
+    middle = float(levels[best]) + lost.value / 2
+    onset = best + int(np.argmax(np.cumsum(after - middle))) + 1
+    step = int(reward.step_T[min(onset, n - 1)])
+    share = Interval(*(min(max(0.0, -loss / height), 1.0) for loss in (lost.value, lost.high, lost.low)))
+    message = f"The reward fell from {levels[best]:.3g} to {levels[best] + lost.value:.3g}, beyond its noise, and ends there."
+    advice = "Evaluate the checkpoint of the height and the last one on held-out prompts; if the loss is real, go back and learn slower."
+    return Finding(NAME, "warning", step, share, 0.2, message, advice, {"fall": "partial"}, what=LOST)
+
+
+def _shortened(evidence: Evidence) -> Finding | None:
+    """Report answers that shrank to a tenth of their length and stopped teaching."""
+    length = evidence.quantity("completion_length")
+    if length is None or len(length) < FEWEST_ROWS:
+        return None
+    value = length.value_T
+    earlier = np.maximum.accumulate(value)
+    short = value < _TENTH * earlier
+    onset = lasting(rare_event_factors(short, USUAL), event_T=short)
+    if onset is None:
+        return None
+    gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
+    after = length.step_T[onset]
+    silent = [float(np.median(gradient.value_T[gradient.at(after) :])) == 0.0] if gradient is not None else []
+    silent += [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
+    if not silent or not all(silent):
+        return None
+    step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
+    ratio = value[onset:] / before
+    interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
+    message = (
+        f"The completions collapsed from {before:.3g} to {end:.2g} tokens at step {step:,}, and most groups have taught nothing since."
+    )
+    advice = "Read the completions: short fixed answers that still earn a reward. Reward what you want beside it, and start from before."
+    what = "length of the completions over what it was"
+    return Finding(NAME, "critical", step, interval, _TENTH, message, advice, {"fall": "answers"}, what)
+
+
+def _too_noisy(reward: Signal) -> str:
+    """Say why no height can be told."""
+    if len(reward) < FEWEST_ROWS:
+        return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+    if float(np.ptp(reward.value_T)) == 0:
+        return f"the reward is {reward.value_T[0]:.3g} in all rows: no height to fall from"
+    return f"a row scatters by {reward.scatter:.2g}, so much that half of the height could be noise"
+
+
+HALF = 0.5
+# Chance in health of a row below half of the height. Rows are averaged until half of the height is three standard deviations.
+USUAL = 0.2
+_CLEAR = 6.0
+# A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes none.
+_LUCK = 1.96
+# Rows of the held-out reward on each side of a drop.
+_NEAR = 4
+# Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than a step: chance is below 1 %.
+_SLOPE, _BETTER = 4, 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A fall from a height."""
+
+    row: int  # of the signal, where it began
+    height: float  # level before
+    end: float  # level since, or of the lowest stretch where it recovered
+    lost: Interval  # share of the height lost, with its interval
+    lasts: bool  # whether it holds to the last row
+
+
+def row_size(signal: Signal, floor: float) -> int | None:
+    """Return how many rows to average so that noise hides no half of the height; None where even an eighth of the log does not do."""
+    few = max(3, len(signal) // 15)
+    if len(signal) < FEWEST_ROWS:
+        return None
+    smooth = np.convolve(signal.value_T, np.ones(few) / few, "valid")
+    span = float(smooth.max()) - _LUCK * signal.scatter / np.sqrt(few) - floor
+    if span <= 0:
+        return None
+    size = max(1, int(np.ceil((_CLEAR * signal.scatter / span) ** 2)))
+    return size if len(signal) // size >= FEWEST_ROWS else None
+
+
+def heights(value_T: Float, deviation: float) -> Float:
+    """Return the height reached before each row: the largest lower limit of a mean of neighbouring rows."""
+    few = max(3, len(value_T) // 15)
+    out = np.full(len(value_T), -np.inf)
+    if len(value_T) <= few:
+        return out
+    smooth = np.convolve(value_T, np.ones(few) / few, "valid") - _LUCK * deviation / np.sqrt(few)
+    out[few:] = np.maximum.accumulate(smooth)[: len(value_T) - few]
+    return out
+
+
+def find_fall(signal: Signal, floor: float, *, rate: float = CRITICAL) -> Fall | None:
+    """Find the last fall below half of the height."""
+    size = row_size(signal, floor)
+    if size is None:
+        return None
+    value, first = blocks(signal, size)
+    deviation = signal.scatter / np.sqrt(size)
+    height = heights(value, deviation)
+    usable = height - floor >= _CLEAR * deviation
+    usable &= height > floor
+    below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
+    factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
+    found = alarm(factors, rate=rate)
+    if found is None:
+        return None
+    start = found.onset
+    after = value[start:]
+    # Where the evidence has fallen below the threshold again, or the last rows stand high again, it was made good.
+    tail = below[-max(2, len(value) // 20) :]
+    lasts = found.lasts and bool(tail.mean() >= HALF)
+    top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
+    end = float(after.mean()) if lasts else float(after[below[start:]].mean())
+    if signal.value_T.min() < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
+        return None  # where 0 is no floor slow noise reaches it too
+    half = _LUCK * deviation / np.sqrt(max(len(after), 1))
+    span = top - floor
+    share, off = float((top - end) / span), float(half / span)
+    # Below the level that counts as nothing no more than all is lost.
+    lost = Interval(min(share, 1.0), min(max(0.0, share - off), 1.0), min(share + off, 1.0))
+    return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
+
+
+def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
+    """Place an onset within its block, or before it: back over the rows that were below the middle already."""
+    if size > 1:
+        low, high = max(0, row - size), min(len(signal), row + size)
+        gain = np.cumsum(signal.value_T[low:high] - middle)
+        row = low + int(np.argmax(gain)) + 1 if float(gain.max()) > 0 else low
+        return min(row, len(signal) - 1)
+    while row > 1 and signal.value_T[row - 1] < middle and signal.value_T[row - 2 : row].mean() < middle:
+        row -= 1
+    return row
+
+
+def by_and_by(signal: Signal, row: int) -> bool:
+    """Say whether a fall clearly took many rows: a slope between two levels describes it better than a step does."""
+    reach = max(8, len(signal) // 6)
+    value = signal.value_T[max(0, row - reach) : row + reach]
+    first_E, last_E = np.triu_indices(len(value))
+    first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
+    slope_E = last_E - first_E >= _SLOPE
+    if not slope_E.any() or signal.scatter <= 0:
+        return False
+    # Squares that two levels explain, with a slope between them from one row to another; from a row to itself it is a step.
+    shape_ET = np.clip((np.arange(len(value)) - first_E[:, None] + 1) / (last_E - first_E + 1)[:, None], 0, 1)
+    shape_ET -= shape_ET.mean(axis=1, keepdims=True)
+    explained_E = (shape_ET @ (value - value.mean())) ** 2 / (shape_ET**2).sum(axis=1)
+    step = float(explained_E[first_E == last_E].max())
+    return float(explained_E[slope_E].max()) - step > _BETTER * signal.scatter**2
+
+
+def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
+    """Say whether entropy and length went on as before over a step.
+
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
+    """
+    ratios = []
+    for name in ("entropy", "completion_length", "truncated_share"):
+        signal = evidence.quantity(name)
+        if signal is None or len(signal) < FEWEST_ROWS:
+            continue
+        few, row = max(3, len(signal) // 12), signal.at(step)
+        if row < few or len(signal) - row < 2:
+            continue
+        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
+        change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
+        error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
+        usual = max(0.2, float(error), float(np.abs(_moves(value[:row], few)).max(initial=0.0)))
+        ratios.append(change / usual)
+    if not ratios:
+        return "", 0.0
+    return ("changed" if max(ratios) > 1.3 else "unchanged"), max(ratios)
+
+
+def _moves(value_T: Float, few: int) -> Float:
+    """Differences between the means of neighbouring stretches, at every row that has both."""
+    if len(value_T) < 2 * few:
+        return np.empty(0)
+    means = np.convolve(value_T, np.ones(few) / few, "valid")
+    return np.asarray(means[few:] - means[:-few])
+
+
+def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
+    """Say whether the held-out reward dropped at a step, half as much as the training reward or more."""
+    held = evidence.held_out
+    if held is None:
+        return ""
+    row = held.at(step)
+    before, after = slice(max(0, row - _NEAR), row), slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
+    if row < 2 or len(held) - row < 2:
+        return ""
+    found = held.change(before, after)
+    if found.low > change / 2:
+        # What is down already can drop no further.
+        return "stayed" if float(held.value_T[before].mean()) - floor_of(held) > -change / 2 else ""
+    return "dropped" if found.high < 0 else ""

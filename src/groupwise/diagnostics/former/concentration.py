@@ -1,0 +1,175 @@
+r"""Policy concentration: the entropy is spent, the answers are one answer, and the reward stands below its top.
+
+By the entropy law $R = -a\,e^{H} + b$ (2505.22617) what is left to gain is $a(e^H - 1)$, of $a(e^{H_0} - 1)$ at the start: the share
+left needs no fit. Healthy runs lose entropy too, so a low one alone is nothing. It does not say how to explore.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.former.findings import Finding, Healthy, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
+from groupwise.intervals import Interval
+
+NAME = "policy_concentration"
+LEFT = "share of the gain that the entropy law leaves (the median row, and the range of 95 % of the rows)"
+LOG = (
+    "the entropy of the policy (TRL: entropy, from 0.20 on; verl: actor/entropy), or the completions (TRL: log_completions=True; verl: "
+    "trainer.rollout_data_dir)"
+)
+ADVICE = (
+    "More steps will not help: nothing new is sampled. Go back to a checkpoint with entropy, and keep it there: a wider clip above 1, "
+    "a KL or entropy term, a higher temperature, or new prompts."
+)
+DONE = "Nothing to do for the reward; the policy has lost its diversity, which evaluations at k attempts will show."
+# One twentieth of what the entropy at the start could buy.
+SPENT = 0.05
+# A reward this near to the top of its range has arrived, whatever the entropy.
+_ARRIVED = 0.9
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for a spent entropy below the top of the reward."""
+    entropy = evidence.quantity("entropy")
+    same = same_answers(evidence)
+    if entropy is None or len(entropy) < FEWEST_ROWS:
+        if same is not None and len(same) >= FEWEST_ROWS:
+            return _by_answers(evidence, same)
+        return Unavailable(NAME, "neither entropy nor the texts of the completions are in the log", LOG)
+    left = share_left(entropy)
+    spent = left < SPENT
+    onset = lasting(rare_event_factors(spent, 0.2), event_T=spent)
+    if onset is None:
+        late = float(entropy.value_T[-_few(entropy) :].mean())
+        said = f"The entropy is {late:.3g} nats a token, from {_start(entropy):.3g}."
+        return Healthy(NAME, said, {"entropy": _direction(entropy)})
+    step, rest = int(entropy.step_T[onset]), left[onset:]
+    value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
+    message = (
+        f"Since step {step:,} the entropy is {entropy.value_T[onset:].mean():.2g} nats a token, from {_start(entropy):.3g}: "
+        f"by the entropy law {_percent(value.value)} of the gain is still to come; and the reward"
+    )
+    if _at_the_top(evidence, step):
+        done = f"{message} is at its top, if 1 is the most it can be: the run is done."
+        return Finding(NAME, "info", step, value, SPENT, done, DONE, {"entropy": "spent at the top"}, LEFT)
+    flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
+    severity: Severity = "warning" if alike or _shown_flat(evidence, step) else "info"
+    if flat and alike:
+        severity = "critical"
+    message += " has not risen beyond its noise since." if flat else " still moves."
+    return Finding(NAME, severity, step, value, SPENT, message, ADVICE, {"entropy": "gone"}, LEFT)
+
+
+def _percent(share: float) -> str:
+    """Write a small share."""
+    return "less than 0.1 %" if share < 1e-3 else f"{100 * share:.2g} %"
+
+
+def share_left(entropy: Signal) -> Float:
+    r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come."""
+    start = np.expm1(min(_start(entropy), 50.0))
+    return np.asarray(np.expm1(np.clip(entropy.value_T, 0.0, 50.0)) / max(start, 1e-12))
+
+
+def completions_of(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the rollouts whose texts were recorded, or None where none was."""
+    rollouts = evidence.record.rollouts
+    if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
+        return None
+    return rollouts.drop_nulls("completion")
+
+
+def same_answers(evidence: Evidence) -> Signal | None:
+    """Return the share of pairs of completions within a group that are the same text, by step, or None without texts."""
+    texts = completions_of(evidence)
+    if texts is None:
+        return None
+    counts = texts.group_by("step", "prompt_id", "completion").agg(pl.len().alias("k"))
+    groups = counts.group_by("step", "prompt_id").agg((pl.col("k") * (pl.col("k") - 1)).sum().alias("same"), pl.col("k").sum().alias("n"))
+    groups = groups.filter(pl.col("n") > 1).with_columns((pl.col("same") / (pl.col("n") * (pl.col("n") - 1))).alias("share"))
+    steps = groups.group_by("step").agg(pl.col("share").mean()).sort("step")
+    if len(steps) < 2:
+        return None
+    return share_of(steps["step"], steps["share"])
+
+
+def _few(signal: Signal) -> int:
+    """Rows of a stretch at the end."""
+    return max(3, len(signal) // 10)
+
+
+def _start(entropy: Signal) -> float:
+    """Entropy at the start: of the first rows alone, since it falls fastest there."""
+    return float(entropy.value_T[: max(1, len(entropy) // 40)].mean())
+
+
+def _direction(entropy: Signal) -> str:
+    """Whether the entropy rose to twice what it was and beyond noise, which is a fact for the verdict and no finding."""
+    few = _few(entropy)
+    early, late = slice(0, few), slice(len(entropy) - few, None)
+    doubled = float(entropy.value_T[late].mean()) > 2 * float(entropy.value_T[early].mean())
+    return "rises" if doubled and entropy.score(early, late) > 4 else "normal"
+
+
+def _at_the_top(evidence: Evidence, step: float) -> bool:
+    """Whether the reward has arrived at the top of its range."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is None:
+        return False
+    mean = float(reward.value_T[min(reward.at(step), len(reward) - 3) :].mean())
+    return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
+
+
+def _is_flat(evidence: Evidence, step: float) -> bool:
+    """Whether the reward gained nothing since a step that is more than noise."""
+    reward = evidence.reward
+    if reward is None:
+        return False
+    row = min(reward.at(step), len(reward) - 4)
+    few = max(2, (len(reward) - row) // 3)
+    return reward.score(slice(row, row + few), slice(len(reward) - few, None)) < 3.0
+
+
+def _shown_flat(evidence: Evidence, step: float) -> bool:
+    """Whether the reward is shown to stand still since a step: its gain is less than a seventh of what was left, by the upper limit."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is None or reward.at(step) > len(reward) - 9:
+        return False
+    row = reward.at(step)
+    few = (len(reward) - row) // 3
+    room = reward.bounds[1] - float(reward.value_T[row : row + few].mean())
+    return reward.change(slice(row, row + few), slice(len(reward) - few, None)).high < 0.15 * room
+
+
+def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
+    """Whether groups or answers have become alike with the entropy."""
+    if same is not None and same.at(step) < len(same):
+        return float(same.value_T[same.at(step) :].mean()) > 0.5
+    alike = evidence.groups.zero_variance
+    if alike.known:
+        after = alike.value_T[alike.step_T >= step]
+        before = alike.value_T[alike.step_T < step]
+        late = float(np.nanmean(after)) if after.size else 0.0
+        return late > 0.5 and (not before.size or late > float(np.nanmean(before)))
+    gradient = evidence.quantity("gradient_norm")
+    if gradient is None or gradient.at(step) >= len(gradient):
+        return False
+    return float(np.median(gradient.value_T[gradient.at(step) :])) < 0.1 * float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
+
+
+def _by_answers(evidence: Evidence, same: Signal) -> Outcome:
+    """Judge by the texts alone."""
+    most = same.value_T > 0.5
+    onset = lasting(rare_event_factors(most, 0.2))
+    if onset is None:
+        share = 100 * float(same.value_T[-_few(same) :].mean())
+        return Healthy(NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.", {"entropy": "normal"})
+    step = int(same.step_T[onset])
+    value = same.mean(slice(onset, None))
+    top = _at_the_top(evidence, step)
+    message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
+    known = {"entropy": "spent at the top" if top else "gone"}
+    return Finding(NAME, "info" if top else "critical", step, value, 0.5, message, ADVICE, known, "share of pairs that are the same text")

@@ -1,0 +1,438 @@
+r"""Reward hacking: the training reward rises and the held-out or true reward does not.
+
+The coupling $C = \Delta\text{held out}/\Delta\text{training}$ between two stretches, with an interval, wherever the training reward moved
+beyond its noise. A reward function that is logged but carries no weight in the total counts as held out. No text is judged.
+Source: 2210.10760; the coupling ratio of 2606.30789.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.former.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
+from groupwise.intervals import Interval
+
+ADVICE = (
+    "Read the completions with the highest reward. Close the loophole in the reward function, and go back to the checkpoint at which the "
+    "held-out reward was best; a KL term or fewer steps slow it down and do not cure it."
+)
+# Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
+# the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/real.csv): the place matters little.
+TRANSFER = 0.25
+# A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
+NEGLIGIBLE = 0.05
+OVERFIT = (
+    "The held-out reward still gains, and much less: overfitting, a held-out set that is nearly solved, or a verifier that is exploited in "
+    "part. Read completions with a high reward, and evaluate on fresh prompts."
+)
+SOLVED = (
+    "The held-out reward stood so near its top from the beginning that it could not have gained half of what training did, and tells "
+    "little. Evaluate on prompts that are harder, and read completions with a high reward."
+)
+PRICE = (
+    "The price of what is wanted, as longer answers are of a length penalty, unless the completions say otherwise: read some, and weigh "
+    "the function anew where it costs too much."
+)
+# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
+_WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
+# A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
+_HALF, _MANY = 0.5, 2.8
+# Share of the gain below which a function has earned nothing of it.
+NOTHING = 0.1
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for a training reward that rises without the held-out one, and for reward functions that part."""
+    reward = evidence.reward
+    if reward is None:
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+    weights = weights_of(evidence)
+    pair = pair_of(evidence)
+    found = None if pair is None else _uncoupled(pair, evidence)
+    if found is None or found.severity == "info":
+        told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), found]
+        found = min((one for one in told if one is not None), key=lambda one: one.severity == "info", default=None)
+    if found is not None:
+        return found
+    if pair is None:
+        why, log = _no_pair(evidence)
+        return Unavailable(NAME, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log)
+    coupling = _overall(pair)
+    moved = "The training reward has not moved beyond four standard errors"
+    if coupling is not None:
+        moved = f"Held-out gain over training gain is {coupling.value:.2g}"
+    return Healthy(NAME, f"{moved} ({pair.name}).", {"held_out": "follows"})
+
+
+def _overall(pair: Pair) -> Interval | None:
+    """The coupling from the first stretch of the log to the last; None where training did not move beyond its noise."""
+    return coupling_of(pair, *pair.ends)
+
+
+def _rose(pair: Pair) -> bool:
+    """Whether training stands higher at the end than at the beginning."""
+    return pair.gain_of_training(*pair.ends)[0] > 0
+
+
+def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
+    """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
+    n, few = len(pair.step_M), few_of(pair)
+    late = pair.ends[1]
+    whole = _overall(pair)
+    if whole is not None and _rose(pair) and whole.high < TRANSFER:
+        severity: Severity = "critical" if whole.low <= 0 or whole.value < NEGLIGIBLE else "warning"
+        severity = "info" if _solved(pair, few) and whole.high >= 0 else severity
+        return _finding(pair, evidence, whole, severity, " over the whole log")
+    from scipy.special import ndtri
+
+    levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")[: n - 2 * few + 1]
+    if levels.size < 2:
+        return None
+    best = int(levels.argmax())
+    early = slice(best, best + few)
+    held, error_held = pair.gain_held_out(early, late)
+    train, error_train = pair.gain_of_training(early, late)
+    if not train > 4 * error_train:
+        return _flat_since(pair, evidence, few)
+    coupling = coupling_of(pair, early, late)
+    assert coupling is not None
+    if held < float(ndtri(CRITICAL / n)) * error_held:
+        return _finding(pair, evidence, coupling, "critical", f" since the held-out reward was best, at step {pair.step_M[best]:,}")
+    return _flat_since(pair, evidence, few)
+
+
+def _solved(pair: Pair, few: int) -> bool:
+    """Whether a held-out share was left less room at the start than half of what training gained: then it could not follow."""
+    if float(pair.held_M.min()) < 0.0 or float(pair.held_M.max()) > 1.0:
+        return False
+    return bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
+
+
+def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
+    """Report the stretch up to the end over which training gained most without the held-out reward."""
+    n = len(pair.step_M)
+    late, best = slice(n - max(few, n // 4), n), None
+    total = float(np.ptp(pair.train_M))
+    for start in range(few, n - 3 * few + 1):
+        early = slice(start - few, start + few)
+        coupling = coupling_of(pair, early, late)
+        gain, _ = pair.gain_of_training(early, late)
+        if coupling is None or not gain > 0.2 * total:
+            continue
+        limit = coupling.value + (coupling.high - coupling.value) * _MANY / 1.96
+        if limit < _HALF and (best is None or limit < best[0]):
+            best = (limit, coupling, f" since step {pair.step_M[start]:,}")
+    return None if best is None else _finding(pair, evidence, best[1], "warning", best[2])
+
+
+def _signed(gain: float, beside: float) -> str:
+    """Write a gain with its sign, and 0 for what is rounding beside another."""
+    return "0" if abs(gain) < 1e-9 * abs(beside) else f"{gain:+.2g}"
+
+
+def _finding(pair: Pair, evidence: Evidence, coupling: Interval, severity: Severity, where: str) -> Finding:
+    """Put the finding into words; its onset is where training began to gain on the held-out reward."""
+    since, first, last = parting_of(pair)
+    few = few_of(pair)
+    row = int(np.searchsorted(pair.step_M, since))
+    before = slice(max(0, row - few + 1), row + 1)
+    train, held = (float(value[-few:].mean() - value[before].mean()) for value in (pair.train_M, pair.held_M))
+    longer = _longer(evidence, since)
+    began = f"Since step {since:,} ({first:,} to {last:,})"
+    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}"
+    units = IN_SHARES if pair.percent else ""
+    message = f"{began} the training reward rose by {train:.3g}, {pair.told} by {_signed(held, train)}{longer}; {ratio}{units}."
+    known = {"held_out": "falls" if coupling.high < 0 else "flat"}
+    advice = OVERFIT if coupling.low > 0 and coupling.value >= NEGLIGIBLE else ADVICE
+    if severity == "info":
+        advice, known = SOLVED, {}
+    return Finding(NAME, severity, since, coupling, TRANSFER, message, advice, known, "held-out gain over training gain")
+
+
+def _longer(evidence: Evidence, since: int) -> str:
+    """Say whether the answers grew along."""
+    length = evidence.quantity("completion_length")
+    if length is None or len(length) < FEWEST_ROWS:
+        return ""
+    row, few = length.at(since), max(3, len(length) // 8)
+    grew = length.score(slice(row, row + few), slice(len(length) - few, None)) > 4
+    return ", while the completions grew longer" if grew else ""
+
+
+def _shaped(name: str, names: Collection[str]) -> bool:
+    """Whether a function shapes the answers beside another that says what is wanted, by their names."""
+    return not _WANTED.search(name) and any(_WANTED.search(other) for other in names)
+
+
+def _follows(pair: Pair | None) -> bool:
+    """Whether the held-out reward shared the gain of training beyond doubt."""
+    coupling = None if pair is None else _overall(pair)
+    return pair is not None and coupling is not None and coupling.low > TRANSFER and _rose(pair)
+
+
+def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
+    """Report a reward function that falls while the total rises: of what was wanted a warning, of what shapes the answers a note."""
+    n, few = len(reward), max(4, len(reward) // 6)
+    if n < 3 * few or len(evidence.functions) < 2:
+        return None
+    from scipy.special import ndtri
+
+    limit = -float(ndtri(WARNING / len(evidence.functions)))
+    early, late = slice(0, few), slice(n - few, n)
+    if reward.score(early, late) < limit:
+        return None
+    for name, function in evidence.functions.items():
+        if len(function) != n or weights.get(name, 1.0) < 0 or function.score(early, late) > -2 * limit:
+            continue
+        change = function.change(early, late)
+        span = float(np.ptp(function.value_T)) or 1.0
+        if -change.value < 0.25 * span:
+            continue
+        value = Interval(change.value / span, change.low / span, change.high / span)
+        step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
+        message = f"The total reward rose while its function {name} fell by {-change.value:.3g}: one is earned at the other's expense."
+        price = _shaped(name, evidence.functions) or _follows(pair)
+        severity: Severity = "info" if price else "warning"
+        known = {} if price else {"components": "part"}
+        what = "change over the range that the function took"
+        return Finding(NAME, severity, step, value, 0.0, message, PRICE if price else ADVICE, known, what=what)
+    return None
+
+
+def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) -> Finding | None:
+    """Report a reward function that earns the whole gain while another with weight has stayed near 0."""
+    n, few = len(reward), max(4, len(reward) // 6)
+    early, late = slice(0, few), slice(n - few, n)
+    gain = reward.change(early, late) if n >= 3 * few else None
+    if gain is None or gain.low <= 0 or reward.score(early, late) < 4 or len(weights) < 2:
+        return None
+    parts = {name: w * evidence.functions[name].change(early, late).value for name, w in weights.items()}
+    best = max(parts, key=lambda name: parts[name])
+    if parts[best] < 0.9 * gain.value:
+        return None
+    for name, weight in weights.items():
+        function = evidence.functions[name]
+        change = function.change(early, late)
+        most = weight * float(function.value_T[late].mean())
+        if name == best or weight < 0.01 or weight * change.high > NOTHING * gain.value or not 0 <= most < NOTHING * gain.value:
+            continue
+        share = Interval(parts[name] / gain.value, weight * change.low / gain.value, weight * change.high / gain.value)
+        message = (
+            f"The reward gained {gain.value:.3g}, {100 * parts[best] / gain.value:.0f} % of it by its function {best}; {name}, "
+            f"which counts too, stands at {function.value_T[late].mean():.2g}."
+        )
+        severity: Severity = "warning" if _WANTED.search(name) else "info"
+        what = "share of the gain that the function earned"
+        return Finding(NAME, severity, None, share, NOTHING, message, ADVICE, {"components": "part"}, what)
+    return None
+
+
+NAME = "reward_hacking"
+LOG = 'a reward on held-out prompts as you train (TRL: eval_strategy="steps"; verl: trainer.test_freq), best graded by another verifier'
+FEWEST_PAIRS = 5
+# Onsets that are tried along the log, and lengths of the ramp as shares of it.
+_ONSETS = 61
+_LENGTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
+_MOST = 400
+# Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward functions stay below.
+_TENS = 10.0
+OTHER_UNITS = "training and held-out reward are in different units (one is a share, the other goes far beyond 1)"
+IN_SHARES = ", per cent taken as shares"
+LOG_UNITS = "both rewards in the same units"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Training and held-out reward at the same steps."""
+
+    step_M: NDArray[np.int64]  # steps at which the held-out reward is known
+    train_M: Float  # mean training reward about each
+    held_M: Float  # held-out reward
+    train_deviation: float  # noise of one value of `train_M`
+    held_deviation: float  # noise of one value of `held_M`
+    name: str  # of the held-out one
+    percent: bool = False  # whether one of the two was in per cent, and was divided by 100
+
+    @property
+    def told(self) -> str:
+        """The held-out one as a clause begins."""
+        return f"the {self.name}," if "," in self.name else f"the {self.name}"
+
+    @property
+    def ends(self) -> tuple[slice, slice]:
+        """The first and the last stretch."""
+        return slice(0, few_of(self)), slice(len(self.step_M) - few_of(self), len(self.step_M))
+
+    def gain_of_training(self, early: slice, late: slice) -> tuple[float, float]:
+        """Return the gain of the training reward between two stretches, and its standard error."""
+        return _gain(self.train_M, self.train_deviation, early, late)
+
+    def gain_held_out(self, early: slice, late: slice) -> tuple[float, float]:
+        """Return the gain of the held-out reward between two stretches, and its standard error."""
+        return _gain(self.held_M, self.held_deviation, early, late)
+
+
+def weights_of(evidence: Evidence) -> Mapping[str, float]:
+    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
+    reward, functions = evidence.reward, evidence.functions
+    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
+        return {}
+    design = np.column_stack([f.value_T for f in functions.values()])
+    moving = np.ptp(design, axis=0) > 0
+    weight = np.zeros(len(functions))
+    solution, *_ = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)
+    weight[moving] = solution
+    left = reward.value_T - design @ weight
+    scale = float(np.abs(reward.value_T).max()) or 1.0
+    if float(np.abs(left).max()) > 5e-3 * scale:
+        return {}
+    # Where the log is rounded a function that hardly varies has no weight that can be told.
+    spread = design.std(axis=0)
+    unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
+    return {name: w for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True) if not open_}
+
+
+def pair_of(evidence: Evidence) -> Pair | None:
+    """Return training and held-out reward side by side, or None where there is no held-out one."""
+    reward, weights = evidence.reward, weights_of(evidence)
+    if reward is None:
+        return None
+    held, name = evidence.held_out, "held-out reward"
+    if held is None or len(held) < FEWEST_PAIRS:
+        unrewarded = [f for f, w in weights.items() if abs(w) < 0.01 and float(np.ptp(evidence.functions[f].value_T)) > 0]
+        if not unrewarded or len(reward) < FEWEST_ROWS:
+            return None
+        name, held = f"{unrewarded[0]}, which has no weight in the total", evidence.functions[unrewarded[0]]
+    if held.column == reward.column:
+        return None
+    edges = np.concatenate([[-np.inf], (held.step_T[1:] + held.step_T[:-1]) / 2, [np.inf]])
+    place = np.digitize(reward.step_T, edges) - 1
+    counts = np.bincount(place, minlength=len(held))
+    with np.errstate(invalid="ignore"):
+        train = np.bincount(place, weights=reward.value_T, minlength=len(held)) / counts
+    keep = counts > 0
+    if keep.sum() < FEWEST_PAIRS:
+        return None
+    scales = _scales(reward.value_T, held.value_T)
+    if scales is None:
+        return None
+    train, value = train / scales[0], held.value_T[keep] / scales[1]
+    noise = max(long_run_deviation(value), 1e-12)
+    spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
+    return Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0))
+
+
+def _no_pair(evidence: Evidence) -> tuple[str, str]:
+    """Say why there is no pair, and what to log."""
+    reward, held = evidence.reward, evidence.held_out
+    if reward is not None and held is not None and _scales(reward.value_T, held.value_T) is None:
+        return OTHER_UNITS, LOG_UNITS
+    return "no held-out or true reward beside the training reward", LOG
+
+
+def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
+    """What to divide both by: 100 for the one in per cent beside a share; None where one is a share and the other nothing of the kind."""
+
+    def share(value_T: Float) -> bool:
+        return bool(value_T.min() >= 0.0 and value_T.max() <= 1.0)
+
+    def percent(value_T: Float) -> bool:
+        return bool(value_T.min() >= 0.0 and _TENS < value_T.max() <= 100.0)
+
+    if share(held_T) and float(np.abs(train_T).max()) > _TENS:
+        return (100.0, 1.0) if percent(train_T) else None
+    if share(train_T) and float(np.abs(held_T).max()) > _TENS:
+        return (1.0, 100.0) if percent(held_T) else None
+    return 1.0, 1.0
+
+
+def few_of(pair: Pair) -> int:
+    """Return how many values make a stretch."""
+    return max(2, len(pair.step_M) // 6) if len(pair.step_M) > FEWEST_PAIRS else 1
+
+
+def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
+    """Return the held-out gain over the training gain with its 95 % interval; None where training did not move beyond its noise."""
+    gain_held, error_held = pair.gain_held_out(early, late)
+    gain_train, error_train = pair.gain_of_training(early, late)
+    if not abs(gain_train) > 4 * error_train:
+        return None
+    ratio, g = gain_held / gain_train, (1.96 * error_train / gain_train) ** 2
+    half = 1.96 / abs(gain_train) * np.sqrt(max((1 - g) * error_held**2 + ratio**2 * error_train**2, 0.0)) / (1 - g)
+    centre = ratio / (1 - g)
+    return Interval(ratio, float(centre - half), float(centre + half))
+
+
+def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
+    """The later mean minus the earlier, and its standard error."""
+    first, last = value_M[early], value_M[late]
+    return float(last.mean() - first.mean()), float(deviation * np.sqrt(1 / first.size + 1 / last.size))
+
+
+def _limit(n: int) -> float:
+    """By how much the log likelihood of n rows may fall within the range of an onset."""
+    from scipy.stats import f as variance_ratio
+
+    left = max(n - 4, 1)  # mean, height, onset and length are fitted
+    return 0.5 * n * float(np.log1p(2 * variance_ratio.ppf(0.95, 2, left) / left))
+
+
+def measures(evidence: Evidence) -> tuple[Measure, ...]:
+    r"""Return the gap of progress and the coupling of the gains, from the first stretch both have in common to the last.
+
+    The gap is $\Delta\text{training} - \Delta\text{held out}$, in units of the reward.
+    """
+    pair = pair_of(evidence)
+    if pair is None:
+        return (Measure(NAME, "progress_gap", None, *_no_pair(evidence)),)
+    early, late = pair.ends
+    train, error_train = pair.gain_of_training(early, late)
+    held, error_held = pair.gain_held_out(early, late)
+    half = 1.96 * float(np.hypot(error_train, error_held))
+    gap = Interval(train - held, train - held - half, train - held + half)
+    said = (
+        f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained {train:.3g}, {pair.told} {held:.3g}: "
+        f"a gap of {ranged(gap)}{IN_SHARES if pair.percent else ''}"
+    )
+    coupling = coupling_of(pair, early, late)
+    if coupling is None:
+        why = "the training reward has not moved beyond four standard errors, so that a ratio of gains tells nothing"
+        return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", None, why))
+    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}"
+    return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
+
+
+def parting_of(pair: Pair) -> tuple[int, int, int]:
+    r"""Return the step from which training gains on the held-out reward, with its range, by profile likelihood.
+
+    The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood: the joint 95 % region of onset and
+    length of the ramp for independent normal rows of unknown variance. Of simulated runs, which are no ramps, it holds fewer.
+    """
+    size = int(np.ceil(len(pair.step_M) / _MOST))
+    keep = len(pair.step_M) // size * size
+    time, gap = (value[:keep].astype(float).reshape(-1, size).mean(axis=1) for value in (pair.step_M, pair.train_M - pair.held_M))
+    span = float(time[-1] - time[0])
+    onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
+    left = gap - gap.mean()
+    total = float(left @ left)
+    rest_K = np.full(_ONSETS, total)
+    for length in _LENGTHS:
+        ramp_KM = np.clip((time[None, :] - onset_K[:, None]) / (length * span), 0.0, 1.0)
+        ramp_KM -= ramp_KM.mean(axis=1, keepdims=True)
+        shared_K, own_K = ramp_KM @ left, (ramp_KM**2).sum(axis=1)
+        rest_K = np.minimum(rest_K, total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300))
+    if not float(rest_K.min()) < total:
+        return (int(pair.step_M[0]),) * 3
+    floor = max(1e-12 * total, 1e-300)
+    drop_K = 0.5 * len(time) * np.log(np.maximum(rest_K, floor) / max(float(rest_K.min()), floor))
+    inside = onset_K[drop_K <= _limit(len(time))]
+    place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
+    best, first, last = (int(step) for step in pair.step_M[np.minimum(place, len(pair.step_M) - 1)])
+    return best, first, last

@@ -1,0 +1,451 @@
+r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
+
+Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
+reward falls, gradient spikes, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
+Which setting is to blame is the business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the oscillator
+of 2606.30789.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.former.collapse import Fall, find_fall
+from groupwise.diagnostics.former.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    LOG_REWARD,
+    WARNING,
+    Evidence,
+    Signal,
+    alarm,
+    counted,
+    ends_of,
+    lasting,
+    ranged,
+    rare_event_factors,
+    reward_floor,
+    signal_of,
+)
+from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
+from groupwise.intervals import Interval, wilson
+from groupwise.wording import sentence
+
+NAME = "dynamical_instability"
+NOTE = (
+    "Nothing to do as long as the reward holds: look again if it falls. `groupwise stability RUN` says how far the setting "
+    "is from the edge."
+)
+ADVICE = (
+    "Lower the learning rate by a factor of 3, or shorten the refresh interval (fewer updates a generation), and go back to a checkpoint "
+    "before this step; `groupwise stability RUN` says how far the setting is from the edge."
+)
+# Rows without a number at the end of a log that make a divergence: three, and 3 % of the log.
+_FEWEST_LOST, _SHARE_LOST = 3, 0.03
+_GOING = ("learning_rate", "completion_length", "truncated_share", "entropy", "kl")
+# What the number of a sign is.
+WHAT = {
+    "swing": "spectral radius of the swing",
+    "scatter": "variance from row to row, late over early",
+    "apart": "entropy over what it was",
+    "spikes": "gradient norm of the spikes over its usual height",
+    "weights": "the importance weights' own number",
+}
+_DOUBLED = 2.0
+# A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
+GROWS = 1.5
+# Chance of a line in white rows at which it is believed. Rows that were smoothed before they were logged are not white even after
+# averaging: kind "smoothed" of experiments/diagnosis/alarms.csv says how often they are warned of.
+LINE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One sign of instability."""
+
+    name: str  # a word for the verdict
+    said: str  # a clause
+    step: int | None  # since when, or None
+    value: Interval  # the number behind it
+    threshold: float  # what it is held against
+    harm: bool = False  # whether it is itself harm to the reward
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
+    lost = _not_finite(evidence)
+    if lost is not None:
+        return lost
+    reward = evidence.reward
+    if reward is None:
+        return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
+    if len(reward) < FEWEST:
+        few = counted(len(reward), "row")
+        return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {FEWEST} steps or more")
+    reward, order = level_of(reward)
+    fall = find_fall(reward, reward_floor(evidence, reward))
+    step = None if fall is None else int(reward.step_T[fall.row])
+    looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
+    signs = [sign for sign in looked if sign is not None]
+    known = _facts({sign.name for sign in signs})
+    if not signs and order is not None:
+        return _ordered(order, known)
+    if not signs:
+        return Healthy(NAME, "Neither swing nor growing scatter, and the policy holds together.", known)
+    return _unstable(signs, order, _severity(signs, fall), known)
+
+
+def _unstable(signs: Sequence[Sign], order: DataOrder | None, severity: Severity, known: Mapping[str, str]) -> Finding:
+    """Report signs of instability, since the earliest of them."""
+    first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
+    steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
+    since = min(steps) if steps else first.step
+    message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
+    advice = NOTE if severity == "info" else ADVICE
+    return Finding(NAME, severity, since, first.value, first.threshold, sentence(message), advice, known, WHAT[first.name])
+
+
+def _facts(names: set[str]) -> dict[str, str]:
+    """The facts for the verdict that signs of these names are."""
+    known = {"swings": "oscillate" if "swing" in names else "grow" if "scatter" in names else "none"}
+    known |= {"gradient": "spikes"} if "spikes" in names else {}
+    return known | ({"entropy": "rises"} if "apart" in names else {})
+
+
+def _severity(signs: Sequence[Sign], fall: Fall | None) -> Severity:
+    """A sign is a warning, but spikes alone and scatter without a fall are not; a growing swing or a fall that lasts makes it critical."""
+    names = {sign.name for sign in signs}
+    grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
+    if any(sign.harm and sign.name == "swing" for sign in signs):
+        return "critical"
+    if fall is not None and fall.lasts and (grave or len(signs) > 1):
+        return "critical"
+    return "warning" if grave else "info"
+
+
+def _said(order: DataOrder) -> str:
+    """A clause on the order of the data."""
+    return f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
+
+
+def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
+    """Note a reward that comes round with the data."""
+    advice = (
+        "Nothing to do where prompts come in the same order every epoch or data sources take turns; shuffle them, or log each source by "
+        "itself, to see the curve. If nothing in the data has this period, a schedule may: it began before the log did."
+    )
+    share = Interval(order.share, order.share, order.share)
+    what = "share of the scatter about the trend that the order explains"
+    return Finding(NAME, "info", None, share, 0.0, sentence(_said(order)), advice, known, what)
+
+
+def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
+    """A swing at one frequency."""
+    swing = swing_of(reward.value_T)
+    if swing is None or swing.p_value > LINE:
+        return None
+    # A profile that grows or fades a little leaves lines at its own period and at whole parts of it.
+    turns = 0.0 if order is None else order.period / swing.period
+    if turns > 0.5 and abs(turns - round(turns)) < 0.1:
+        return None
+    height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
+    course = course_of(reward.value_T, swing.period)
+    goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
+    said = f"the reward {goes} with a period of {swing.period:.3g} rows and an amplitude of {swing.amplitude:.2g}"
+    said += f" (p = {swing.p_value:.1g}, spectral radius {swing.radius.value:.3f}, damping ratio {swing.damping:.2g})"
+    return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
+
+
+def _scatter(reward: Signal) -> Sign | None:
+    """A scatter from row to row that grew beyond what the changing level explains."""
+    n = len(reward)
+    if n < 40:
+        return None
+    late_count, early_count = max(n // 5, 8), n // 2
+    second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
+    scales = [np.ones(n - 2)]
+    if reward.bounds is not None:
+        low, high = reward.bounds
+        level = np.convolve(np.pad(reward.value_T, 5, mode="edge"), np.ones(11) / 11, "valid")[1:-1]
+        scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
+    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
+    squares = [second**2 / scale for scale in scales]
+    pairs = [(float(square[:early_count].mean()), float(square[-late_count:].mean())) for square in squares]
+    before, after = min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
+    # A reward without a known range scatters more the more of it there is.
+    grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
+    if before <= 0 or grew:
+        return None
+    from scipy.stats import f as variance_ratio
+
+    # Second differences of white noise correlate: 35/18 of them count as one.
+    freedom = [max(count * 18 / 35, 1.0) for count in (late_count, early_count)]
+    ratio = after / before
+    low, high = (ratio / float(variance_ratio.ppf(p, *freedom)) for p in (0.975, 0.025))
+    if float(variance_ratio.sf(ratio, *freedom)) > CRITICAL or low < _DOUBLED:
+        return None
+    said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
+    return Sign("scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED)
+
+
+def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
+    """An entropy that rose to twice what it was, at the time of a fall or to the end."""
+    entropy = evidence.quantity("entropy")
+    if entropy is None or len(entropy) < FEWEST:
+        return None
+    n, few = len(entropy), max(4, len(entropy) // 8)
+    usual = float(np.median(entropy.value_T[: max(n // 3, few)] if fell is None else entropy.value_T[: max(entropy.at(fell), few)]))
+    # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is a warning at most, and has to last.
+    times = 2.0 if fell is not None else 4.0
+    high = entropy.value_T > times * max(usual, 1e-9)
+    near = slice(0, n) if fell is None else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
+    onset = lasting(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
+    if fell is not None and high[near].sum() >= 3:
+        row = near.start + int(np.argmax(high[near]))
+    elif fell is None and onset is not None:
+        row = onset
+    else:
+        return None
+    peak, scale = float(np.median(entropy.value_T[row : row + few])), max(usual, 1e-9)
+    rows = entropy.value_T[row : row + few] / scale
+    value = Interval(peak / scale, float(rows.min()), float(rows.max()))
+    meanwhile = " as the reward fell" if fell is not None else ""
+    rose = f"the entropy rose from {usual:.2g} to {peak:.2g} nats a token{meanwhile}"
+    said = f"{rose} (range of the rows: {value.low:.2g} to {value.high:.2g} times)"
+    return Sign("apart", said, int(entropy.step_T[row]), value, times)
+
+
+def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
+    """Gradient norms far above the usual, more often than a heavy tail gives, or just before a fall."""
+    gradient = evidence.quantity("gradient_norm")
+    if gradient is None:
+        return None
+    positive = gradient.value_T > 0
+    logs = np.log(gradient.value_T[positive])
+    if logs.size < FEWEST:
+        return None
+    # Middle and width of the rows before the fall, or of the first half.
+    step = gradient.step_T[positive]
+    calm = logs[step < fell] if fell is not None and (step < fell).sum() >= 8 else logs[: max(logs.size // 2, 8)]
+    middle = float(np.median(calm))
+    width = max(1.4826 * float(np.median(np.abs(calm - middle))), 0.2)
+    usual = max(5 * width, float(np.log(5.0)))
+    high = logs > middle + usual
+    found = alarm(rare_event_factors(high, 0.05, 0.4), rate=CRITICAL)
+    # One spike of a hundred times the usual is none of any tail either.
+    if found is None and not bool((logs > middle + max(8 * width, np.log(100.0))).any()):
+        return None
+    times = np.exp(logs[high] - middle)
+    value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
+    said = f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height{_rows(value)}"
+    return Sign("spikes", said, int(step[np.argmax(high)]), value, float(np.exp(usual)))
+
+
+def _weights(evidence: Evidence) -> Sign | None:
+    """Importance weights that leave few effective samples, many clipped tokens, or a second moment that doubled."""
+    return _few_effective(evidence) or _clipped(evidence) or _unequal(evidence)
+
+
+def _few_effective(evidence: Evidence) -> Sign | None:
+    """An effective sample size of less than half: of all samples where it is a share, of what it was at first where it is a count."""
+    for signal in evidence.matching(ESS):
+        count = float(signal.value_T.max()) > 1.0 + 1e-9
+        usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
+        share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
+        onset = lasting(rare_event_factors(share < 0.5, 0.2))
+        if onset is not None:
+            value = _mean_and_range(share[onset:])
+            percent = f"{100 * value.value:.2g} %"
+            said = f"the importance weights leave {percent} of the samples effective, by {signal.column}"
+            if count:
+                said = f"the effective sample size of the importance weights, {signal.column}, is {percent} of what it was at first"
+            return Sign("weights", said + _rows(value), int(signal.step_T[onset]), value, 0.5)
+    return None
+
+
+def _clipped(evidence: Evidence) -> Sign | None:
+    """A share of clipped tokens of more than three times what it was, and a fifth."""
+    clipped = evidence.quantity("clip_ratio")
+    if clipped is None or len(clipped) < FEWEST:
+        return None
+    usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
+    most = max(3 * usual, 0.2)
+    onset = lasting(rare_event_factors(clipped.value_T > most, 0.2))
+    if onset is None:
+        return None
+    value = clipped.mean(slice(onset, None))
+    said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
+    return Sign("weights", said, int(clipped.step_T[onset]), value, most)
+
+
+def _unequal(evidence: Evidence) -> Sign | None:
+    r"""A second moment $E[w^2]/E[w]^2$ of more than two: fewer than half of the samples count."""
+    moments = moments_of(evidence)
+    if moments is None:
+        return None
+    mean, second, signal = moments
+    moment = second / np.maximum(mean**2, 1e-300)
+    onset = lasting(rare_event_factors(moment > _DOUBLED, 0.2))
+    if onset is None:
+        return None
+    value = _mean_and_range(moment[onset:])
+    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}{_rows(value)}"
+    return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
+
+
+def _mean_and_range(value_T: Float) -> Interval:
+    """The mean of some rows with their range."""
+    return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
+
+
+def _rows(value: Interval) -> str:
+    """The range of rows in words."""
+    return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"
+
+
+def _not_finite(evidence: Evidence) -> Finding | None:
+    """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on."""
+    table = evidence.record.steps
+    n = len(table)
+    columns = {name: _values(evidence, name) for name in ("reward", "loss", "gradient_norm")}
+    if not columns["reward"] and "reward" in table.columns:
+        columns["reward"] = [table["reward"].to_numpy().astype(float)]
+    lost: dict[str, int] = {}
+    for name, values in columns.items():
+        others = [found for other, found in columns.items() if other != name]
+        row = _lost_from(values, [*chain(*others), *chain(*(_values(evidence, going) for going in _GOING))])
+        if row is not None:
+            lost[name] = row
+    if not lost:
+        return None
+    first = min(lost.values())
+    step = int(table["step"][first])
+    named = " and ".join(name.replace("_", " ") for name in lost)
+    message = f"Since step {step:,} the log has no finite {named}, in all {n - first} rows to its end: the numbers diverged."
+    advice = (
+        "Go back to a checkpoint before this step. Lower the learning rate, clip the gradient norm, and look for a division by nothing in "
+        "the loss: an empty mask, or a group without a spread."
+    )
+    severity: Severity = "critical" if "reward" in lost or len(lost) > 1 else "warning"
+    value, what = wilson(n - first, n - first), "share of the rows since that are not finite"
+    return Finding(NAME, severity, step, value, 0.0, message, advice, {"numbers": "not finite"}, what)
+
+
+def _values(evidence: Evidence, quantity: str) -> list[Float]:
+    """The columns of a quantity, with the rows that are not finite."""
+    table = evidence.record.steps
+    return [table[meaning.column].to_numpy().astype(float) for meaning in evidence.record.meanings if meaning.quantity == quantity]
+
+
+def _lost_from(values: Sequence[Float], others: Sequence[Float]) -> int | None:
+    """The row from which a quantity has no finite value to the end of a log that goes on; None where it has one, or never had."""
+    if not values:
+        return None
+    finite_T = np.any([np.isfinite(value_T) for value_T in values], axis=0)
+    first = int(np.flatnonzero(finite_T)[-1]) + 1 if finite_T.any() else len(finite_T)
+    if len(finite_T) - first < max(_FEWEST_LOST, _SHARE_LOST * len(finite_T)) or finite_T[:first].mean() < 0.9:
+        return None
+    # A table cannot tell NaN from missing: other metrics of training must still be there.
+    infinite = any(bool(np.isinf(value_T[first:]).any()) for value_T in values)
+    return first if infinite or any(float(np.isfinite(value_T[first:]).mean()) > 0.5 for value_T in others) else None
+
+
+ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"
+LOG_WEIGHTS = (
+    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, open-instruct val/ratio_var, TRL with vLLM "
+    "sampling/importance_sampling_ratio/{mean,max}"
+)
+# Names of importance weights; a second moment of something else, such as the optimiser's, is none of theirs.
+_WEIGHT = r"(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio|importance_weights?|is_weights?|weights?)"
+_MEAN = r".*(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio)[/_]mean"
+_MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
+
+
+def measures(evidence: Evidence) -> tuple[Measure, ...]:
+    """Return the effective share of samples and the second moment of the importance weights."""
+    share, moment = _effective_share(evidence), _second_moment(evidence)
+    if share is None and moment is None:
+        return (Measure(NAME, "effective_samples", None, "nothing in the log tells how unlike the importance weights are", LOG_WEIGHTS),)
+    return tuple(found for found in (share, moment) if found is not None)
+
+
+def _effective_share(evidence: Evidence) -> Measure | None:
+    """The effective share as logged, else from the second moment, else at least so much."""
+    for signal in evidence.matching(ESS):
+        if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
+            said = f"{signal.column}: the effective share of the samples under their weights is"
+            return _measured("effective_samples", signal, said, (0.0, 1.0))
+    moments = moments_of(evidence)
+    if moments is not None:
+        mean, second, name = moments
+        share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
+        return _measured("effective_samples", share, f"from {name.column}: the effective share of the samples is", (0.0, 1.0))
+    bound = _largest(evidence)
+    if bound is None:
+        return None
+    mean, largest, name = bound
+    share = signal_of(name.column, name.step_T, np.minimum(mean / np.maximum(largest, 1e-300), 1.0))
+    low = float(share.value_T[ends_of(share)[1]].mean())
+    said = f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are effective"
+    return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
+
+
+def _second_moment(evidence: Evidence) -> Measure | None:
+    """The second moment as logged, else at most so much."""
+    moments = moments_of(evidence)
+    if moments is not None:
+        _, second, name = moments
+        signal = signal_of(name.column, name.step_T, second)
+        return _measured("weight_second_moment", signal, f"from {name.column}: the second moment of the importance weights is")
+    bound = _largest(evidence)
+    if bound is None:
+        return None
+    mean, largest, name = bound
+    most = signal_of(name.column, name.step_T, mean * largest)
+    high = float(most.value_T[ends_of(most)[1]].mean())
+    low = float((mean**2)[ends_of(most)[1]].mean())
+    said = f"{name.column} and the largest weight: the second moment of the importance weights is at most {high:.3g}"
+    return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
+
+
+def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
+    r"""Return mean and second moment of the importance weights by row, and the column they come from.
+
+    Of a $\chi^2$, a variance or a second moment alone the mean is 1; of a standard deviation it is the one logged beside it.
+    """
+    for signal in evidence.matching(r"(.*[/_])?(chi2_token|chi2_seq|ratio_var(iance)?)([/_]mean)?"):
+        return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal
+    for signal in evidence.matching(_MOMENT):
+        return np.ones(len(signal)), signal.value_T, signal
+    for mean, spread in _beside_means(evidence, "std"):
+        return mean.value_T, mean.value_T**2 + spread**2, mean
+    return None
+
+
+def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
+    """Mean and largest weight by row."""
+    found = ((mean.value_T, top, mean) for mean, top in _beside_means(evidence, "max") if float(mean.value_T.min()) > 0)
+    return next(found, None)
+
+
+def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
+    """Yield the mean weights of each column with what is logged beside them under the same name but for its end, at the same steps."""
+    for mean in evidence.matching(_MEAN):
+        for other in evidence.matching(re.escape(mean.column.removesuffix("mean")) + end)[:1]:
+            _, mine, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
+            if mine.size >= 2:
+                yield signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]), other.value_T[its]
+
+
+def _measured(name: str, signal: Signal, words: str, bounds: tuple[float, float] = (0.0, np.inf)) -> Measure:
+    """A measure of the last rows."""
+    value = signal.mean(ends_of(signal)[1])
+    value = Interval(value.value, max(value.low, bounds[0]), min(value.high, bounds[1]))
+    return Measure(NAME, name, value, f"{words} {ranged(value)}")

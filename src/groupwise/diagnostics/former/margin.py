@@ -1,0 +1,256 @@
+r"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of its settings, and its threshold.
+
+The interval covers every lag that the loss may leave, and is widened by what a curve is off by that is not one linear mode. What speaks
+against a force is said and not weighed. As a measure beside a check it raises no alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from groupwise.diagnostics.former.findings import Measure
+from groupwise.diagnostics.signals import Evidence
+from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.intervals import Interval
+from groupwise.series.staleness import LagSetting, UnknownSettingError, lag_of, momentum_of
+
+if TYPE_CHECKING:
+    from groupwise.curves.results import FitResult
+    from groupwise.record.run import RunRecord
+    from groupwise.stability.force import EffectiveForce
+    from groupwise.stability.lags import Lag
+    from groupwise.stability.mode import Stability
+
+NAME = "dynamical_instability"
+OFF = 3.0
+"""Factor that widens the interval of a force to either side, after what `experiments/predictable_grpo/force_of_runs.py` finds."""
+FEWEST_EXPLAINED = 0.3
+"""Share of what can be explained below which a curve tells no force."""
+CLEARLY = 6.0
+"""Difference of AICc beyond which another law is clearly better; the same by which an oscillation is found (`dynamics.verdict`)."""
+FEWEST_TIMES = 1.0
+"""Time constants that a log must span."""
+LARGE = 1000.0
+"""Margin beyond which its size says nothing more."""
+LATE = 0.4
+"""Share of the rows, at the end, that should vary."""
+FEWEST_ROWS = 1.0
+"""Rows that an oscillation must take for a radian; a decay must take twice as many for its time constant."""
+LAWS = ("exponential", "oscillator")
+NO_APPROACH = ("flat", "non_stationary", "failed")
+"""States of a fit of which no force can be read."""
+
+
+def measures(evidence: Evidence) -> tuple[Measure, ...]:
+    """Return the margin of a run whose settings say momentum and lag, or why there is none."""
+    try:
+        momentum, adam = momentum_of(evidence.record)
+        return (_measured(evidence, momentum, lag_of(evidence.record), adam=adam),)
+    except UnknownSettingError as error:
+        return (_none(f"the {error.name} of the run is not known", f"the trainer's settings beside the log, or --set {error.name}=VALUE"),)
+    except GroupwiseError as error:
+        return (_none(str(error).rstrip(".")),)
+
+
+def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
+    """Read the margin off a fit of the reward."""
+    from groupwise.stability.swings import lasting_swing
+
+    fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
+    best = fitted(None)
+    swing = lasting_swing(best.value_T)
+    swings = f"the reward keeps swinging at the end of the log, every {swing.period:.3g} rows" if swing.lasts else ""
+    if best.status in NO_APPROACH:
+        return _none(swings or "the reward approaches no plateau, so that no force can be read off it")
+    law = best.law.replace("_", " ")
+    told, force, margin = margin_of(fits_with_a_force(best, fitted, law=law), momentum, lag, rate=None)
+    doubts = doubts_of(best, told, force, law=law, swings=swings)
+    if doubts:
+        return _none("; ".join(doubts))
+    found = judged(force.force.value, momentum, lag.left[0])
+    stable = "the whole of it above 1: stable as far as the log shows"
+    place = stable if margin.low > 1 else "which may be below 1: not told from instability"
+    heuristic = ", Adam mapped heuristically" if adam else ""
+    said = (
+        f"the mode that the reward shows has a force of {force.force.value:.3g} an update where {found.threshold:.3g} is the limit: a "
+        f"margin of {_ranged(margin)}, {place}{heuristic}; a faster mode may be invisible in it"
+    )
+    return Measure(NAME, "stability_margin", margin, said)
+
+
+def _fitting(record: RunRecord, momentum: float) -> Callable[[str | None], FitResult]:
+    """Return what fits the reward of a run by one law or all."""
+    from groupwise.curves.fit import fit
+    from groupwise.series.metric import metric_series
+
+    series = metric_series(record, "reward")
+
+    def fitted(law: str | None) -> FitResult:
+        return fit(
+            series.time_T,
+            series.value_T,
+            variance_T=series.variance_T,
+            window=series.window,
+            smoothing=series.smoothing,
+            law=law,
+            momentum=momentum,
+            healthy=series.healthy,
+        )
+
+    return fitted
+
+
+def _ranged(margin: Interval) -> str:
+    """Write a margin with its interval."""
+    value, low, high = (f"over {LARGE:,.0f}" if end >= LARGE else f"{end:.3g}" for end in (margin.value, margin.low, margin.high))
+    if margin.low >= LARGE:
+        return value
+    return f"{value} ({f'at least {low}' if math.isinf(margin.high) else f'{low} to {high}'})"
+
+
+def _none(why: str, log: str = "") -> Measure:
+    """No margin, and why."""
+    return Measure(NAME, "stability_margin", None, f"no margin can be told: {why}", log)
+
+
+def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None) -> tuple[FitResult, EffectiveForce, Interval]:
+    """Return the fit that tells a force, the force and the margin: over every lag that the loss may leave."""
+    from groupwise.stability.force import force_of_fit
+    from groupwise.stability.threshold import threshold
+
+    problem: InsufficientDataError | None = None
+    for fit in fits:
+        try:
+            forces = [
+                force_of_fit(fit, momentum, refresh_interval=one.refresh_interval, lag=lag_of_setting(one), learning_rate=rate)
+                for one in lag.left
+            ]
+        except InsufficientDataError as error:
+            problem = problem or error
+            continue
+        limits = [float(threshold(lag_of_setting(one), momentum, one.refresh_interval, stale_share=one.stale_share)) for one in lag.left]
+        forces = [_widened(force) for force in forces]
+        margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
+        return fit, _hull_of_forces(forces), _hull(margins)
+    assert problem is not None
+    raise problem
+
+
+def fits_with_a_force(fit: FitResult, refit: Callable[[str], FitResult], *, law: str) -> list[FitResult]:
+    """Return the fits that have a force: the best law's where it is one of the two, else those of the two, the better first."""
+    if fit.law in LAWS:
+        return [fit]
+    others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
+    if not others:
+        raise InsufficientDataError(
+            f"expected a reward that a single exponential or a damped oscillator describes, got the {law}, "
+            "which has no force: name one of the two with --law, or none"
+        )
+    return [refit(other) for other in others]
+
+
+def _widened(force: EffectiveForce) -> EffectiveForce:
+    """A force with the interval of a curve that is not one linear mode."""
+
+    def wider(interval: Interval) -> Interval:
+        return Interval(interval.value, interval.low / OFF, interval.high * OFF, interval.level)
+
+    return replace(force, force=wider(force.force), stiffness=None if force.stiffness is None else wider(force.stiffness))
+
+
+def _margin(limit: float, force: Interval) -> Interval:
+    """Threshold over force."""
+    low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
+    return Interval(limit / force.value, low, high, force.level)
+
+
+def _hull(intervals: list[Interval]) -> Interval:
+    """The first value with an interval that covers all."""
+    first = intervals[0]
+    return Interval(first.value, min(one.low for one in intervals), max(one.high for one in intervals), first.level)
+
+
+def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
+    """The first force with an interval that covers all; too fast where any is."""
+    first = forces[0]
+    stiffness = [one.stiffness for one in forces if one.stiffness is not None]
+    too_fast = any(one.too_fast for one in forces)
+    return replace(first, force=_hull([one.force for one in forces]), stiffness=_hull(stiffness) if stiffness else None, too_fast=too_fast)
+
+
+def doubts_of(best: FitResult, told: FitResult, force: EffectiveForce, *, law: str, swings: str = "") -> tuple[str, ...]:
+    """Return why a force is not to be trusted."""
+    doubts = [swings] if swings else []
+    if told is not best and _ahead(best, told) > CLEARLY:
+        doubts.append(f"the {law} describes the reward clearly better than any law that has a force")
+    if force.too_fast:
+        doubts.append("the curve is too fast for its momentum and lag, so that nothing bounds the force above")
+    if _at_rest(told):
+        doubts.append("the last rows are mostly one and the same number: a reward at its bound shows no swing")
+    if _only_begun(told):
+        doubts.append("the log ends within the time constant of its curve, whose beginning tells little of its end")
+    if _over_at_once(told):
+        doubts.append("the curve is over within a few rows, too few to tell how fast it was")
+    share = told.r_squared_explainable if math.isfinite(told.r_squared_explainable) else told.r_squared
+    if not share >= FEWEST_EXPLAINED:
+        doubts.append(f"the curve explains only {max(share, 0.0):.0%} of what can be explained of the reward")
+    return tuple(doubts)
+
+
+def _only_begun(told: FitResult) -> bool:
+    """Whether a log ends before its curve comes near a plateau."""
+    slow = told.parameters["time_constant" if told.law == "exponential" else "tau1"].value
+    return not float(np.ptp(told.time_T)) >= FEWEST_TIMES * slow
+
+
+def _ahead(best: FitResult, told: FitResult) -> float:
+    """By how much AICc the law of a fit is behind the best one."""
+    aicc = {candidate.law: candidate.aicc for candidate in best.candidates}
+    return aicc[told.law] - min(aicc.values())
+
+
+def _at_rest(told: FitResult) -> bool:
+    """Whether most of the last rows are exactly equal."""
+    late = told.value_T[-math.ceil(LATE * len(told.value_T)) :]
+    return float(np.unique(late, return_counts=True)[1].max()) > 0.5 * len(late)
+
+
+def _over_at_once(told: FitResult) -> bool:
+    """Whether a curve is as fast as rows follow each other."""
+    row = float(np.median(np.diff(told.time_T)))
+    if told.law == "oscillator":
+        return told.parameters["natural_frequency"].value * row > 1 / FEWEST_ROWS
+    return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
+
+
+def lag_of_setting(lag: LagSetting) -> str | Lag:
+    """Return the lag of a setting as the dynamics take it."""
+    from groupwise.stability.lags import mixed_lag
+
+    return mixed_lag(lag.weight_D) if lag.kind == "mixed" else lag.kind
+
+
+def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None) -> Stability:
+    """Judge one mode under a lag."""
+    from groupwise.stability.mode import stability
+
+    found = stability(
+        force,
+        momentum,
+        refresh_interval=lag.refresh_interval,
+        lag=lag_of_setting(lag),
+        learning_rate=learning_rate,
+        importance_ratio=lag.importance_ratio,
+        stale_share=lag.stale_share,
+        kl_term=lag.kl_term,
+    )
+    if lag.importance_ratio == "exact" and lag.kl_term == "unknown" and found.lag != "none":
+        # A KL term in the reward would keep the whole force stale.
+        ends = (found.threshold, found.bounds[1])
+        return replace(found, bounds=(min(ends), max(ends)))
+    return found

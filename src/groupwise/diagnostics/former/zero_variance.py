@@ -1,0 +1,458 @@
+r"""Advantage degeneracy: groups whose rewards are all equal, against what their pass rates predict.
+
+A zero-variance group carries no gradient. Independent rollouts of a prompt with pass rate p have equal rewards with probability
+$p^G + (1-p)^G$, so a run at 0.95 has many such groups and is well. What is wrong is fewer groups that teach than the reward leaves room
+for: their share, over what it would be if all prompts were equally hard, is what is left. It does not say which prompts to use.
+
+Numbers beside the check: rewards of one pool dealt at random into a group of G are all equal with probability
+$\sum_v \binom{k_v}{G}/\binom{N}{G}$, $k_v$ of the N rewards being v: the expectation over all resamplings without replacement, exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.former.findings import Finding, Healthy, Measure, Outcome, Severity, Unavailable
+from groupwise.diagnostics.former.verifier import constant_tail
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    Evidence,
+    Signal,
+    blocks,
+    counted,
+    ends_of,
+    lasting,
+    rare_event_factors,
+    share_of,
+    signal_of,
+)
+from groupwise.intervals import Interval, wilson
+
+NAME = "advantage_degeneracy"
+SHARE = "share of groups whose rewards are all equal"
+LOG = (
+    "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir), or the share of groups whose rewards "
+    "are all equal (TRL: frac_reward_zero_std)"
+)
+# Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
+STARVED = 0.1
+HALVED = 0.5
+GROUPS = 20
+
+
+def check(evidence: Evidence) -> Outcome:
+    """Look for steps whose groups teach less than their pass rates allow."""
+    equal = _equal_share(evidence)
+    if equal is None:
+        return Unavailable(NAME, "nothing in the log says how many groups have rewards that are all equal", LOG)
+    equal = _pooled(evidence, equal)
+    if len(equal) < FEWEST_ROWS:
+        return Unavailable(
+            NAME, f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", LOG
+        )
+    room = _room(evidence, equal)
+    taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
+    # Where the group size is not known the first rows tell how many groups teach at such a reward.
+    usual_taught = float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+    taught = taught / max(usual_taught, 1.0)
+    starved = (taught < STARVED) & (room > 2 * STARVED)
+    usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
+    onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
+    if onset is None:
+        other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room)
+        return other if other is not None else _calm(evidence, room, float(equal.value_T.mean()))
+    rows = slice(onset, len(equal))
+    expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
+    message = (
+        f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
+        f"{_explained(evidence, expected)}."
+    )
+    advice = (
+        "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
+        "the prompts are too easy or too hard: filter them by pass rate, or raise the group size."
+    )
+    began = "throughout" if onset == 0 else _beginning(equal, onset)
+    known = {"zero_variance": "above expectation", "zero_variance_onset": began, "gradient": _gradient(evidence, step)}
+    severity: Severity = "critical"
+    if _at_its_height(evidence, step):
+        severity, message = "warning", f"{message} The range of the reward is not known; it stands at its height."
+    return Finding(NAME, severity, None if onset == 0 else step, value, expected, message, advice, known, what=SHARE)
+
+
+def _explained(evidence: Evidence, expected: float) -> str:
+    """Say how many zero-variance groups the rewards explain: their mean where they are right or wrong, else those of the completions."""
+    reward = evidence.reward
+    if reward is not None and reward.bounds is not None:
+        return f"with equally hard prompts and the mean reward of those steps {100 * expected:.0f} % would be"
+    if expected > 0:
+        return f"rewards at either end of their range explain {100 * expected:.0f} %"
+    return "how many their rewards would explain cannot be told"
+
+
+def _at_its_height(evidence: Evidence, step: int) -> bool:
+    """Whether a reward of unknown range stands where it was highest: it may be done."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
+        return False
+    few = max(3, len(reward) // 10)
+    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")
+    late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
+    return bool(late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few))
+
+
+def _equal_share(evidence: Evidence) -> Signal | None:
+    """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
+    track = evidence.groups.zero_variance
+    if track.known:
+        return share_of(track.step_T, track.value_T)
+    spread = evidence.groups.spread
+    if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
+        return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
+    return None
+
+
+def _pooled(evidence: Evidence, equal: Signal) -> Signal:
+    """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing can be told."""
+    rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
+    if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
+        count = float(rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1)  # type: ignore[arg-type]
+    elif prompts is not None:
+        count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
+    else:
+        # The coarsest grid that all shares lie on.
+        grid = [b for b in range(1, GROUPS) if bool(np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3))]
+        count = float(min(grid, default=GROUPS))
+    size = int(np.ceil(GROUPS / max(count, 1.0)))
+    if size == 1:
+        return equal
+    mean, first = blocks(equal, size)
+    return signal_of(equal.column, equal.step_T[first], mean, bounds=equal.bounds)
+
+
+def _room(evidence: Evidence, equal: Signal) -> Float:
+    """Share of groups that would teach if all prompts of the step were equally hard: the most that the mean reward leaves room for.
+
+    Of a reward that is not a share of right answers nothing is known; then every group could teach, but for those that the rewards of
+    the completions themselves, dealt at random, leave at one end of their range.
+    """
+    room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
+    reward = evidence.reward
+    stuck = None if reward is None else constant_tail(reward)
+    if reward is not None and stuck is not None:
+        room[equal.step_T >= reward.step_T[stuck.row]] = 0.0  # one number for every answer is the verifier's doing, not the groups'
+    return room
+
+
+def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
+    """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
+    several = evidence.graded is not None and evidence.graded["reward"].n_unique() > 2
+    groups = graded_groups(evidence) if several else None
+    if groups is None:
+        return np.zeros(len(equal))
+    steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
+    parts = np.split(steps["edges"].to_numpy().astype(float), np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]))
+    return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
+
+
+def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
+    """The room that the mean reward leaves where it is a share of right answers, else 1."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is None:
+        return np.ones(len(equal))
+    size = evidence.group_size or 2  # the smallest group leaves the least room
+    right = _share_right(reward)
+    smooth = np.convolve(np.pad(right, 2, mode="edge"), np.ones(5) / 5, "valid") if right.size >= 5 else right
+    if 2 * len(equal) > len(reward):
+        mean = np.interp(equal.step_T, reward.step_T, smooth)
+    else:
+        parts = np.split(right, np.searchsorted(reward.step_T, equal.step_T[1:]))
+        mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
+    return np.asarray(1 - mean**size - (1 - mean) ** size)
+
+
+def _share_right(reward: Signal) -> Float:
+    """Where each row stands between the ends of its range: the share of right answers where there are but two grades."""
+    assert reward.bounds is not None
+    low, high = reward.bounds
+    return np.asarray((reward.value_T - low) / (high - low))
+
+
+def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
+    """Rate of an event in the first quarter of the rows."""
+    return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
+
+
+def _beginning(equal: Signal, onset: int) -> str:
+    """Whether the share of zero-variance groups climbed over a stretch before, or jumped."""
+    few = max(3, len(equal) // 10)
+    return "rising" if onset >= 2 * few and equal.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
+
+
+def _gradient(evidence: Evidence, step: int) -> str:
+    """Whether the gradient norm went to nothing with the groups."""
+    gradient = evidence.quantity("gradient_norm")
+    if gradient is None or gradient.at(step) >= len(gradient):
+        return ""
+    late = float(np.median(gradient.value_T[gradient.at(step) :]))
+    early = float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
+    return "gone" if late <= STARVED * early else "normal"
+
+
+def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
+    """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
+        return None
+    silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
+    if lasting(rare_event_factors(silent, 0.5)) is None or float(silent.mean()) < 1 - STARVED:
+        return None
+    value = equal.mean(slice(None))
+    message = (
+        f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
+    )
+    advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
+    known = {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
+    return Finding(NAME, "critical", None, value, 1 - STARVED, message, advice, known, SHARE)
+
+
+def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
+    """Report that less than half as many groups teach as before although the reward stands where it stood."""
+    few = max(len(taught) // 4, 4)
+    before = float(np.median(taught[:few]))
+    fewer = (taught < HALVED * before) & (room > 2 * STARVED)
+    onset, reward = lasting(rare_event_factors(fewer, 0.2), event_T=fewer), evidence.reward
+    if onset is None or onset < few or reward is None:
+        return None
+    step = int(equal.step_T[onset])
+    row = reward.at(step)
+    moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
+    span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
+    if abs(moved.value) > 0.15 * span or value.low <= old:
+        return None  # another reward has other groups, and groups that are not more often alike are no fewer
+    message = (
+        f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
+    )
+    advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
+    known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset), "gradient": _gradient(evidence, step)}
+    return Finding(NAME, "warning", step, value, old, message, advice, known, what=SHARE)
+
+
+def _calm(evidence: Evidence, room: Float, mean: float) -> Outcome:
+    """Say what the groups are like where nothing is wrong with them."""
+    expected = evidence.groups.expected
+    excess = ""
+    if expected.known and expected.step_T.size and "neighbours" not in expected.source:
+        keep = np.isfinite(expected.value_T)
+        excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
+    known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
+    return Healthy(NAME, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", known)
+
+
+LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+LOG_SPLIT = f"{LOG_REWARDS}, or the shares of groups that are all right and all wrong"
+# A value this near to the end of the range that was seen is that end.
+_EDGE = 0.05
+_LARGEST = 1e4
+# Groups that a pool has at least: of one group alone its own rewards predict it, whatever it is.
+_POOL = 4
+
+
+def measures(evidence: Evidence) -> tuple[Measure, ...]:
+    """Return the numbers beside `advantage_degeneracy`."""
+    groups = graded_groups(evidence)
+    return (_beyond_chance(groups), *_split(evidence, groups), _effective(evidence, groups))
+
+
+def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the groups of two and more with their rewards and what chance predicts, or None without rewards of completions."""
+    if evidence.graded is None:
+        return None
+    known = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(pl.len().over("step", "prompt_id") > 1)
+    if not len(known):
+        return None
+    known = known.with_columns((pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool"))
+    prompt = ["prompt"] if "prompt" in known.columns and known["prompt"].count() else []
+    groups = (
+        known.group_by("step", "prompt_id")
+        .agg(
+            pl.col("pool").first(),
+            pl.len().alias("size"),
+            pl.col("outcome").min().alias("low"),
+            pl.col("outcome").max().alias("high"),
+            *(pl.col(name).first() for name in prompt),
+        )
+        .with_columns((pl.col("low") == pl.col("high")).alias("equal"))
+        .sort("step", "prompt_id")
+    )
+    counts = known.group_by("pool", "outcome").agg(pl.len().alias("k"))
+    first, last = float(known["outcome"].min()), float(known["outcome"].max())  # type: ignore[arg-type]
+    margin = _EDGE * (last - first)
+    ends = counts.with_columns(pl.col("k").sum().over("pool").alias("m")).filter(
+        (pl.col("outcome") <= first + margin) | (pl.col("outcome") >= last - margin)
+    )
+    groups = groups.join(chance(groups, counts, ("pool",)).rename({"chance": "pooled"}), on=["pool", "size"], how="left")
+    groups = groups.join(chance(groups, ends, ("pool",)).rename({"chance": "edges"}), on=["pool", "size"], how="left")
+    return _with_own(groups, known) if prompt else groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("own"))
+
+
+def _steps_of_a_pool(known: pl.DataFrame) -> int:
+    """How many neighbouring steps make a pool of as many groups as are dealt to each other: one where steps have enough of their own."""
+    groups = known.select("step", "prompt_id").unique().group_by("step").len()["len"]
+    return -(-_POOL // max(int(groups.median() or 1), 1))  # type: ignore[arg-type]
+
+
+def chance(groups: pl.DataFrame, counts: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
+    r"""Return the probability that all rewards of a group are equal, the rewards of a pool being dealt at random.
+
+    $\sum_v \prod_{i<G} \frac{k_v - i}{N - i}$.
+    """
+    if "m" not in counts.columns:
+        counts = counts.with_columns(pl.col("k").sum().over(unit).alias("m"))
+    sizes = groups.select(*unit, "size").unique()
+    table = sizes.join(counts, on=list(unit), how="left")
+    share = np.ones(len(table))
+    k, m, size = (table[name].fill_null(0).to_numpy().astype(float) for name in ("k", "m", "size"))
+    for i in range(int(size.max()) if len(size) else 0):
+        share = np.where(i < size, share * np.clip(k - i, 0, None) / np.maximum(m - i, 1), share)
+    table = table.with_columns(pl.Series("chance", np.where((m >= size) | (m == 0), share, np.nan)))
+    return table.group_by(*unit, "size").agg(pl.col("chance").sum().fill_nan(None))
+
+
+def _with_own(groups: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Add the chance by the rewards of the same prompt just before and after; null where there are too few."""
+    visits = groups.with_columns(pl.int_range(pl.len()).over("prompt").alias("visit"))
+    counts = known.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
+    counts = visits.select("step", "prompt_id", "prompt", "visit").join(counts, on=["step", "prompt_id"])
+    near = pl.concat([counts.with_columns(pl.col("visit") + move) for move in (1, -1)])
+    pool = near.group_by("prompt", "visit", "outcome").agg(pl.col("k").sum())
+    told = visits.join(pool.select("prompt", "visit").unique(), on=["prompt", "visit"], how="semi")
+    own = chance(told, pool, ("prompt", "visit")).rename({"chance": "own"})
+    return visits.join(own, on=["prompt", "visit", "size"], how="left").drop("visit")
+
+
+def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
+    """Measure zero-variance groups less those that chance predicts, at the end of the log."""
+    if groups is None:
+        return Measure(NAME, "dead_beyond_chance", None, "the rewards of the completions are not in the log", LOG_REWARDS)
+    by_prompt = 2 * groups["own"].count() >= len(groups)
+    name = "own" if by_prompt else "pooled"
+    steps = (
+        groups.drop_nulls(name)
+        .with_columns(pl.col("equal").cast(pl.Float64))
+        .group_by("step")
+        .agg((pl.col("equal") - pl.col(name)).mean().alias("excess"), pl.col("equal").mean(), pl.col(name).mean())
+        .sort("step")
+    )
+    step, excess, equal, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name))
+    signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
+    late = ends_of(signal)[1]
+    value, counted = signal.mean(late), _late(share_of(step, equal), groups)
+    expected = float(predicted[late].mean())
+    value = Interval(value.value, min(value.low, counted.low - expected), max(value.high, counted.high - expected))
+    whose = (
+        "the same prompts' rewards just before and after"
+        if by_prompt
+        else "the rewards of each step, or of the few around it, dealt at random into groups,"
+    )
+    least = "" if by_prompt else ": the least that can be expected of prompts that are not equally hard"
+    said = f"{100 * float(equal[late].mean()):.0f} % of the last groups are alike in reward; {whose} predict {100 * expected:.0f} %{least}"
+    return Measure(NAME, "dead_beyond_chance", value, said)
+
+
+def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ...]:
+    """Measure groups that are all right and all wrong, at the end of the log."""
+    right, wrong = evidence.quantity("all_right_share"), evidence.quantity("all_wrong_share")
+    words, between = ("all right", "all wrong"), None
+    if groups is not None:
+        least, most = float(groups["low"].min()), float(groups["high"].max())  # type: ignore[arg-type]
+        if least == most:
+            return (Measure(NAME, "all_right", None, "all completions have the same reward, right or wrong"),)
+        alike = pl.col("equal")
+        steps = (
+            groups.group_by("step")
+            .agg(
+                (alike & (pl.col("high") == most)).mean().alias("right"),
+                (alike & (pl.col("low") == least)).mean().alias("wrong"),
+                (alike & (pl.col("low") > least) & (pl.col("high") < most)).mean().alias("between"),
+            )
+            .sort("step")
+        )
+        right, wrong, between = (share_of(steps["step"], steps[name]) for name in ("right", "wrong", "between"))
+        words = (f"all at {most:.3g}, the highest reward", f"all at {least:.3g}, the lowest")
+    if right is None and wrong is None:
+        return (Measure(NAME, "all_right", None, "nothing in the log tells groups that are all right from those all wrong", LOG_SPLIT),)
+    found = []
+    if between is not None and not between.value_T.any():
+        between = None  # of right and wrong answers there is nothing between
+    parts = (("all_right", right, words[0]), ("all_wrong", wrong, words[1]), ("all_alike_between", between, "alike at a reward between"))
+    for name, signal, word in parts:
+        if signal is not None:
+            value = _late(signal, groups)
+            found.append(Measure(NAME, name, value, f"{100 * value.value:.0f} % of the last groups are {word}"))
+    return tuple(found)
+
+
+def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
+    """Measure the size at which groups of independent completions, all prompts equally hard, would have zero variance as often."""
+    log = f"{LOG_REWARDS}, or the share of zero-variance groups beside a reward of 0 or 1"
+    shares, equal = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
+    if equal is None or shares is None:
+        return Measure(NAME, "effective_group_size", None, "zero-variance groups and what their rewards are are not both in the log", log)
+    if float(shares.max()) >= 1.0:
+        return Measure(NAME, "effective_group_size", None, "the last completions all have the same reward: any size fits")
+    value = _late(equal, groups)
+    size = Interval(*(effective_size(shares, share) for share in (value.value, value.high, value.low)))
+    of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
+    independent = "independent completions of equally hard prompts"
+    said = f"the last groups have equal rewards as often as groups of {size.value:.3g}, of {independent}, would be{of}"
+    if np.isinf(size.value):
+        said = f"none of the last groups has equal rewards, as of groups of at least {size.low:.3g} {independent}{of}"
+    return Measure(NAME, "effective_group_size", size, said)
+
+
+def effective_size(share_V: Float, equal: float) -> float:
+    r"""Return the size g at which $\sum_v p_v^g$ is a given share of zero-variance groups."""
+    from scipy.optimize import brentq
+
+    if equal >= 1.0:
+        return 1.0
+    if equal <= float((share_V**_LARGEST).sum()):
+        return float("inf")
+    return float(brentq(lambda size: float((share_V**size).sum()) - equal, 1.0, _LARGEST))
+
+
+def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]:
+    """Shares of the rewards of the last completions, and the share of zero-variance groups."""
+    assert evidence.graded is not None
+    steps = groups.group_by("step").agg(pl.col("equal").mean()).sort("step")
+    equal = share_of(steps["step"], steps["equal"])
+    last = evidence.graded.filter(pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0]))
+    counts = last.group_by(pl.col("reward").round(6)).len().sort("reward")["len"].to_numpy().astype(float)
+    return counts / counts.sum(), equal
+
+
+def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
+    """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as logged."""
+    track, reward = evidence.groups.zero_variance, evidence.reward
+    if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
+        return None, None
+    equal = share_of(track.step_T, track.value_T)
+    first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))
+    mean = float(reward.value_T[min(first, len(reward) - 1) :].mean())
+    return np.array([mean, 1 - mean]), equal
+
+
+def _late(share: Signal, groups: pl.DataFrame | None) -> Interval:
+    """The mean share of the last rows, at least as unsure as that many groups are: rows that are all 0 have no scatter."""
+    late = ends_of(share)[1]
+    value = share.mean(late)
+    low, high = max(value.low, 0.0), min(value.high, 1.0)
+    if groups is not None:
+        count = len(groups.filter(pl.col("step") >= int(share.step_T[late][0])))
+        counted = wilson(round(value.value * count), count)
+        low, high = min(low, counted.low, value.value), max(high, counted.high, value.value)
+    return Interval(value.value, low, high)

@@ -12,7 +12,7 @@ and can stop it, counts as critical, "high" and "medium" as any; no rule of it f
 the name that the rule looks for. rlwatch is fed row by row under the names of its own arguments. "Without entropy" leaves out the alarms
 of rules on the entropy alone; none of them changes another.
 
-With --real FOLDER, the logs of real.py, all are run on those too. Writes peers.csv, and peers_real.csv; judges no tool's advice.
+With --real FOLDER, the logs of labels.py, all are run on those too. Writes peers.csv, and peers_real.csv; judges no tool's advice.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
-from real import LABELS
+from labels import labels_in, opened
 
 from groupwise.diagnostics.former import diagnose
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
-from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
@@ -212,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help="of an environment with rlwatch")
     parser.add_argument("--toolkit", type=Path, help="a checkout of microsoft/post-training-toolkit")
-    parser.add_argument("--real", type=Path, help="the folder with the logs of real.py")
+    parser.add_argument("--real", type=Path, help="the folder with the logs of labels.py")
     parser.add_argument("--runs", type=int, default=200, help="of each simulated kind; 0 leaves peers.csv as it is")
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
@@ -227,9 +226,10 @@ def main() -> None:
         with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
             write(HERE / "peers.csv", pool.map(call, (*HEALTHY, *FAILURES)))
     if given.real is not None:
+        labels = labels_in(given.real)
         groups = {
-            label: [open_run(given.real / name) for name, one, _ in LABELS if one == label]
-            for label in dict.fromkeys(x for _, x, _ in LABELS)
+            kind: [opened(given.real, label.file) for label in labels if label.label == kind]
+            for kind in dict.fromkeys(label.label for label in labels)
         }
         for label, records in groups.items():
             print(label, len(records), "runs; entropy at the end of those that log it:", *(f"{x:.2f}" for x in last_entropies(records)))

@@ -143,7 +143,9 @@ def test_imports_point_downwards() -> None:
 def test_simulated_worlds_share_no_code_with_what_they_judge() -> None:
     """A record is only data."""
     worlds = Path(__file__).parent.parent / "experiments" / "worlds"
-    taken = {part(name) for world in ("bandit", "runs") for name in imports(worlds / f"{world}.py") if name.startswith("groupwise.")}
+    taken = {
+        part(name) for world in ("bandit", "logs", "runs") for name in imports(worlds / f"{world}.py") if name.startswith("groupwise.")
+    }
     assert taken == {"arrays", "errors", "record"}
 
 

@@ -1,0 +1,330 @@
+"""Numerics: columns that are no longer numbers, a gradient that explodes or drifts, and updates of exactly nothing.
+
+The readers write NaN and a missing value alike, so a NaN shows as a column that stops while the rows go on, or that never had a value.
+Why the numbers broke is not judged here.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, WARNING, Evidence, Signal, counted, lasting, rare_event_factors
+from groupwise.intervals import Interval
+from groupwise.wording import clean
+
+FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
+LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
+# What an update is made of: without these numbers it is NaN, and so are the weights after it.
+_OF_UPDATE = ("loss", "gradient_norm", "advantage", "advantage_min", "advantage_max")
+_WATCHED = (*_OF_UPDATE, "reward", "kl", "entropy", "policy_change", "sampler_mismatch")
+# What is logged by the trainer beside the loss: where it goes on, the row was written whole.
+_BESIDE = (*_WATCHED[:3], "kl", "entropy", "learning_rate", "clip_ratio", "policy_change", "step_time", "epoch", "tokens")
+# A column is one of every row where nine rows of ten have it; a trainer whose rows come later than the rollouts' lags by fewer than ten.
+_FULL, _STOPPED, _LAGGING = 0.9, 3, 10
+# A gradient norm is a product of many factors, so it scatters by factors: in health by e or so from row to row. 30 is 3.4 of them,
+# 1,000 is 7; and below 1, where trainers clip by default, nothing needs clipping.
+DRIFT, SPIKE, HUGE, CLIPPED = 30.0, 1e3, 1e6, 1.0
+_FIRST = 10
+# What rounding leaves of the gradient of groups with zero variance.
+_ROUNDING = 1e-9
+# In health at most one row in ten is beyond a limit, whatever came before: what the e-processes bet against.
+USUAL = 0.1
+# The chance of a gradient of 0 where one is lost.
+_MOST = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """A column that is not finite."""
+
+    column: str
+    quantity: str
+    row: int  # from which on; 0 throughout
+    rows: int  # how many
+    before: float | None  # the last finite value before
+
+
+def beyond(signal: Signal, event_T: NDArray[np.bool_], *, rate: float = WARNING) -> int | None:
+    """Return the row since which rows of a rare kind are most of them, if they are so to the end."""
+    return lasting(rare_event_factors(event_T, USUAL), rate=rate, event_T=event_T) if len(signal) >= FEWEST_ROWS else None
+
+
+def rose_since(evidence: Evidence, step: int) -> bool:
+    """Return whether the reward is clearly higher now than before a step, or than in the first quarter: training goes on."""
+    return _reward_since(evidence, step) > 3.0
+
+
+def fell_since(evidence: Evidence, step: int) -> bool:
+    """Return whether the reward is clearly lower now than before a step, or than in the first quarter."""
+    return _reward_since(evidence, step) < -3.0
+
+
+def _reward_since(evidence: Evidence, step: int) -> float:
+    """The change of the reward over its standard error from the rows before a step to the last rows."""
+    reward = evidence.reward
+    if reward is None or len(reward) < FEWEST_ROWS:
+        return 0.0
+    row = reward.at(step)
+    if row < 3:
+        row = max(3, len(reward) // 4)
+    return reward.score(slice(max(0, row - 20), row), slice(max(row, len(reward) - 20), None))
+
+
+def finite(evidence: Evidence) -> Finding:
+    """Look for the first column that is not finite."""
+    broken = sorted(_broken(evidence), key=lambda one: (one.row, _WATCHED.index(one.quantity)))
+    if not broken:
+        here = any(evidence.quantity(name) is not None for name in _WATCHED)
+        if not here:
+            return Finding(FINITE, Status.NOT_LOGGED, "None of loss, gradient, reward, KL and entropy is in the log.", log=LOG_NORM)
+        return _finite_but_for_a_few(evidence)
+    first = broken[0]
+    step = int(evidence.record.steps["step"][first.row])
+    name, was = clean(first.column, longest=60), "" if first.before is None else f"{first.before:.3g}"
+    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == first.row][:3]
+    also = f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
+    since = f"in any of {counted(first.rows, 'row')}" if first.row == 0 else f"since step {step:,} ({counted(first.rows, 'row')})"
+    message = f"{name} has no finite value {since}{f', {was} before' if was else ''}{also}."
+    wrecks = first.row > 0 and any(one.quantity in _OF_UPDATE for one in broken)
+    status = Status.INFO if rose_since(evidence, step) else Status.CRITICAL if wrecks else Status.WARNING
+    goes_on = status is Status.INFO
+    return Finding(
+        FINITE,
+        status,
+        message,
+        step,
+        advice="restart before it; lower the learning rate; save that batch",
+        signs=() if goes_on else (Sign(first.quantity, step, first.before, None, f"{name} {f'{was} → ' if was else ''}not finite"),),
+        evidence={} if goes_on else {"numbers": "not finite", "first_column": name},
+    )
+
+
+def _finite_but_for_a_few(evidence: Evidence) -> Finding:
+    """Report rows that hold an infinity and are followed by finite ones."""
+    steps = evidence.record.steps
+    for column in (name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)):
+        value = steps[column].to_numpy()
+        infinite = np.flatnonzero(np.isinf(value))
+        if infinite.size:
+            first, rows = int(steps["step"][int(infinite[0])]), counted(infinite.size, "row")
+            many = infinite.size > 0.05 * value.size and infinite.size >= _STOPPED
+            message = f"{clean(column, longest=60)} is infinite in {rows} of {value.size:,}, first at step {first:,}."
+            facts = {"numbers": "at times infinite"} if many else {}
+            return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first, evidence=facts)
+    return Finding(FINITE, Status.NONE, "No column turned into something that is no finite number.")
+
+
+def _columns(evidence: Evidence, quantity: str) -> list[str]:
+    """The columns of a quantity; advantages by their name too, which most trainers have under a key of their own."""
+    known = [one.column for one in evidence.record.meanings if one.quantity == quantity and one.column in evidence.record.steps.columns]
+    if quantity == "advantage" and not known:
+        known = [name for name in evidence.record.metrics() if "advantage" in name.lower() and evidence.record.meaning(name) is None]
+    return known
+
+
+def _broken(evidence: Evidence) -> Iterator[_Broken]:
+    """Yield the columns that are not finite to the end."""
+    steps = evidence.record.steps
+    if len(steps) < FEWEST_ROWS:
+        return
+    for quantity in _WATCHED:
+        for column in _columns(evidence, quantity):
+            value = steps[column].cast(pl.Float64).to_numpy()
+            found = np.flatnonzero(np.isfinite(value))
+            if not found.size:
+                yield _Broken(column, quantity, 0, value.size, None)
+                continue
+            last = int(found[-1])
+            rest = value.size - last - 1
+            if rest < _STOPPED:
+                continue
+            # Rows before it that have it, and rows since that the trainer wrote without it.
+            whole = found.size >= _FULL * (last + 1) and last + 1 >= FEWEST_ROWS
+            needed = _STOPPED if np.isinf(value[last + 1 :]).all() or _written(evidence, column, last) else _LAGGING
+            if whole and rest >= needed and _alive(evidence)[last + 1 :].mean() >= _FULL:
+                yield _Broken(column, quantity, last + 1, rest, float(value[last]))
+
+
+def _alive(evidence: Evidence) -> NDArray[np.bool_]:
+    """Rows that hold a finite value of anything but the clock."""
+    steps = evidence.record.steps
+    names = [name for name in evidence.record.metrics() if not name.lower().startswith(("eval", "val"))]
+    return np.asarray(steps.select(pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)).to_series())
+
+
+def _written(evidence: Evidence, column: str, last: int) -> bool:
+    """Whether another number of the trainer's own rows goes on where a column has stopped."""
+    steps = evidence.record.steps
+    for quantity in _BESIDE:
+        for other in _columns(evidence, quantity):
+            if other != column:
+                there = steps[other].is_finite().fill_null(value=False).to_numpy()
+                if there[: last + 1].mean() >= _FULL and there[last + 1 :].mean() >= _FULL:
+                    return True
+    return False
+
+
+def gradient(evidence: Evidence) -> Finding:
+    """Look for a gradient norm that drifts away or explodes; a single spike is worth knowing."""
+    signal = evidence.quantity("gradient_norm")
+    if signal is None:
+        return Finding(GRADIENT, Status.NOT_LOGGED, "The gradient norm is not in the log.", log=LOG_NORM)
+    moving = np.flatnonzero(signal.value_T > _ROUNDING)
+    if moving.size < 2 * _FIRST:
+        return Finding(GRADIENT, Status.NONE, f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.")
+    norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
+    early = float(np.median(norm_T[:_FIRST]))
+    limit = max(DRIFT * early, CLIPPED)
+    event_T = norm_T > limit
+    event_T[:_FIRST] = False
+    row = beyond(signal, event_T)
+    if row is None:
+        return _spikes(norm_T, step_T)
+    step, late = int(step_T[row]), float(np.median(norm_T[-max(5, norm_T.size // 10) :]))
+    times = late / early
+    huge = late > HUGE or times > SPIKE
+    message = f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x {limit / early:,.0f} since step {step:,}."
+    return Finding(
+        GRADIENT,
+        Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING,
+        message,
+        step,
+        Interval(times, times, times),
+        DRIFT,
+        advice="clip the gradient norm; lower the learning rate",
+        signs=(Sign("gradient_norm", step, early, late, f"gradient norm {early:.3g} → {late:.3g}"),),
+        evidence={"gradient": "exploded" if huge else "drift"},
+    )
+
+
+def _spikes(norm_T: Float, step_T: NDArray[np.int64]) -> Finding:
+    """Report single rows far above the median of all rows before."""
+    usual_T = _medians(norm_T)[_FIRST:]
+    later_T = norm_T[_FIRST:]
+    spiked = np.flatnonzero((later_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (later_T > np.maximum(HUGE, DRIFT * usual_T)))
+    if not spiked.size:
+        return Finding(GRADIENT, Status.NONE, f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → {norm_T[-1]:.3g}.")
+    first = int(spiked[0])
+    step, top, usual = int(step_T[_FIRST + first]), float(later_T[first]), float(usual_T[first])
+    often = spiked.size >= _STOPPED or float(later_T.max()) > HUGE
+    more = "" if spiked.size == 1 else f" and {counted(spiked.size - 1, 'time')} more"
+    message = f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before."
+    return Finding(
+        GRADIENT,
+        Status.WARNING if often else Status.INFO,
+        message,
+        step,
+        Interval(top / usual, top / usual, top / usual),
+        SPIKE,
+        advice="clip the gradient norm",
+        signs=(Sign("gradient_norm", step, usual, top, f"gradient norm {usual:.3g} → {top:.3g}"),) if often else (),
+        evidence={"gradient": "spikes"} if often else {},
+    )
+
+
+def _medians(value_T: Float) -> Float:
+    """Return the median of all rows before each row; NaN of the first."""
+    ordered: list[float] = []
+    found = np.full(value_T.size, np.nan)
+    for row, value in enumerate(value_T.tolist()):
+        if ordered:
+            found[row] = (ordered[(row - 1) // 2] + ordered[row // 2]) / 2
+        insort(ordered, value)
+    return found
+
+
+def updates(evidence: Evidence) -> Finding:
+    """Look for updates of exactly nothing: a gradient of 0 although rewards differ. A learning rate of 0 is no learning's."""
+    norm, loss = evidence.quantity("gradient_norm"), evidence.quantity("loss")
+    if norm is None:
+        return _of_loss(loss, None)
+    zero_T = norm.value_T == 0.0
+    row = None if _rounded(norm) else _zero_since(zero_T, _chance(evidence, norm))
+    if row is not None:
+        return _nothing(evidence, norm, row)
+    if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
+        message = "The gradient is exactly 0 in the last rows, where all groups have zero variance or may have."
+        return Finding(UPDATES, Status.INFO, message)
+    return _of_loss(loss, norm)
+
+
+def _rounded(norm: Signal) -> bool:
+    """Whether norms are so small that a log of three digits after the point may round them to 0."""
+    moving = norm.value_T[norm.value_T > 0]
+    return bool(moving.size and np.median(moving) < 0.01 and np.allclose(moving * 1e3, np.round(moving * 1e3), atol=1e-6))
+
+
+def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
+    """The row since which the gradient is 0 more often than in health, by its chance in each row."""
+    factor_T = np.where(zero_T, np.log(_MOST / np.minimum(chance_T, _MOST)), np.log((1 - _MOST) / (1 - np.minimum(chance_T, _MOST))))
+    return lasting(factor_T, rate=CRITICAL, event_T=zero_T)
+
+
+def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
+    """Report a gradient of exactly 0."""
+    step, before = int(norm.step_T[row]), float(np.median(norm.value_T[:row])) if row else None
+    spread = _spread_at(evidence, norm)[row:]
+    spread = spread[np.isfinite(spread)]
+    differ = f"rewards differ (spread {np.median(spread):.2g})" if spread.size and np.median(spread) > 1e-6 else "groups differ in reward"
+    loss = evidence.quantity("loss")
+    also = ", and so is the loss" if loss is not None and not loss.value_T[loss.at(step) :].any() else ""
+    message = f"The gradient is exactly 0 since step {step:,} ({counted(len(norm) - row, 'row')}) although {differ}{also}."
+    return Finding(
+        UPDATES,
+        Status.CRITICAL,
+        message,
+        step,
+        advice="check advantages and completion mask: one is lost",
+        signs=(Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0"),),
+        evidence={"gradient": "lost"},
+    )
+
+
+def _spread_at(evidence: Evidence, norm: Signal) -> Float:
+    """The spread of rewards at the rows of the gradient, NaN where it is not known."""
+    return _at_steps(evidence.groups.spread.step_T, evidence.groups.spread.value_T, norm)
+
+
+def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
+    """A series at the steps of the gradient, NaN where it has none."""
+    found = np.full(len(norm), np.nan)
+    if step_T.size:
+        place = np.minimum(np.searchsorted(step_T, norm.step_T), step_T.size - 1)
+        same = step_T[place] == norm.step_T
+        found[same] = value_T[place[same]]
+    return found
+
+
+def _chance(evidence: Evidence, norm: Signal) -> Float:
+    """The chance of a gradient of exactly 0 in health: that all groups of the step have zero variance; 1 where that is not known.
+
+    It is at most the share of groups with zero variance, however few groups a step has. Where a row averages several steps a spread
+    above 0 says nothing of the last of them, whose gradient may be the one that is logged.
+    """
+    dead = _at_steps(evidence.groups.zero_variance.step_T, evidence.groups.zero_variance.value_T, norm)
+    spread = _spread_at(evidence, norm)
+    window = evidence.record.steps["window"].median()
+    single = isinstance(window, float) and window <= 1
+    chance = np.where(np.isfinite(dead), np.maximum(dead, USUAL), np.where(single & (spread > 1e-6), USUAL, 1.0))
+    return np.asarray(chance, dtype=np.float64)
+
+
+def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
+    """Say of a loss of 0 that it is normal on policy."""
+    if loss is None and norm is None:
+        return Finding(UPDATES, Status.NOT_LOGGED, "Neither loss nor gradient norm is in the log.", log=LOG_NORM)
+    if loss is not None and len(loss) >= 5 and (np.abs(loss.value_T) < 1e-6).mean() > 0.5:
+        share = 100 * float((np.abs(loss.value_T) < 1e-6).mean())
+        more = "log the gradient norm" if norm is None else f"the gradient norm is {np.median(norm.value_T):.2g}"
+        message = f"The loss is 0 in {share:.0f} % of the rows, as it is on policy: {more} to see the updates."
+        message = message if norm is None else message.removesuffix(" to see the updates.") + "."
+        return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
+    return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")

@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Finding:
     short = _shortened(evidence)
     if short is not None:
         return short
-    decline = _decline(level_of(reward)[0], floor)
+    decline = _decline(evidence)
     if decline is not None:
         return decline
     if found:
@@ -95,12 +95,16 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     )
     advice = "Look at the completions of those steps; a run that fell once tends to fall again, so keep a checkpoint from before."
     return Finding(
-        NAME, Status.WARNING, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST
+        NAME, Status.INFO, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST
     )
 
 
-def _decline(reward: Signal, floor: float) -> Finding | None:
-    """Report a reward that ends significantly below its height without losing half of it."""
+def decline_of(evidence: Evidence) -> tuple[int, float] | None:
+    """Return the row from which a reward ends significantly below its height without losing half of it, and the height; else None."""
+    reward = evidence.reward
+    if reward is None:
+        return None
+    reward, floor = level_of(reward)[0], reward_floor(evidence, reward)
     n = len(reward)
     few = max(5, n // 8)
     if n < 4 * few:
@@ -110,21 +114,28 @@ def _decline(reward: Signal, floor: float) -> Finding | None:
     best = int(levels.argmax())
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
-    height = float(levels[best]) - floor
+    height = float(levels[best])
     # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it.
     from scipy.special import ndtri
 
     limit = -float(ndtri(WARNING / max(n / few, 1)))
-    if height <= 0 or not lost.value < 0 or -lost.value < limit * error or -lost.value < 0.2 * height:
+    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < 0.2 * (height - floor):
         return None
-    after = reward.value_T[best:]
-    middle = float(levels[best]) + lost.value / 2
-    onset = best + int(np.argmax(np.cumsum(after - middle))) + 1
-    step = int(reward.step_T[min(onset, n - 1)])
-    share = Interval(*(min(max(0.0, -loss / height), 1.0) for loss in (lost.value, lost.high, lost.low)))
-    message = f"The reward fell from {levels[best]:.3g} to {levels[best] + lost.value:.3g}, beyond its noise, and ends there."
-    advice = "Evaluate the checkpoint of the height and the last one on held-out prompts; if the loss is real, go back and learn slower."
-    return Finding(NAME, Status.WARNING, message, step=step, value=share, limit=0.2, advice=advice, evidence={"fall": "partial"}, what=LOST)
+    onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
+    return min(onset, n - 1), height
+
+
+def _decline(evidence: Evidence) -> Finding | None:
+    """Report a reward that ends significantly below its height without losing half of it."""
+    found, reward = decline_of(evidence), evidence.reward
+    if found is None or reward is None:
+        return None
+    row, height = found
+    after = reward.mean(slice(-max(5, len(reward) // 8), None))
+    message = f"The reward fell from {height:.3g} to {after.value:.3g}, beyond its noise, and ends there."
+    advice = "evaluate the best checkpoint and the last one on held-out prompts"
+    known = {"fall": "partial"}
+    return Finding(NAME, Status.WARNING, message, step=int(reward.step_T[row]), value=after, limit=height, advice=advice, evidence=known)
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -187,6 +198,15 @@ class Fall:
     end: float  # level since, or of the lowest stretch where it recovered
     lost: Interval  # share of the height lost, with its interval
     lasts: bool  # whether it holds to the last row
+
+
+def fall_of(evidence: Evidence) -> Fall | None:
+    """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
+    if "fall" not in evidence.memo:
+        reward = evidence.reward
+        evidence.memo["fall"] = None if reward is None else find_fall(level_of(reward)[0], reward_floor(evidence, reward))
+    found: Fall | None = evidence.memo["fall"]
+    return found
 
 
 def row_size(signal: Signal, floor: float) -> int | None:

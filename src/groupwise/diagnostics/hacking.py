@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Finding, Measure, Status
+from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
+from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval
 
 ADVICE = (
@@ -44,6 +45,9 @@ PRICE = (
 _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
+# Rows from which two rewards are said to move against each other, and standard errors: perhaps, and surely.
+_FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
+RATIO = "held-out gain over training gain"
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
 
@@ -88,6 +92,9 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     n, few = len(pair.step_M), few_of(pair)
     late = pair.ends[1]
     whole = _overall(pair)
+    opposed = _opposed(pair)
+    if opposed is not None:
+        return _finding(pair, evidence, *opposed, ": they move against each other")
     if whole is not None and _rose(pair) and whole.high < TRANSFER:
         status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
         status = Status.INFO if _solved(pair, few) and whole.high >= 0 else status
@@ -106,8 +113,34 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     coupling = coupling_of(pair, early, late)
     assert coupling is not None
     if held < float(ndtri(CRITICAL / n)) * error_held:
+        gained = float(levels[best] - pair.held_M[:few].mean())
+        # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
+        if -held <= _HALF * gained:
+            return _overfitting(pair, best, coupling)
         return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
     return _flat_since(pair, evidence, few)
+
+
+def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
+    """The slope of the held-out reward on the training reward where training rose and the two move against each other beyond doubt."""
+    n = len(pair.step_M)
+    if n < _FEWEST_OPPOSED or not _rose(pair):
+        return None
+    train, held = pair.train_M - pair.train_M.mean(), pair.held_M - pair.held_M.mean()
+    power = float(train @ train)
+    if power <= 0 or float(held @ held) <= 0:
+        return None
+    slope = float(train @ held) / power
+    left = held - slope * train
+    # Rows follow each other: as many count as are independent by the first autocorrelation of what is left.
+    memory = float(np.clip((left[1:] @ left[:-1]) / max(float(left @ left), 1e-300), 0.0, 0.9))
+    counted = max(n * (1 - memory) / (1 + memory) - 2, 1.0)
+    error = float(np.sqrt(float(left @ left) / (counted * power)))
+    ends = pair.gain_held_out(*pair.ends)[0]
+    if slope > -TRANSFER or slope > -_PERHAPS * error or ends > -TRANSFER * pair.gain_of_training(*pair.ends)[0]:
+        return None
+    status = Status.CRITICAL if slope < -_SURELY * error else Status.WARNING
+    return Interval(slope, slope - 1.96 * error, slope + 1.96 * error), status
 
 
 def _solved(pair: Pair, few: int) -> bool:
@@ -118,7 +151,7 @@ def _solved(pair: Pair, few: int) -> bool:
 
 
 def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
-    """Report the stretch up to the end over which training gained most without the held-out reward."""
+    """Report the stretch up to the end over which training gained most without the held-out reward, which had gained before."""
     n = len(pair.step_M)
     late, best = slice(n - max(few, n // 4), n), None
     total = float(np.ptp(pair.train_M))
@@ -130,13 +163,25 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
             continue
         limit = coupling.value + (coupling.high - coupling.value) * _MANY / 1.96
         if limit < _HALF and (best is None or limit < best[0]):
-            best = (limit, coupling, f" since step {pair.step_M[start]:,}")
-    return None if best is None else _finding(pair, evidence, best[1], Status.WARNING, best[2])
+            best = (limit, coupling, start)
+    if best is None:
+        return None
+    whole = _overall(pair)
+    if whole is not None and whole.low > 0 and whole.value >= TRANSFER:
+        return _overfitting(pair, best[2], best[1])
+    return _finding(pair, evidence, best[1], Status.WARNING, f" since step {pair.step_M[best[2]]:,}")
 
 
-def _signed(gain: float, beside: float) -> str:
-    """Write a gain with its sign, and 0 for what is rounding beside another."""
-    return "0" if abs(gain) < 1e-9 * abs(beside) else f"{gain:+.2g}"
+def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
+    """Note a training reward that goes on rising after the held-out one has stopped, which keeps most of what it gained."""
+    few, step = few_of(pair), int(pair.step_M[row])
+    before, best, last = (float(part.mean()) for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:]))
+    message = (
+        f"Since step {step:,} the training reward rises and {pair.told} stands: {short(before)} → {short(best)} → {short(last)}, "
+        "as in overfitting."
+    )
+    known = {"held_out": "overfitting"}
+    return Finding(NAME, Status.INFO, message, step=step, value=coupling, limit=TRANSFER, advice=OVERFIT, evidence=known, what=RATIO)
 
 
 def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status, where: str) -> Finding:
@@ -145,27 +190,35 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status,
     few = few_of(pair)
     row = int(np.searchsorted(pair.step_M, since))
     before = slice(max(0, row - few + 1), row + 1)
-    train, held = (float(value[-few:].mean() - value[before].mean()) for value in (pair.train_M, pair.held_M))
-    longer = _longer(evidence, since)
-    began = f"Since step {since:,} ({first:,} to {last:,})"
+    late, name = slice(-few, None), short_name(pair)
+    signs = tuple(
+        Sign(signal, since, float(value[before].mean()), float(value[late].mean()), words)
+        for signal, value, words in (
+            ("reward", pair.train_M, _moved("reward", pair.train_M, before, late)),
+            ("held_out", pair.held_M, _moved(name, pair.held_M, before, late)),
+        )
+    )
     ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}"
     units = IN_SHARES if pair.percent else ""
-    message = f"{began} the training reward rose by {train:.3g}, {pair.told} by {_signed(held, train)}{longer}; {ratio}{units}."
+    began = f"Since step {since:,} ({first:,} to {last:,})"
+    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}; {ratio}{units}."
     known = {"held_out": "falls" if coupling.high < 0 else "flat"}
-    advice = OVERFIT if coupling.low > 0 and coupling.value >= NEGLIGIBLE else ADVICE
+    advice = ADVICE
     if status == Status.INFO:
         advice, known = SOLVED, {}
     return Finding(
-        NAME,
-        status,
-        message,
-        step=since,
-        value=coupling,
-        limit=TRANSFER,
-        advice=advice,
-        evidence=known,
-        what="held-out gain over training gain",
+        NAME, status, message, step=since, value=coupling, limit=TRANSFER, advice=advice, signs=signs, evidence=known, what=RATIO
     )
+
+
+def _moved(name: str, value_M: Float, before: slice, late: slice) -> str:
+    """A level before and at the end."""
+    return f"{name} {short(float(value_M[before].mean()))} → {short(float(value_M[late].mean()))}"
+
+
+def short_name(pair: Pair) -> str:
+    """What the held-out one is called in a line."""
+    return pair.name.split(",")[0] if "," in pair.name else "held-out"
 
 
 def _longer(evidence: Evidence, since: int) -> str:

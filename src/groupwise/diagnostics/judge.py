@@ -1,10 +1,55 @@
-"""The one function that decides: a record in, its judgement out."""
+"""The one function that decides: a record in, its judgement out. Every command, page and callback shows it."""
 
 from __future__ import annotations
 
-from groupwise.diagnostics.former.checks import diagnose
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Sign, State, Status
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from groupwise.diagnostics import (
+    collapse,
+    concentration,
+    diversity,
+    hacking,
+    instability,
+    length,
+    margin,
+    no_learning,
+    verifier,
+    zero_variance,
+)
+from groupwise.diagnostics.causes import HACKING, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing, is_serious
+from groupwise.diagnostics.collapse import by_and_by, fall_of
+from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, Sign, State, Status
+from groupwise.diagnostics.learning import Progress, progress_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal
+from groupwise.diagnostics.signs import short, signs_about
+from groupwise.diagnostics.swings import level_of
 from groupwise.record.run import RunRecord
+
+# The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
+CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
+    verifier.check,
+    collapse.check,
+    hacking.check,
+    instability.check,
+    no_learning.check,
+    concentration.check,
+    zero_variance.check,
+    length.check,
+)
+MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
+    hacking.measures,
+    zero_variance.measures,
+    diversity.measures,
+    margin.measures,
+    instability.measures,
+)
+# Checks whose failure shows as a reward that fell.
+_OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
+_RANK = {Status.CRITICAL: 0, Status.WARNING: 1, Status.INFO: 2, Status.NONE: 3, Status.NOT_LOGGED: 4}
 
 
 def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
@@ -20,38 +65,212 @@ def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
     Example:
         >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 + 0.01 * (-1) ** t for t in range(40)] + [0.0] * 20
-        >>> judge(RunRecord("demo", steps_table(range(60), {"reward": reward}))).state.value
-        'failed'
+        >>> judge(RunRecord("demo", steps_table(range(60), {"reward": reward}))).headline
+        'reward 0.80 → 0.00, collapsed at step 40'
     """
-    old = diagnose(record)
-    checks = tuple(
-        Finding(one.check, Status(one.severity), one.message, one.since_step, one.value, one.threshold, one.advice) for one in old.findings
-    )
-    checks += tuple(Finding(one.check, Status.NONE, one.message) for one in old.healthy)
-    checks += tuple(Finding(one.check, Status.NOT_LOGGED, one.reason, log=one.log_this) for one in old.unavailable)
-    last = int(record.steps["step"][-1]) if len(record.steps) else None
-    if old.verdict == "undetermined" and old.worst in (None, "info"):
-        state = State.CANNOT_TELL
-    elif old.worst == "critical":
-        state = State.FAILED if ended else State.FAILING
-    else:
-        state = State.WATCH if old.worst == "warning" else State.OK
-    first = next((one for one in old.findings if one.severity != "info"), None)
-    since = first.since_step if first else None
-    sign = Sign("reward", since, None, first.value.value, f"reward to {first.value.value:.2g}") if first and since is not None else None
-    certainty = Certainty.LIKELY if old.causes and old.causes[0].probability > 0.8 and state is not State.OK else Certainty.NONE
-    names = (old.causes[0].cause.replace("_", " "),) if certainty is Certainty.LIKELY else ()
+    return judged(Evidence(record), ended=ended)
+
+
+def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
+    """Return the numbers beside the checks, which change no state; some take a fit of the reward."""
+    return tuple(one for measure in MEASURES for one in measure(evidence))
+
+
+def judged(evidence: Evidence, *, ended: bool) -> Judgement:
+    """Judge evidence that is at hand."""
+    answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
+    progress = progress_of(evidence)
+    ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
+    found = ranked[0] if is_serious(ranked[0]) else None
+    state = _state(evidence, found, progress, ended=ended)
+    story = _story(evidence, answers, found, progress, state)
+    last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
+    first = story.signs[0] if story.signs else None
+    alarm = state in (State.FAILING, State.FAILED)
     return Judgement(
-        run=record.name,
+        run=evidence.record.name,
         state=state,
-        headline=first.message if first else old.sentence,
-        since_step=since,
-        first_sign=sign,
-        cause=Cause(certainty, names),
-        learning=Learning.UNKNOWN,
-        do=first.advice if first else "",
-        cost=Cost(last - since, of_steps=last - int(record.steps["step"][0])) if last is not None and since is not None else None,
-        not_logged=tuple(one.log_this for one in old.unavailable),
-        checks=checks,
+        headline=story.headline,
+        since_step=story.onset,
+        first_sign=first,
+        then=story.signs[1:],
+        cause=story.cause,
+        learning=progress.learning,
+        do=story.do,
+        cost=_cost(evidence.record, first.step if first is not None else story.onset) if alarm else None,
+        not_logged=_not_logged(answers.values()) if state is not State.CANNOT_TELL else _needed(evidence, answers),
+        checks=tuple(ranked),
         last_step=last,
     )
+
+
+def _state(evidence: Evidence, found: Finding | None, progress: Progress, *, ended: bool) -> State:
+    """The state by the worst answer and by what the reward does."""
+    if found is not None and found.status is Status.CRITICAL:
+        return State.FAILED if ended else State.FAILING
+    if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
+        return State.CANNOT_TELL
+    if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
+        return State.WATCH
+    return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
+
+
+NO_CAUSE = Cause()
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """What is told of a run: the fact, the signs in order, the cause, what to do."""
+
+    headline: str
+    onset: int | None = None
+    signs: tuple[Sign, ...] = ()
+    cause: Cause = NO_CAUSE
+    do: str = ""
+
+
+def _story(evidence: Evidence, answers: dict[str, Finding], found: Finding | None, progress: Progress, state: State) -> _Story:
+    """Tell what happened, by the worst that was found."""
+    fall = fall_of(evidence)
+    if state is State.CANNOT_TELL:
+        return _Story(_open(evidence, progress))
+    if (
+        found is not None
+        and fall is not None
+        and fall.lasts
+        and found.check in (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
+    ):
+        return _of_fall(evidence, answers, found)
+    if found is not None and found.check == hacking.NAME:
+        return _of_hack(evidence, found)
+    if found is not None:
+        return _of_finding(evidence, answers, found)
+    cause = cause_of_standing(Case(evidence, answers, {}, None)) if progress.learning is Learning.FLAT else _mention(answers)
+    return _Story(_course(progress), None, (), cause, advice_for(cause, None, step=None, onset=None))
+
+
+def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) -> _Story:
+    """Tell of a reward that fell for good: from its first sign on."""
+    fall, reward = fall_of(evidence), evidence.reward
+    assert fall is not None
+    assert reward is not None
+    level = level_of(reward)[0]
+    begin, end = _span_of_fall(level, fall.row)
+    onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
+    before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
+    after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
+    there = float(level.value_T[begin])
+    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {short(before)} → {short(there)} → {short(after)}")
+    others = signs_about(evidence, int(level.step_T[begin]), reach=max(10, len(level) // 8))
+    late = signs_about(evidence, onset, reach=max(10, len(level) // 8))
+    signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
+    case = Case(evidence, answers, {sign.signal: sign for sign in signs}, onset, abrupt=not by_and_by(level, fall.row))
+    cause = cause_of_fall(case)
+    first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
+    where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
+    headline = f"reward {short(before)} → {short(after)}, collapsed {where}"
+    return _Story(headline, onset, signs, cause, advice_for(cause, found, step=_before(level, signs[0].step), onset=onset))
+
+
+def _span_of_fall(level: Signal, row: int) -> tuple[int, int]:
+    """The rows between which a reward fell: from the last that stood near its height to the first that stood near its end."""
+    reach = max(8, len(level) // 6)
+    start = max(0, row - reach)
+    before = float(np.median(level.value_T[max(0, start - reach) : max(start, 3)]))
+    after = float(np.median(level.value_T[row : row + reach]))
+    high = np.flatnonzero(level.value_T[start : row + 1] >= before - 0.25 * (before - after))
+    begin = min(start + int(high[-1]) + 1, row) if high.size else row
+    low = np.flatnonzero(level.value_T[begin : begin + 2 * reach] <= after + 0.25 * (before - after))
+    return begin, min(begin + int(low[0]), len(level) - 1) if low.size else row
+
+
+def _before(level: Signal, step: int) -> int | None:
+    """The last logged step before a step, or None at the beginning."""
+    row = level.at(step)
+    return int(level.step_T[row - 1]) if row > 0 else None
+
+
+def _of_hack(evidence: Evidence, found: Finding) -> _Story:
+    """Tell of a reward that rose without the held-out one."""
+    onset = found.step
+    signs = found.signs
+    likely = found.status is Status.CRITICAL
+    cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
+    step = None if evidence.reward is None or onset is None else _before(evidence.reward, onset)
+    words = ", ".join(sign.words for sign in signs)
+    headline = f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
+    return _Story(headline, onset, signs, cause, advice_for(cause, found, step=step, onset=onset))
+
+
+def _of_finding(evidence: Evidence, answers: dict[str, Finding], found: Finding) -> _Story:
+    """Tell of what another check found."""
+    signs = found.signs
+    case = Case(evidence, answers, {sign.signal: sign for sign in signs}, found.step)
+    cause = cause_of_standing(case)
+    step = None if evidence.reward is None or found.step is None else _before(evidence.reward, found.step)
+    return _Story(found.message, found.step, signs, cause, advice_for(cause, found, step=step, onset=found.step))
+
+
+def _mention(answers: dict[str, Finding]) -> Cause:
+    """A cause worth a word although the run is well: overfitting."""
+    over = any(answer.evidence.get("held_out") == "overfitting" for answer in answers.values())
+    return Cause(Certainty.POSSIBLE, (OVERFITTING,)) if over else Cause()
+
+
+def _course(progress: Progress) -> str:
+    """The fact first where nothing failed: what the reward did."""
+    moved = f"reward {short(progress.before)} → {short(progress.after)}"
+    if progress.learning is Learning.LEARNING:
+        return f"{moved} in {progress.steps:,} steps, still learning"
+    if progress.learning is Learning.AT_TOP:
+        return f"{moved}, at its top" if progress.since is not None else f"reward {short(progress.after)}, at its top"
+    if progress.learning is Learning.RECOVERED:
+        return f"reward {short(progress.after)}, recovered from {short(progress.before)} at step {progress.since:,}"
+    if progress.learning is Learning.FALLING:
+        return f"{moved}, falling since step {progress.since:,}"
+    if progress.since is not None:
+        return f"nothing learnt since step {progress.since:,}: {moved} in all"
+    gain = "" if progress.gain is None else f" (gain {short(progress.gain.low)} to {short(progress.gain.high)})"
+    return f"nothing learnt in {progress.steps:,} steps: {moved}{gain}"
+
+
+def _open(evidence: Evidence, progress: Progress) -> str:
+    """Why nothing can be told."""
+    reward = evidence.reward
+    if reward is None:
+        return evidence.no_reward
+    if evidence.relative:
+        return evidence.relative
+    if len(reward) < FEWEST_ROWS:
+        return f"{len(reward)} rows of reward: too few to tell anything"
+    if float(np.ptp(reward.value_T)) == 0:
+        return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
+    moved = f"reward {short(progress.before)} → {short(progress.after)} in {progress.steps:,} steps"
+    return f"{moved}: too few rows to tell learning from noise"
+
+
+def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
+    """What to log so that the next look can tell: the reward or more rows first."""
+    reward = evidence.reward
+    first = LOG_REWARD if reward is None else "more rows of the reward"
+    return tuple(dict.fromkeys((first, *_not_logged(answers.values()))))
+
+
+def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:
+    """What the checks miss, each once."""
+    return tuple(dict.fromkeys(answer.log for answer in answers if answer.status is Status.NOT_LOGGED and answer.log))
+
+
+def _cost(record: RunRecord, step: int | None) -> Cost | None:
+    """What was spent from a step on: steps, rollouts and seconds, as far as they are logged."""
+    steps = record.steps["step"]
+    if step is None or not len(steps):
+        return None
+    stride = int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+    after = record.steps.filter(pl.col("step") >= step)
+    size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
+    spent = int(steps[-1]) - step
+    rollouts = int(size) * int(prompts) * spent if size is not None and prompts is not None else None
+    clock = after["seconds"].drop_nulls()
+    seconds = float(clock[-1] - clock[0]) if len(clock) > 1 else None
+    return Cost(spent, rollouts, seconds, int(steps[-1]) - int(steps[0]) + stride)

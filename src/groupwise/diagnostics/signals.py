@@ -139,6 +139,7 @@ class Evidence:
     # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
     fit_reward: Callable[[str | None], FitResult] | None = None
     _columns: dict[str, Signal | None] = field(default_factory=dict, init=False, repr=False, compare=False)  # asked for so far
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what several checks ask for, once
 
     @cached_property
     def reward(self) -> Signal | None:

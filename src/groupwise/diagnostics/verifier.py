@@ -128,8 +128,9 @@ def constant_tail(signal: Signal) -> Constant | None:
         return None
     row = int(different[-1]) + 1
     earlier = same[:row]
-    usual = min(0.5, max(0.1, 2 * float((earlier.sum() + 1) / (row + 2))))
-    if row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
+    usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
+    # A number that stood there in a quarter of the rows before is nothing new.
+    if usual > 0.5 or row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
         return None
     few = max(2, min(5, row // 4))
     typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())

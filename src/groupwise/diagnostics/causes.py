@@ -1,0 +1,163 @@
+"""From what moved to why: the causes, the evidence that each must show, and what to do about it.
+
+A cause whose own evidence is missing is never named. Where two are left, both are named with what to log to tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Sign, Status
+from groupwise.diagnostics.signals import Evidence
+
+LENGTH = "the policy ran away in length"
+UNSTABLE = "the policy came apart (instability)"
+SHORT = "the policy came apart (instability): its answers shrank"
+NUMERICS = "numerics"
+VERIFIER = "a broken verifier"
+HARDER = "harder data"
+HACKING = "reward hacking"
+OVERFITTING = "overfitting"
+TRUNCATION = "truncation: most completions hit the limit"
+CONCENTRATION = "policy concentration: the entropy is spent"
+SAMPLER = "the sampler does not match the trainer"
+SMALL_GROUP = "the group is too small for these prompts"
+FORMAT = "the format alone earns the reward"
+NO_RATE = "the learning rate is 0"
+NO_GRADIENT = "no gradient reaches the policy"
+TOO_HARD = "the task is too hard"
+
+LOG_BEHAVIOUR = "entropy and completion length"
+LOG_REWARDS = "completions with their rewards"
+LOG_HELD_OUT = "a held-out reward"
+
+# What to do about a cause, a line; {step} is the last step before the first sign.
+DO: Mapping[str, str] = {
+    LENGTH: "restart from step {step}; mask truncated completions; lr ÷ 3",
+    UNSTABLE: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
+    SHORT: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
+    NUMERICS: "restart from step {step}; clip the gradient; lr ÷ 3; look for empty masks",
+    VERIFIER: "run the reward function by hand on completions of step {onset}; restart from step {step}",
+    HARDER: "see what changed in the prompts at step {onset} before you stop",
+    HACKING: "read the completions with the highest reward; close the loophole; restart from step {step}",
+    OVERFITTING: "evaluate on fresh prompts; keep the checkpoint with the best held-out reward",
+    TRUNCATION: "raise the completion limit, or mask truncated completions",
+    CONCENTRATION: "restart from step {step}; keep entropy: clip higher, a KL or entropy term, new prompts",
+    SAMPLER: "restart from step {step}; sample and train in one precision; truncate importance weights",
+    SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
+    FORMAT: "weigh correctness above format; grade some completions by hand",
+    NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
+    NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
+    TOO_HARD: "grade some completions by hand; take easier prompts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of a failure."""
+
+    evidence: Evidence
+    answers: Mapping[str, Finding]  # of the checks, by name
+    signs: Mapping[str, Sign]  # signals that moved about it, by quantity
+    onset: int | None  # step of the failure
+    abrupt: bool = True  # whether the reward fell within a few rows
+
+    def fact(self, name: str) -> str:
+        """Return what the checks say of a fact, the first that says anything."""
+        return next((one.evidence[name] for one in self.answers.values() if one.evidence.get(name)), "")
+
+    def ratio(self, quantity: str) -> float:
+        """Return the level after over that before of a signal that moved; 1 where it did not."""
+        sign = self.signs.get(quantity)
+        if sign is None or not sign.before or sign.after is None:
+            return 1.0
+        return sign.after / sign.before
+
+    def gained(self, quantity: str) -> float:
+        """Return the level after less that before of a signal that moved; 0 where it did not."""
+        sign = self.signs.get(quantity)
+        return 0.0 if sign is None or sign.before is None or sign.after is None else sign.after - sign.before
+
+    @property
+    def watched(self) -> bool:
+        """Whether entropy or length is logged, so that a policy that came apart would show."""
+        return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
+
+
+def cause_of_fall(case: Case) -> Cause:
+    """Say why a reward fell."""
+    numbers = case.fact("numbers")
+    if numbers:
+        return _likely(f"{NUMERICS}: {numbers}")
+    if case.fact("drop") == "failures logged":
+        return _likely(VERIFIER)
+    if case.fact("sampler") == "mismatch":
+        return _likely(SAMPLER)
+    length, entropy = case.ratio("completion_length"), case.ratio("entropy")
+    if length >= 1.3 or case.gained("truncated_share") >= 0.15:
+        return _likely(LENGTH)
+    if length <= 0.6 and case.watched:
+        return _likely(SHORT)
+    if entropy >= 1.4 or case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights"):
+        return _likely(UNSTABLE)
+    if entropy <= 0.5:
+        return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
+    return _graded_down(case)
+
+
+def _graded_down(case: Case) -> Cause:
+    """Say why a reward fell while the answers stayed as they were, as far as is logged."""
+    if not case.watched:
+        return Cause(Certainty.CANNOT_TELL, (VERIFIER, UNSTABLE), (LOG_BEHAVIOUR,))
+    if case.fact("drop") == "constant at once":
+        return _likely(VERIFIER)
+    prompts = case.fact("prompts")
+    if prompts == "whole prompts fail":
+        return Cause(Certainty.LIKELY, (HARDER,))
+    if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
+        return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
+    if not case.abrupt:
+        return Cause(Certainty.CANNOT_TELL, (HARDER, UNSTABLE), (LOG_REWARDS, LOG_HELD_OUT))
+    return Cause(Certainty.CANNOT_TELL, (VERIFIER, HARDER), (LOG_REWARDS,))
+
+
+def _likely(name: str) -> Cause:
+    """A likely cause."""
+    return Cause(Certainty.LIKELY, (name,))
+
+
+def cause_of_standing(case: Case) -> Cause:
+    """Say why a reward stands still below its top, from the checks that found something."""
+    for check, name in (
+        ("no_gradient", NO_GRADIENT),
+        ("truncation", TRUNCATION),
+        ("small_group", SMALL_GROUP),
+        ("sampler", SAMPLER),
+        ("concentration", CONCENTRATION),
+        ("format", FORMAT),
+    ):
+        found = case.fact(check)
+        if found:
+            return Cause(Certainty.LIKELY if found == "likely" else Certainty.POSSIBLE, (name,))
+    return Cause()
+
+
+def advice_for(cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None) -> str:
+    """Return the line that says what to do: of the cause, or else of the check."""
+    known = [DO[name] for full in cause.names for name in DO if full.startswith(name)]
+    if cause.certainty is Certainty.CANNOT_TELL and len(known) > 1:
+        known = [f"log {cause.log[0]}", known[0]] if cause.log else known[:1]
+        line = "; ".join(known)
+    elif known:
+        line = known[0]
+    else:
+        line = "" if finding is None else finding.advice
+    if step is None:
+        line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
+    return line.format(step=f"{step:,}" if step is not None else "", onset=f"{onset:,}" if onset is not None else "the change")
+
+
+def is_serious(finding: Finding) -> bool:
+    """Whether a finding asks for a look or more."""
+    return finding.status in (Status.WARNING, Status.CRITICAL)

@@ -1,0 +1,168 @@
+"""Which signals moved about a change, from which row, and by how much: raw numbers before, there and after.
+
+A signal is held against its own rows before the change and against how far it moved there; what it did later is no yardstick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.judgement import Sign
+from groupwise.diagnostics.signals import Evidence, Signal
+
+# Scatters of the rows before that a move must exceed, and the part of the whole move that makes its first row.
+_SCATTERS, _PART = 4.0, 0.5
+_FEWEST_BEFORE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A signal that may move before, with or after a reward."""
+
+    quantity: str  # canonical
+    name: str  # as a reader calls it
+    share: bool  # a share, compared by difference; else by ratio
+    least: float  # the smallest difference, or ratio, that is a move
+
+
+WATCHED = (
+    Watched("truncated_share", "truncated", share=True, least=0.1),
+    Watched("completion_length", "length", share=False, least=1.3),
+    Watched("entropy", "entropy", share=False, least=1.4),
+    Watched("gradient_norm", "gradient norm", share=False, least=5.0),
+    Watched("kl", "KL", share=False, least=4.0),
+    Watched("clip_ratio", "clipped tokens", share=False, least=4.0),
+    Watched("dead_group_share", "zero-variance groups", share=True, least=0.3),
+)
+
+
+def signs_about(evidence: Evidence, step: int, *, reach: int) -> tuple[Sign, ...]:
+    """Return the signals that moved from some rows before a step on, the earliest first.
+
+    Args:
+        evidence: the run.
+        step: of the change.
+        reach: rows of the reward before the step in which a first sign is looked for.
+    """
+    reward = evidence.reward
+    rows = evidence.record.steps["step"].to_numpy() if reward is None else reward.step_T
+    place = int(np.searchsorted(rows, step))
+    low = int(rows[max(0, place - reach)])
+    found = []
+    for watched in WATCHED:
+        signal = evidence.quantity(watched.quantity)
+        sign = None if signal is None else sign_of(signal, watched, low=low, step=step)
+        if sign is not None:
+            found.append(_at_limit(evidence, sign))
+    held = evidence.held_out
+    if held is not None:
+        sign = sign_of(held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step)
+        found += [] if sign is None else [sign]
+    return tuple(sorted(found, key=lambda sign: sign.step))
+
+
+def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | None:
+    """Return the move of a signal about a step, or None where it stayed within what it did before."""
+    begin, onset = signal.at(low), signal.at(step)
+    few = max(3, len(signal) // 20)
+    before = slice(max(0, begin - max(10, len(signal) // 6)), begin) if begin >= _FEWEST_BEFORE else slice(0, max(onset // 2, 1))
+    window = slice(before.stop, min(len(signal), onset + max(few, 4)))
+    if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
+        return None
+    y_T = signal.value_T if watched.share else _logarithm(signal.value_T)
+    if not watched.share and float(np.median(np.abs(signal.value_T[before]))) == 0:
+        return None  # nothing has no ratio
+    base = float(np.median(y_T[before]))
+    least = watched.least if watched.share else float(np.log(watched.least))
+    usual = max(least, _SCATTERS * _scatter(y_T[before]))
+    moved = y_T[window] - base
+    late = float(np.median(y_T[onset : onset + few])) - base
+    # A spike just before the change counts as well as a level that lasts.
+    peak = late if abs(late) > usual else float(moved[np.argmax(np.abs(moved))])
+    if abs(peak) <= usual:
+        return None
+    row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
+    return Sign(watched.quantity, int(signal.step_T[row]), *_levels(signal, before, row, onset, few), _told(signal, watched, before, row))
+
+
+def _logarithm(value_T: Float) -> Float:
+    """The logarithm of sizes; what is next to nothing counts as a tenth of the usual."""
+    size = np.abs(value_T)
+    usual = float(np.median(size[size > 0])) if (size > 0).any() else 1.0
+    return np.asarray(np.log(np.maximum(size, 0.1 * usual)))
+
+
+def _scatter(value_T: Float) -> float:
+    """How far rows stand from their median, and neighbouring thirds from each other."""
+    middle = float(np.median(value_T))
+    parts = [float(np.median(part)) for part in np.array_split(value_T, 3) if part.size]
+    return max(1.4826 * float(np.median(np.abs(value_T - middle))), 0.5 * float(np.ptp(parts)))
+
+
+def _first(moved_T: Float, usual: float, near: int) -> int:
+    """The row from which a move lasts to the change: back from there over rows beyond the usual, one other row between them at most."""
+    beyond: NDArray[np.bool_] = moved_T > usual
+    later = np.flatnonzero(beyond[near:])
+    row = near + int(later[0]) if later.size else int(np.argmax(moved_T))
+    while row > 0 and (beyond[row - 1] or (row > 1 and beyond[row - 2])):
+        row -= 1 if beyond[row - 1] else 2
+    return row
+
+
+def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> tuple[float, float]:
+    """The level before, and that since the change."""
+    since = max(row, onset)
+    return float(np.median(signal.value_T[before])), float(np.median(signal.value_T[since : since + few]))
+
+
+def _told(signal: Signal, watched: Watched, before: slice, row: int) -> str:
+    """The move in words: before, at its first row, and in the last rows."""
+    first, there = float(np.median(signal.value_T[before])), float(signal.value_T[row])
+    last = float(np.median(signal.value_T[row : row + max(5, len(signal) // 8)]))
+    if watched.quantity in ("truncated_share", "dead_group_share"):
+        return f"{100 * there:.0f} % {watched.name} (was {100 * first:.0f} %)"
+    course = [short(first), short(there), *([short(last)] if _apart(first, there, last) else [])]
+    return f"{watched.name} {' → '.join(course)}"
+
+
+def _apart(first: float, there: float, last: float) -> bool:
+    """Whether the last level goes clearly on from the first row of a move."""
+    return abs(last - first) > 1.15 * abs(there - first)
+
+
+def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
+    """Say of a length that it stands at its limit."""
+    limit = limit_of(evidence)
+    if sign.signal != "completion_length" or limit is None or sign.after is None or sign.after < 0.98 * limit:
+        return sign
+    return Sign(sign.signal, sign.step, sign.before, sign.after, f"{sign.words} = limit")
+
+
+def limit_of(evidence: Evidence) -> float | None:
+    """Return the limit of the completions where it is certain: where all are truncated it is their length, else what the settings say."""
+    cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
+    if cut is not None and length is not None:
+        _, mine, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
+        full = length.value_T[its][cut.value_T[mine] >= 0.999]
+        if full.size >= 3 and float(np.ptp(full)) <= 0.01 * float(full.max()):
+            return float(full.max())
+    stated = evidence.setting("max_completion_length")
+    # A limit that lengths go beyond is none of this run: a notebook's other cell, another unit.
+    beyond = length is not None and stated is not None and float(length.value_T.max()) > 1.01 * float(stated)
+    return None if stated is None or beyond else float(stated)
+
+
+def short(value: float) -> str:
+    """Write a level as a reader of a log does: two decimals of a share, three digits of what is larger."""
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
+    if size >= 10:
+        return f"{value:.3g}"
+    if size >= 0.01 or value == 0:
+        return f"{value:.2f}"
+    return f"{value:.1g}"

@@ -33,7 +33,7 @@ RELATIVE, ABSOLUTE = 1e-8, 1e-11  # the second for numbers that are 0 but for ro
 RENAMED: dict[str, str] = {}
 
 OF_ONE_RUN: dict[str, tuple[str, ...]] = {
-    "diagnose": ("--evidence", "--json"),
+    "diagnose": ("--why", "--json"),
     "report": ("--json", "-o", "{page}", "--force"),
     "fit": ("--json",),
     "forecast": ("--json",),
@@ -68,7 +68,7 @@ WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
      "--stiffness", "3", "--second-moment", "1e-8", "--json"),
     ("fit", "{examples}", "--json"),
     ("report", "{examples}", "--json", "-o", "{page}", "--force"),
-    ("diagnose", "{examples}", "--json", "--evidence"),
+    ("diagnose", "{examples}", "--json", "--why"),
     ("compare", "{data}/sweeps/qwen25_7b_rho_sweep/rho0.10_seed42.log", "vs", "{data}/hard/rho0.30_seed43.log", "--json"),
     ("compare", "{data}/trl/qwen35_9b_rho0.70_seed42.step_logs.json", "{data}/trl/qwen35_9b_rho0.70_seed44.step_logs.json", "vs",
      "{data}/trl/qwen35_9b_rho1.00_seed42.step_logs.json", "{data}/trl/qwen35_9b_rho3.00_seed42.step_logs.json", "--json"),

@@ -162,7 +162,7 @@ def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> Non
             code = main(shlex.split(command)[1:])
             captured = capfd.readouterr()
             printed = captured.out + captured.err
-            assert code in (0, 1, 2), f"{where}: `{command}` ended with {code}\n{printed}"
+            assert code in (0, 1, 2, 3), f"{where}: `{command}` ended with {code}\n{printed}"
             assert code == 0 or "echo $?" in body, f"{where}: `{command}` failed\n{printed}"
         else:
             continue  # the installing of things, and other programs

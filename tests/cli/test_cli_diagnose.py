@@ -1,62 +1,138 @@
-"""`groupwise diagnose`: exit codes, JSON and text."""
+"""`groupwise diagnose`: exit codes, JSON and text. The judgements are made by hand: what is judged how is tested with the judge."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from worlds.runs import simulated_run
+from tests.cli.asked import refused
 
 from groupwise import examples
 from groupwise.cli.app import main
+from groupwise.cli.shared import exit_code
+from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
+from groupwise.record.run import RecordWriter, RunRecord
+
+BY_HAND = Judgement("demo", State.OK, "reward 0.2 → 0.8", checks=(Finding("collapse", Status.NONE, "holds"),))
+CODES = {State.OK: (0, 0), State.WATCH: (1, 0), State.FAILING: (1, 1), State.FAILED: (1, 1), State.CANNOT_TELL: (3, 3)}
 
 
-def test_a_healthy_run_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", str(examples.trl_run())]) == 0
-    assert "healthy" in capsys.readouterr().out
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.csv"
+    path.write_text("step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41)))
+    return path
 
 
-def test_a_failing_run_exits_1_with_the_json_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record, onset = simulated_run("verifier_failure", np.random.default_rng(4), steps=200)
-    record.save(tmp_path / "run")
-    assert main(["diagnose", str(tmp_path / "run"), "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
-    assert list(data) == ["verdict", "causes", "findings", "healthy", "unavailable"]
-    assert data["verdict"] == "verifier_failure"
-    worst = data["findings"][0]
-    assert list(worst) == ["check", "severity", "since_step", "value", "threshold", "message", "advice"]
-    assert list(worst["value"]) == ["value", "low", "high"]
-    assert onset is not None
-    assert abs(worst["since_step"] - onset) < 20
-    assert main(["diagnose", str(tmp_path / "run"), "--until", str(onset - 5)]) == 0
+def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
+    """Let the judge say this; return the list of what it is told about the end of the run."""
+    told: list[bool] = []
+
+    def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
+        told.append(ended)
+        return found
+
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
+    return told
 
 
-def test_a_log_that_cannot_be_judged_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "log.csv").write_text("step,reward\n1,0.1\n2,0.2\n")
-    assert main(["diagnose", str(tmp_path / "log.csv")]) == 2
-    assert "no check can look" in capsys.readouterr().err
-    rows = "".join(f"{step},{0.5 - 0.001 * step}\n" for step in range(1, 101))
-    (tmp_path / "entropy.csv").write_text("step,entropy\n" + rows)
-    assert main(["diagnose", str(tmp_path / "entropy.csv")]) == 2
-    assert "the log has no reward" in capsys.readouterr().err
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("state", State)
+def test_exit_codes_follow_the_state(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: State, as_json: bool
+) -> None:
+    judged_as(monkeypatch, replace(BY_HAND, state=state))
+    shown = ["--json"] if as_json else []
+    assert main(["diagnose", str(log), *shown]) == CODES[state][0]
+    assert main(["diagnose", str(log), "--fail-on", "watch", *shown]) == CODES[state][0]
+    assert main(["diagnose", str(log), "--fail-on", "failing", *shown]) == CODES[state][1]
+    assert capsys.readouterr().err == ""
 
 
-def test_a_dead_reward_and_numbers_that_diverge_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dead = [{"step": step, "reward": 0.0, "reward_std": 0.0, "kl": 0.001 * step} for step in range(1, 61)]
-    (tmp_path / "dead.jsonl").write_text("\n".join(json.dumps(row) for row in dead))
-    assert main(["diagnose", str(tmp_path / "dead.jsonl"), "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
-    assert (data["verdict"], data["findings"][0]["severity"]) == ("undetermined", "critical")
-    rng = np.random.default_rng(0)
-    rows = [
-        {"step": s, "reward": 0.3 + 0.004 * s + 0.02 * rng.standard_normal(), "loss": 0.1, "grad_norm": 0.3, "learning_rate": 1e-6}
-        for s in range(1, 61)
-    ]
-    for row in rows[40:]:
-        row.update(reward=float("nan"), loss=float("nan"), grad_norm=float("nan"))
-    (tmp_path / "nan.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    assert main(["diagnose", str(tmp_path / "nan.jsonl"), "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
-    assert (data["verdict"], data["findings"][0]["since_step"]) == ("dynamical_instability", 41)
+def test_of_several_runs_the_worst_counts_and_cannot_tell_only_where_no_other_does() -> None:
+    def code(*states: State, fail_on: str = "watch") -> int:
+        return exit_code([replace(BY_HAND, state=state) for state in states], fail_on=fail_on)
+
+    assert code(State.OK, State.CANNOT_TELL) == 3
+    assert code(State.CANNOT_TELL, State.WATCH, State.OK) == 1
+    assert code(State.CANNOT_TELL, State.WATCH, State.OK, fail_on="failing") == 3
+    assert code(State.OK, State.FAILED, State.CANNOT_TELL, fail_on="failing") == 1
+    assert code(State.OK, State.OK) == 0
+
+
+def test_a_log_that_is_none_or_a_wrong_argument_exits_2(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.csv").write_text("\x00\x01")
+    refused(capsys, "diagnose", str(tmp_path / "none.csv"))
+    assert "--fail-on expects watch or failing; got 'ok'" in refused(capsys, "diagnose", str(log), "--fail-on", "ok")
+    assert "--until expects a step" in refused(capsys, "diagnose", str(log), "--until", "0")
+
+
+@pytest.mark.parametrize(("error", "code"), [(RuntimeError("x"), 70), (KeyboardInterrupt(), 130), (MemoryError(), 2)])
+def test_what_ends_the_judge_ends_the_command(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", broken)
+    assert main(["diagnose", str(log), "--fail-on", "failing"]) == code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 0 if code == 130 else 1)
+
+
+def test_json_is_the_judgement_and_the_measures_where_asked(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged_as(monkeypatch, BY_HAND)
+    assert main(["diagnose", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == BY_HAND.as_dict()
+    assert main(["diagnose", str(log), "--json", "--why", "-v"]) == 0
+    more = json.loads(capsys.readouterr().out)
+    measures = more.pop("measures")
+    assert more == BY_HAND.as_dict()
+    assert {tuple(one) for one in measures} == {("check", "name", "value", "message", "log_this")}
+
+
+def test_the_screen_has_the_reward_and_what_was_asked_for(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged_as(monkeypatch, BY_HAND)
+    main(["diagnose", str(log)])
+    assert capsys.readouterr().out.splitlines() == ["✓ OK  demo  reward 0.2 → 0.8", f"  reward {40 * '█'}"]
+    main(["diagnose", str(log), "--verbose"])
+    assert capsys.readouterr().out.splitlines()[2:] == ["", "  Collapse: no sign of it"]
+    main(["diagnose", str(log), "--why"])
+    assert "effective group size" in capsys.readouterr().out
+
+
+def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = judged_as(monkeypatch, BY_HAND)
+    with RecordWriter(tmp_path / "run") as writer:
+        writer.append({"step": 1, "reward": 0.5})
+        main(["diagnose", str(tmp_path / "run")])
+    main(["diagnose", str(tmp_path / "run")])
+    main(["diagnose", str(log)])
+    assert told == [False, True, True]
+    capsys.readouterr()
+
+
+def test_the_recorded_run_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(examples.trl_run()), "--fail-on", "failing"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 8
+
+
+def test_a_reward_that_died_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{step},{0.8 + 0.01 * (-1) ** step if step < 60 else 0.0}\n" for step in range(1, 101))
+    (tmp_path / "dead.csv").write_text("step,reward\n" + rows)
+    assert main(["diagnose", str(tmp_path / "dead.csv"), "--fail-on", "failing"]) == 1
+    assert capsys.readouterr().out.startswith("✗ FAILED  dead.csv  ")
+
+
+def test_three_rows_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log.csv").write_text("step,reward\n1,0.1\n2,0.2\n3,0.3\n")
+    assert main(["diagnose", str(tmp_path / "log.csv")]) == 3
+    assert capsys.readouterr().out.startswith("? CANNOT TELL  log.csv  ")

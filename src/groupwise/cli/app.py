@@ -27,7 +27,7 @@ _ABOUT = "What a GRPO run's log says: is it still learning, where will it end, i
 COMMANDS = {
     "report": "Write one page on one or several runs, and its summary here.",
     "watch": "Follow runs that are being written, on a page that this machine serves to itself.",
-    "diagnose": "What is wrong with a run and why: exit code 0 healthy, 1 findings, 2 unusable.",
+    "diagnose": "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell.",
     "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
     "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
     "backtest": "Forecast each run from its beginning and score that on the rest, beside simple methods.",

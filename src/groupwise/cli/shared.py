@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,13 @@ from groupwise.plain import to_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from groupwise.diagnostics.judgement import Judgement
     from groupwise.record.run import RunRecord
 
 _MOST_STEPS = 200
 _WIDTH = 160
 _EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
+OK, FOUND, CANNOT_TELL = 0, 1, 3  # what a command that judges ends with; 2 is the edge's, for what cannot be used
 Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
 Check = Callable[..., Any]  # of an option's value, which typer hands over with the option's names; None is not given
 
@@ -102,6 +104,12 @@ Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML
 Column = Annotated[list[str] | None, option("NAME=COLUMN", "What a column of a table is, as reward=score. Repeatable.")]
 Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
 At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
+FailOn = Annotated[
+    str,
+    option("STATE", "The mildest state that ends with 1: watch, or failing (failed as well).", check=one_of("watch", "failing")),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")]
+Why = Annotated[bool, flag("--why", "Also the numbers that the checks rest on, and what to log for those that are missing.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
 FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
 BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)]
@@ -130,6 +138,22 @@ class Opening:
     def __bool__(self) -> bool:
         """Whether anything was given."""
         return bool(self.columns or self.settings or self.config)
+
+
+def exit_code(judged: Iterable[Judgement], *, fail_on: str) -> int:
+    """Return what a command ends with after it judged runs: the worst of them, and of a run that cannot be judged only where no other is 1.
+
+    Args:
+        judged: the judgements.
+        fail_on: the mildest state that counts, "watch" or "failing".
+
+    Returns:
+        0 ok, 1 that state or worse, 3 cannot tell.
+    """
+    found = list(judged)
+    if any(one.alarm or one.state.value == fail_on for one in found):
+        return FOUND
+    return CANNOT_TELL if any(one.state.value == "cannot_tell" for one in found) else OK
 
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:

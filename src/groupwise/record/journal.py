@@ -190,6 +190,23 @@ def _locked(handle: int) -> bool:
     return True
 
 
+def being_written(path: Path) -> bool:
+    """Return whether a process holds a journal to write it; False where there is none, and where the system has no locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        # Shared and for an instant only: a writer that begins meanwhile has more patience than that.
+        with path.open("rb") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _unwritable(path: Path, error: OSError) -> GroupwiseError:
     """Return the error of a file that cannot be written."""
     return GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write")

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
-from groupwise.record.journal import Journal, read_journal
+from groupwise.record.journal import Journal, being_written, read_journal
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
     BASE_COLUMNS,
@@ -361,6 +361,11 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
+
+
+def has_ended(record: RunRecord) -> bool:
+    """Return whether a run is over, as far as can be known: it goes on where a process holds one of its journals to write it."""
+    return not any(source.reader == "journal" and being_written(Path(source.path)) for source in record.sources)
 
 
 def is_record(folder: Path) -> bool:

@@ -22,7 +22,6 @@ from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
-from groupwise.diagnostics.former.findings import Diagnosis
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
@@ -31,17 +30,13 @@ from groupwise.report.tables import (
     Grid,
     baseline_grid,
     candidate_grid,
-    causes_of,
     component_grid,
     contrast_grid,
     forecast_grid,
-    measured,
     parameter_grid,
     plan_grid,
     reward_grid,
     title_of,
-    told,
-    where,
     zero_variance_grid,
 )
 from groupwise.stability.mode import Stability
@@ -223,35 +218,6 @@ def print_comparison(comparison: RunComparison, console: Console) -> None:
             out.line(found.message)
         out.line(sentence(pairing.divergence.message))
     out.notes(comparison.notes)
-
-
-def print_diagnosis(found: Diagnosis, console: Console, *, evidence: bool = False) -> None:
-    """Print a diagnosis: the findings, what was healthy, what could not be looked at, and the numbers beside the checks."""
-    out = Printer(console)
-    out.print(f"\n[bold]{shown(found.run, longest=200)}: {title_of(found.verdict).lower()}[/]")
-    out.print(shown(found.sentence, longest=500))
-    out.line(causes_of(found))
-    for finding in found.findings:
-        style = _SEVERITY_STYLES[finding.severity]
-        out.print(f"\n[{style}]{finding.severity}[/]  [bold]{title_of(finding.check)}[/], {where(finding)}")
-        for line in (finding.message, f"Measured: {measured(finding)}.", finding.advice):
-            out.print(f"  {shown(sentence(line))}")
-    if found.healthy:
-        console.print()
-    for healthy in found.healthy:
-        out.print(f"[green]healthy[/]  {title_of(healthy.check)}: {shown(healthy.message, longest=500)}")
-    for missing in found.unavailable:
-        said = shown(f"{missing.reason}. Log {missing.log_this}", longest=500)
-        out.print(f"[dim]unavailable  {title_of(missing.check)}: {said}.[/]")
-    if found.measures:
-        console.print()
-    for measure in found.measures:
-        said = shown(told(measure), longest=500)
-        if measure.value is not None or evidence:
-            out.print(f"[blue]measured[/]  {said}" if measure.value is not None else f"[dim]not measured  {said}[/]")
-    missing_names = ", ".join(measure.name.replace("_", " ") for measure in found.measures if measure.value is None)
-    if missing_names and not evidence:
-        out.print(f"[dim]Not measured: {missing_names}; --evidence says why, and what to log.[/]")
 
 
 def _stability(found: StabilityEvidence, out: Printer) -> None:

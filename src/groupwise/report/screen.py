@@ -1,0 +1,251 @@
+"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the reward last.
+
+It chooses what has room and draws. It decides nothing, and what a log wrote styles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Measure, Sign, State, Status
+from groupwise.intervals import Interval
+from groupwise.wording import capital, clean, count, duration, number, sentence, share
+
+WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
+_LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 12, 24, 22, 400
+_MARKS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
+_STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}
+_CHECK_STYLES = {Status.CRITICAL: "red", Status.WARNING: "yellow", Status.INFO: "blue", Status.NOT_LOGGED: "dim"}
+_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "→": "->", "÷": "/", "×": "x", "≤": "<=", "≥": ">=", "−": "-", "–": "-", "…": "...", "·": "-"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a labelled line may say."""
+
+    label: str
+    parts: tuple[str, ...]  # as many as have room are said, the first in any case
+    rank: int  # the largest goes first where there is no room
+    joint: str = "; "
+    lines: int = 1  # that it may take
+
+
+def print_judgement(
+    found: Judgement, heights: Sequence[float | None], console: Console, *, verbose: bool = False, why: Sequence[Measure] | None = None
+) -> None:
+    """Print the judgement of a run, its reward as one line of bars, and what was asked for besides.
+
+    Args:
+        found: the judgement.
+        heights: of the reward, as `analysis.sparkline` gives them.
+        console: where to.
+        verbose: whether to add the answer of every check, a line each.
+        why: the numbers beside the checks, to add them and those that the checks rest on.
+    """
+    plain = not console.encoding.startswith("utf")
+    first, *others = judgement_lines(found, heights, plain=plain)
+    head = Text(first)
+    head.stylize(f"bold {_STYLES[found.state]}", 0, len(_head(found.state, plain=plain)))
+    _print(console, head)
+    for line in others:
+        _print(console, Text(line))
+    if verbose:
+        _print(console, Text())
+        for check in found.checks:
+            _print(console, Text(_spelt(f"  {_answer(check)}", plain=plain), style=_CHECK_STYLES.get(check.status, "")))
+    if why is not None:
+        _print(console, Text())
+        for said in (*_numbers(found.checks), *_measured(why)):
+            _print(console, Text(_spelt(f"  {said}", plain=plain)))
+
+
+def first_line(found: Judgement, *, plain: bool = False) -> str:
+    """Return state, name and headline in one line of 80 columns."""
+    return _headline(found, plain=plain)[0]
+
+
+def judgement_lines(found: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False) -> list[str]:
+    """Return the lines of a judgement; `plain` writes them in ASCII."""
+    head = _headline(found, plain=plain)
+    bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
+    kept = list(_labelled(found))
+    while kept:
+        drawn = [line for one in kept for line in _drawn(one, plain=plain)]
+        lines = [*head, *drawn, *bars]
+        if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
+            return lines
+        kept.remove(max(kept, key=lambda one: one.rank))
+    return [*head, *bars]
+
+
+def words_in(lines: Iterable[str]) -> int:
+    """Return the number of words: what stands between blanks and has a letter."""
+    return sum(any(letter.isalpha() for letter in word) for line in lines for word in line.split())
+
+
+def _print(console: Console, line: Text) -> None:
+    """Print a line; a pipe gets it whole."""
+    console.print(line, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _head(state: State, *, plain: bool) -> str:
+    """Return mark and word of a state."""
+    return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
+
+
+def _headline(found: Judgement, *, plain: bool) -> list[str]:
+    """Return the first line, and a second where the headline needs it; the run's name is shortened before the headline is."""
+    head, said = _head(found.state, plain=plain), _brief(found.headline, plain=plain)
+    room = WIDTH - cell_len(head) - 4 - cell_len(said)
+    name = _shortened(_spelt(clean(found.run) or "unnamed run", plain=plain), room if room >= _LEAST_NAME else _USUAL_NAME, plain=plain)
+    return _wrapped(f"{head}  {name}  ", said, indent=2, lines=2, plain=plain)
+
+
+def _shortened(name: str, room: int, *, plain: bool) -> str:
+    """Return a name without its middle where it is too long: what tells runs apart is at its ends."""
+    if cell_len(name) <= room:
+        return name
+    dots = _spelt("…", plain=plain)
+    start = (room - len(dots) + 1) // 2
+    end = room - len(dots) - start
+    return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
+
+
+def _labelled(found: Judgement) -> Iterable[_Line]:
+    """Yield the labelled lines that there are, in their order."""
+    first, then = found.first_sign, found.then
+    if first is not None:
+        beside = tuple(sign for sign in then if sign.step == first.step)
+        yield _Line("first sign", (f"step {first.step:,}  {first.words}", *(sign.words for sign in beside)), 3, ", ")
+        then = tuple(sign for sign in then if sign.step != first.step)
+    if then:
+        yield _Line("then", _followed(then), 4)
+    if said := _cause(found.cause):
+        yield _Line(found.cause.certainty.value.replace("_", " "), (said,), 2, lines=2)
+    if found.do:
+        yield _Line("do", (found.do,), 1, lines=2)
+    if found.cost is not None:
+        yield _Line("cost", _cost(found.cost), 5, ", ")
+    if found.not_logged and found.state is not State.OK and found.cause.certainty is not Certainty.LIKELY:
+        yield _Line("not logged", found.not_logged, 6)
+
+
+def _followed(signs: Sequence[Sign]) -> tuple[str, ...]:
+    """Return what followed, those of one step together."""
+    said: dict[int, list[str]] = {}
+    for sign in signs:
+        said.setdefault(sign.step, []).append(sign.words)
+    return tuple(f"step {step:,}  {', '.join(words)}" for step, words in said.items())
+
+
+def _cause(cause: Cause) -> str:
+    """Return a cause in words, with what to log where the log cannot tell."""
+    log = f"log {cause.log[0]}" if cause.log else ""
+    if not cause.names:
+        return log
+    if cause.certainty is not Certainty.CANNOT_TELL:
+        return "; ".join(part for part in (" and ".join(cause.names), log) if part)
+    between = f"between {' and '.join(cause.names)}" if len(cause.names) > 1 else cause.names[0]
+    return f"{between}: {log}" if log else between
+
+
+def _cost(cost: Cost) -> tuple[str, ...]:
+    """Return what was spent, as far as it is known."""
+    of = f" of {count(cost.of_steps, 'step')} ({share(cost.steps / cost.of_steps)})" if cost.of_steps else ""
+    steps = f"{cost.steps:,}{of}" if of else count(cost.steps, "step")
+    rollouts = () if cost.rollouts is None else (count(cost.rollouts, "rollout"),)
+    return (steps, *rollouts, *(() if cost.seconds is None else (duration(cost.seconds / 3600),)))
+
+
+def _drawn(line: _Line, *, plain: bool) -> list[str]:
+    """Return a labelled line with as many of its parts as have room."""
+    head = f"  {line.label:<{_LABEL}}"
+    first, *others = (_brief(part, plain=plain) for part in line.parts)
+    for part in others:
+        longer = f"{first}{line.joint}{part}"
+        if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:
+            break
+        first = longer
+    return _wrapped(head, first, indent=len(head), lines=line.lines, plain=plain)
+
+
+def _bars(heights: Sequence[float | None], *, plain: bool) -> str:
+    """Return heights as bars, a blank where there is none."""
+    bars = _ASCII_BARS if plain else _BARS
+    return "".join(" " if height is None else bars[min(len(bars) - 1, int(len(bars) * height))] for height in heights).rstrip()
+
+
+def _spelt(text: str, *, plain: bool) -> str:
+    """Return a text as it is, or in ASCII."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
+
+
+def _brief(text: str, *, plain: bool) -> str:
+    """Return a text cleaned, in one line, of so many words at most."""
+    words = _spelt(clean(text, longest=_LONGEST), plain=plain).rstrip(".").split(" ")
+    return " ".join(words if len(words) <= _MOST_WORDS_A_LINE else [*words[:_MOST_WORDS_A_LINE], _spelt("…", plain=plain)])
+
+
+def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:
+    """Break a text after its head into so many lines at most, each of which fits; what has no room is cut off and shown to be."""
+    room = WIDTH - cell_len(head)
+    if cell_len(text) <= room:
+        return [head + text]
+    if lines == 1:
+        dots = _spelt("…", plain=plain)
+        return [head + _start(text, room - len(dots)) + dots]
+    start = _start(text, room)
+    return [head + start, *_wrapped(" " * indent, text[len(start) :].lstrip(), indent=indent, lines=lines - 1, plain=plain)]
+
+
+def _start(text: str, room: int) -> str:
+    """Return the whole words that have room, or as much of the first as has."""
+    return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
+
+
+def _title(check: str) -> str:
+    """Return the name of a check as words."""
+    return capital(check.replace("_", " "))
+
+
+def _answer(check: Finding) -> str:
+    """Return what a check answers, in a line."""
+    title = _title(check.check)
+    if check.status is Status.NONE:
+        return clean(f"{title}: no sign of it", longest=_LONGEST)
+    if check.status is Status.NOT_LOGGED:
+        return clean(f"{title}: not logged: log {check.log}" if check.log else f"{title}: not logged: {check.message}", longest=_LONGEST)
+    since = "" if check.step is None else f" from step {check.step:,}"
+    return clean(f"{title}, {check.status.value}{since}: {sentence(check.message)}", longest=_LONGEST)
+
+
+def _numbers(checks: Iterable[Finding]) -> Iterable[str]:
+    """Yield the number that each check rests on, with what it is held against, and its facts."""
+    for check in checks:
+        against = "" if check.limit is None else f", against {number(check.limit)}"
+        said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
+        said += [f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value]
+        if said:
+            yield clean(f"{_title(check.check)}: {'; '.join(said)}", longest=_LONGEST)
+
+
+def _measured(measures: Iterable[Measure]) -> Iterable[str]:
+    """Yield each number beside a check, or why there is none and what to log."""
+    for measure in measures:
+        name = f"{_title(measure.check)}, {measure.name.replace('_', ' ')}"
+        if measure.value is not None:
+            yield clean(f"{name} {_ends(measure.value)}: {measure.message}", longest=_LONGEST)
+        else:
+            log = f"; log {measure.log_this}" if measure.log_this else ""
+            yield clean(f"{name}: {measure.message}{log}", longest=_LONGEST)
+
+
+def _ends(value: Interval) -> str:
+    """Write a number with its interval where both ends are known."""
+    return number(value.value) + (f" ({number(value.low)} to {number(value.high)})" if value.bounded else "")

@@ -1,0 +1,65 @@
+"""The KL to the reference: huge and staying so, or a leap, or as in health."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.diagnostics.divergence import check
+from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord, steps_table
+
+N = 150
+
+
+def log(kl: np.ndarray, reward: np.ndarray | None = None) -> Evidence:
+    columns = {"kl": kl} | ({} if reward is None else {"reward": reward})
+    meanings = tuple(Meaning(key, key, "test") for key in columns)
+    return Evidence(RunRecord("test", steps_table(range(1, len(kl) + 1), columns), meanings=meanings))
+
+
+def usual(seed: int, n: int = N) -> np.ndarray:
+    """A KL that grows to half a nat with heavy-tailed noise."""
+    return 0.5 * np.arange(1, n + 1) / n * np.exp(0.7 * np.random.default_rng(seed).standard_normal(n))
+
+
+def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() -> None:
+    kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
+    found = check(log(kl))
+    assert (found.status, found.step, found.limit, dict(found.evidence)) == (Status.CRITICAL, 81, 3.0, {"kl": "huge"})
+    assert found.message == "The KL to the reference grew from 0.27 to 50.4 nats a token since step 81, at most 51.2."
+    assert found.signs[0].words == "KL 0.27 → 50.4"
+    assert len(found.advice.split()) <= 12
+
+
+def test_a_kl_of_six_is_a_warning_and_critical_where_the_reward_fell() -> None:
+    kl = usual(0) + np.where(np.arange(N) < 80, 0, 6.0)
+    reward = 0.6 + 0.02 * np.random.default_rng(1).standard_normal(N)
+    assert check(log(kl, reward)).status is Status.WARNING
+    assert check(log(kl, np.where(np.arange(N) < 85, reward, 0.1))).status is Status.CRITICAL
+
+
+def test_a_kl_that_is_huge_from_the_start_has_nothing_before() -> None:
+    found = check(log(np.full(N, 20.0)))
+    assert (found.step, found.signs[0].before) == (1, None)
+    assert found.message == "The KL to the reference is 20 nats a token since step 1, at most 20."
+
+
+def test_one_leap_is_worth_knowing() -> None:
+    kl = usual(2)
+    kl[70] = 29.3
+    found = check(log(kl))
+    assert (found.status, found.step) == (Status.INFO, 71)
+    assert found.message.startswith("The KL leapt to 29.3 in 1 row, first at step 71")
+
+
+def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:
+    assert check(Evidence(RunRecord("test", steps_table([1, 2], {"other": [1.0, 2.0]})))).status is Status.NOT_LOGGED
+    assert check(log(np.full(4, 50.0))).status is Status.NONE
+
+
+def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> None:
+    for seed in range(30):
+        kl = usual(seed)
+        for rows in range(8, N + 1, 3):
+            assert check(log(kl[:rows])).status is Status.NONE, (seed, rows)

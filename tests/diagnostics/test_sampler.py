@@ -1,0 +1,91 @@
+"""Sampler against trainer: mismatch from the start, growing, with length or at a learning rate of 0; rollouts older than configured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.sampler import check, staleness
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
+
+N = 150
+
+
+def log(config: RunConfig | None = None, **columns: np.ndarray) -> Evidence:
+    meanings = tuple(Meaning(key, key, "test") for key in columns)
+    length = len(next(iter(columns.values())))
+    return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings, config=config or RunConfig()))
+
+
+def rounding(seed: int, n: int = N) -> np.ndarray:
+    return 0.008 * np.exp(0.5 * np.random.default_rng(seed).standard_normal(n))
+
+
+def after(row: int, before: float, since: float, n: int = N) -> np.ndarray:
+    return np.where(np.arange(n) < row, before, since)
+
+
+def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
+    found = check(log(sampler_mismatch=rounding(0) * after(90, 1, 20)))
+    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 91, {"sampler": "mismatch"})
+    assert found.message == "Sampler and trainer differ since step 91: sampler mismatch 0.0085 → 0.18."
+    assert found.signs[0].words == "sampler mismatch 0.0085 → 0.18"
+    assert len(found.advice.split()) <= 12
+
+
+def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
+    found = check(log(sampler_mismatch=rounding(0) * after(60, 1, 40), learning_rate=np.zeros(N)))
+    assert found.evidence["rate"] == "zero"
+    assert "although the learning rate is 0" in found.message
+
+
+def test_a_mismatch_that_grows_with_the_length_says_so() -> None:
+    length = after(80, 300, 900) + 10 * np.random.default_rng(1).standard_normal(N)
+    found = check(log(sampler_ratio=after(90, 0.98, 0.01), completion_length=length))
+    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 91, {"sampler": "mismatch", "grows_with": "length"})
+    assert "sampler ratio 0.98 → 0.01 while the completions grew from 299 to 898 tokens" in found.message
+
+
+def test_a_nat_of_mismatch_is_another_model() -> None:
+    found = check(log(sampler_mismatch=np.full(N, -2.0)))
+    assert (found.status, found.step, found.signs[0].before) == (Status.CRITICAL, 1, None)
+
+
+def test_effective_samples_that_run_out_are_told() -> None:
+    found = check(log(effective_sample_size=after(100, 0.9, 0.04)))
+    assert (found.status, found.step, found.limit) == (Status.WARNING, 101, 0.1)
+    assert found.signs[0].words == "effective samples 0.9 → 0.04"
+
+
+@pytest.mark.parametrize("column", ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"])
+def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent(column: str) -> None:
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        value = {"sampler_ratio": 1 + 0.1 * rng.standard_normal(N), "effective_sample_size": rng.uniform(0.4, 1, N)}
+        series = value.get(column, rounding(seed) * np.linspace(1, 2, N))
+        for rows in range(8, N + 1, 3):
+            assert check(log(**{column: series[:rows]})).status is Status.NONE, (seed, rows)
+
+
+def of_kind(kind: str, interval: int) -> RunConfig:
+    return RunConfig(lag_kind=Setting(kind, "test"), refresh_interval=Setting(interval, "test"))
+
+
+def test_rollouts_older_than_configured_are_told() -> None:
+    found = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
+    assert (found.status, found.step, found.limit) == (Status.WARNING, 51, 0.0)
+    assert found.message == "The rollouts are 3 updates old since step 51, configured are 0 at most."
+    assert found.signs[0].words == "age of rollouts 0 → 3 updates"
+    assert staleness(log(of_kind("fixed", 4), staleness=after(50, 0.0, 3.0))).status is Status.NONE
+
+
+def test_an_age_without_settings_is_worth_knowing() -> None:
+    found = staleness(log(staleness=np.full(N, 2.0)))
+    assert (found.status, found.log) == (Status.INFO, "the kind of lag (--set lag_kind)")
+
+
+def test_what_is_not_logged_is_asked_for() -> None:
+    bare = log(other=np.ones(N))
+    assert [one(bare).status for one in (check, staleness)] == [Status.NOT_LOGGED] * 2

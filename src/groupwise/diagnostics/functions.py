@@ -1,0 +1,90 @@
+"""Reward functions beside each other: rewards that format alone earns while what it is for earns nothing.
+
+A function that is 0 throughout beside others that earn is worth knowing and no failure. What a function grades is known by its name alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.signals import Evidence, Signal, counted
+from groupwise.intervals import Interval
+from groupwise.wording import clean
+
+NAME = "reward_functions"
+LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
+_FORM = re.compile(
+    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
+)
+# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that.
+EARNS, NOTHING = 0.9, 0.02
+# Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
+_LONG, _FEW = 50, 10
+
+
+def check(evidence: Evidence) -> Finding:
+    """Look for rewards that form alone earns."""
+    functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
+    if len(functions) < 2:
+        why = "The reward functions are not in the log one by one." if not evidence.functions else "One reward function has none beside it."
+        return Finding(NAME, Status.NONE if evidence.functions else Status.NOT_LOGGED, why, log="" if evidence.functions else LOG)
+    scale = max(abs(_late(signal)) for signal in functions.values())
+    earning = [name for name, signal in functions.items() if _late(signal) >= EARNS * _top(signal) > 0]
+    nothing = [name for name, signal in functions.items() if _earns_nothing(signal, scale)]
+    if not nothing:
+        said = ", ".join(f"{_named(name)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
+        return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
+    purpose = [name for name in functions if not _FORM.search(name)]
+    form = [name for name in earning if _FORM.search(name)]
+    if form and purpose and set(purpose) <= set(nothing):
+        return _form_alone(functions, form[0], purpose[0])
+    rows = counted(len(functions[nothing[0]]), "row")
+    message = f"{_named(nothing[0])} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
+    alone = len(functions) - len(nothing) == 1
+    return Finding(NAME, Status.INFO, message, evidence={"functions": "one alone earns"} if alone else {})
+
+
+def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
+    """Report that form alone earns."""
+    signal, other = functions[form], functions[purpose]
+    early, late = float(signal.value_T[:_FEW].mean()), _late(signal)
+    reached = np.convolve(signal.value_T, np.ones(5) / 5, "valid") >= EARNS * _top(signal)
+    step = int(signal.step_T[int(np.argmax(reached))])
+    rows = counted(len(other), "row")
+    return Finding(
+        NAME,
+        Status.WARNING if len(other) >= _LONG else Status.INFO,
+        f"Form alone earns reward: {_named(form)} {early:.2g} → {late:.2g}, while {_named(purpose)} is {_late(other):.2g} over {rows}.",
+        step,
+        Interval(late, late, late),
+        EARNS,
+        advice="pay for form only with a right answer; use easier prompts",
+        signs=(Sign(f"reward/{form}", step, early, late, f"{_named(form)} {early:.2g} → {late:.2g}"),) if len(other) >= _LONG else (),
+        evidence={"reward": "format alone"} if len(other) >= _LONG else {},
+        what="what form earns at the end",
+    )
+
+
+def _named(name: str) -> str:
+    """A function's name, which is the log's."""
+    return clean(name, longest=40)
+
+
+def _late(signal: Signal) -> float:
+    """What a function earns in the last fifth of its rows, ten rows at least."""
+    return float(signal.value_T[-max(_FEW, len(signal) // 5) :].mean())
+
+
+def _top(signal: Signal) -> float:
+    """The most that a function can have earned: 1 where it stays within 0 and 1."""
+    most = float(signal.value_T.max())
+    return 1.0 if 0 <= most <= 1 and signal.value_T.min() >= 0 else most
+
+
+def _earns_nothing(signal: Signal, scale: float) -> bool:
+    """Whether a function stays at 0, or at the lowest that it ever was."""
+    floor = min(0.0, float(signal.value_T.min()))
+    return bool(max(_late(signal), float(signal.value_T.mean())) - floor <= NOTHING * max(scale, abs(floor)))

@@ -1,0 +1,81 @@
+"""Reward functions beside each other: form alone, one of them at 0 throughout, all of them earning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.functions import check
+from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord, steps_table
+
+N = 120
+
+
+def log(**functions: np.ndarray) -> Evidence:
+    columns = {f"rewards/{name}/mean": value for name, value in functions.items()}
+    length = len(next(iter(columns.values())))
+    meanings = tuple(Meaning(f"rewards/{name}/mean", f"reward/{name}", "test") for name in functions)
+    return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings))
+
+
+def noise(seed: int, n: int = N) -> np.ndarray:
+    return 0.02 * np.random.default_rng(seed).standard_normal(n)
+
+
+def learnt(seed: int, rate: float = 15, n: int = N) -> np.ndarray:
+    """Form that is learnt within a few tens of steps."""
+    return np.clip(0.1 + 0.9 * (1 - np.exp(-np.arange(n) / rate)) + noise(seed, n), 0, 1)
+
+
+def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
+    found = check(log(format_reward=learnt(0), accuracy_reward=np.zeros(N)))
+    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 32, {"reward": "format alone"})
+    assert found.message == "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over 120 rows."
+    assert found.signs[0].words == "format_reward 0.32 → 0.99"
+    assert found.signs[0].signal == "reward/format_reward"
+    assert len(found.advice.split()) <= 12
+
+
+def test_form_alone_is_worth_knowing_in_a_short_run() -> None:
+    found = check(log(format_reward=learnt(0, n=40), accuracy_reward=np.zeros(40)))
+    assert (found.status, found.signs, dict(found.evidence)) == (Status.INFO, (), {})
+
+
+def test_a_function_that_is_0_throughout_is_worth_knowing_only() -> None:
+    found = check(log(strict_format=np.zeros(N), correctness=learnt(1, 60), xmlcount=learnt(2)))
+    assert (found.status, dict(found.evidence)) == (Status.INFO, {})
+    assert found.message == "strict_format earns nothing in 120 rows, beside 2 functions of reward."
+
+
+def test_functions_whose_names_tell_nothing_are_worth_knowing() -> None:
+    found = check(log(f=np.zeros(N), g=learnt(3)))
+    assert (found.status, dict(found.evidence)) == (Status.INFO, {"functions": "one alone earns"})
+
+
+def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -> None:
+    assert check(log(format=learnt(4), check=np.full(N, -2.0))).status is Status.WARNING
+    assert check(log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))).status is Status.NONE
+
+
+def test_names_are_cleaned() -> None:
+    assert "\x1b" not in check(log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})).message
+
+
+@pytest.mark.parametrize(("functions", "status"), [({}, Status.NOT_LOGGED), ({"accuracy": learnt(6)}, Status.NONE)])
+def test_one_function_has_none_beside_it(functions: dict[str, np.ndarray], status: Status) -> None:
+    columns = functions or {"other": np.ones(N)}
+    evidence = log(**columns) if functions else Evidence(RunRecord("test", steps_table(range(N), columns)))
+    assert check(evidence).status is status
+
+
+def test_runs_whose_accuracy_comes_a_little_late_stay_silent_after_every_second_row() -> None:
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        start = rng.integers(0, 40)
+        accuracy = np.clip(0.01 * np.maximum(np.arange(N) - start, 0) + 0.02 * rng.random(N), 0, 1)
+        form = learnt(seed, float(rng.uniform(5, 30)))
+        for rows in range(10, N + 1, 2):
+            status = check(log(format=form[:rows], accuracy=accuracy[:rows])).status
+            assert status in (Status.NONE, Status.INFO), (seed, rows)

@@ -154,14 +154,14 @@ def _slightly_harder_prompts(world: World, rng: np.random.Generator) -> None:
 
 
 def _curriculum(world: World, rng: np.random.Generator) -> None:
-    """Stages, each harder than the last: the reward is a saw-tooth while the ability rises."""
+    """Stages, each harder than the last: the reward is a saw-tooth, and rises."""
     stages = int(rng.integers(3, 6))
     stage = np.minimum(np.arange(world.steps) * stages // world.steps, stages - 1)
     within = np.arange(world.steps) * stages / world.steps - stage
-    drop = rng.uniform(0.4, 1.2)
+    gain, drop = rng.uniform(0.8, 1.4), rng.uniform(0.5, 0.75)
     noise = autoregressive(rng, world.steps, 0.08, 0.95)
-    world.ability = rng.uniform(-0.8, 0.6) + drop * stage + drop * rng.uniform(0.9, 1.4) * np.minimum(within * 1.5, 1.0) + noise
-    world.ease = -drop * stage
+    world.ability = rng.uniform(-1.0, 0.2) + gain * (stage + np.minimum(within * 1.5, 1.0)) + noise
+    world.ease = -drop * gain * stage
     world.held_out = world.ability - rng.uniform(1.0, 3.0)
 
 
@@ -561,6 +561,8 @@ def run_of(kind: str, seed: int, *, rows: int | None = None) -> tuple[RunRecord,
         first, last, onset = (min(step, world.steps - 1) // world.window for step in change(world, rng))
         if kind in ("verifier_broken", "harder_data") and world.kept:
             causes = causes[:1]
+        if kind == "flat" and not world.learning_rate.any():
+            causes = ("rate",)
         truth = Truth(kind, label, causes, (first, last), onset)
     return _logged(kind, seed, world, rng), truth
 

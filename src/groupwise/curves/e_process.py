@@ -20,10 +20,26 @@ def change_evidence(log_factor_TK: Float) -> Float:
     Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024), e-detectors; the horizon n is ours.
     """
     n = len(log_factor_TK)
-    factors = np.asarray(log_factor_TK, dtype=np.float64).reshape(n, -1) if n else np.empty((0, 1))
-    running, out = np.full(factors.shape[1], -np.inf), np.empty(n)
+    if not n:
+        return np.empty(0)
+    factors = np.asarray(log_factor_TK, dtype=np.float64).reshape(n, -1)
+    if np.isneginf(factors).any():
+        running = _row_by_row(factors)
+    else:
+        # M_t = (1/n) sum_j exp(S_t - S_{j-1}) with S the sums of the log factors: one pass for all rows.
+        total = np.cumsum(factors, axis=0)
+        before = np.vstack([np.zeros(factors.shape[1]), total[:-1]])
+        running = total + np.logaddexp.accumulate(-before, axis=0) - np.log(n)
+    mixed = np.logaddexp.reduce(running, axis=1) - np.log(factors.shape[1])
+    with np.errstate(divide="ignore"):
+        waiting = np.log(np.arange(n - 1, -1, -1) / n)
+    return np.asarray(np.logaddexp(mixed, waiting))
+
+
+def _row_by_row(factors: Float) -> Float:
+    """The logarithm of M after each row, where a factor of 0 ends what was won before it."""
+    running, out = np.full(factors.shape[1], -np.inf), np.empty_like(factors)
     for t, log_factor in enumerate(factors):
-        running = np.logaddexp(running, -np.log(n)) + log_factor
-        waiting = np.log((n - t - 1) / n) if t < n - 1 else -np.inf
-        out[t] = np.logaddexp(np.logaddexp.reduce(running) - np.log(running.size), waiting)
+        running = np.logaddexp(running, -np.log(len(factors))) + log_factor
+        out[t] = running
     return out

@@ -79,7 +79,8 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
-    rows = record.steps.filter(pl.col(column).is_not_null() & pl.col(column).is_finite())
+    known = np.isfinite(record.steps[column].cast(pl.Float64).to_numpy())
+    rows = record.steps if known.all() else record.steps.filter(known)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)
     time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
@@ -149,6 +150,9 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     for place, column in enumerate(("group_size", "prompts")):
         if told[place] is None and column in record.steps.columns:
             told[place] = pl.col(column)
+    size, prompts = told
+    if isinstance(size, int | float) and isinstance(prompts, int | float):
+        return float(size * prompts) if len(record.steps) else None
     if all(one is not None for one in told):
         product = record.steps.select((pl.lit(1.0) * told[0] * told[1]).median()).item()
         return None if product is None else float(product)

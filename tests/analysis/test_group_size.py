@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.evidence import error_chart, zero_variance_chart
@@ -27,7 +25,6 @@ from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.report.html import render
 from groupwise.report.tables import plan_grid
-from groupwise.report.text import print_summary
 
 Make = Callable[..., RunRecord]
 HOSTILE = "</script><img src=x onerror=alert(1)> [bold]x[/] \x1b[2J"
@@ -100,13 +97,6 @@ def test_one_sentence_says_what_the_size_costs_in_the_end(planned: Summary, plan
     assert "Final gap: near its optimum" in planned_page
 
 
-def test_the_terminal_says_the_plan(planned: Summary) -> None:
-    stream = io.StringIO()
-    print_summary(planned, Console(file=stream, width=160))
-    assert "Best for 32 rollouts" in stream.getvalue()
-    assert "G*" in stream.getvalue()
-
-
 def test_without_components_rewards_speak_and_are_labelled(made_record: Make) -> None:
     summary = summarise(made_record(60), opened=Path("elsewhere/my run.csv"))
     found = summary.group_size
@@ -154,10 +144,6 @@ def test_hostile_facts_stay_text(made_record: Make, tmp_path: Path) -> None:
     assert "<img" not in page
     assert "\x1b" not in page
     assert page.count("</script>") == 2
-    stream = io.StringIO()
-    print_summary(summary, Console(file=stream, width=160, force_terminal=True, color_system="truecolor"))
-    assert "[bold]x[/]" in stream.getvalue()
-    assert "\x1b[2J" not in stream.getvalue()
 
 
 def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> None:

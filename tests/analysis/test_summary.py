@@ -12,11 +12,12 @@ import pytest
 
 from groupwise.analysis.fitted import cut, fit_metric
 from groupwise.analysis.summary import MOST_FUNCTIONS, Summary, summarise
+from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.html import made_by
+from groupwise.report.html import made_by, render
 
 Make = Callable[..., RunRecord]
 
@@ -27,7 +28,7 @@ def summary(made_record: Make) -> Summary:
 
 
 def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
-    assert summary.verdict.tone == "done"
+    assert summary.judgement.state is State.OK
     plateau = summary.fitted.outlook.result.plateau if summary.fitted.outlook else None
     assert plateau is not None
     assert plateau.covers(0.75 + 0.95)
@@ -98,9 +99,24 @@ def test_a_metric_that_is_not_there_is_refused_with_those_that_are(made_record: 
 
 def test_too_few_rows_give_a_page_that_says_so() -> None:
     short = summarise(RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]})))
-    assert short.verdict.tone == "nothing"
+    assert short.judgement.state is State.CANNOT_TELL
     assert short.fitted.fit is None
     assert to_json(short.as_dict())
+
+
+def test_a_log_without_a_reward_has_a_page_that_says_what_to_log() -> None:
+    bare = summarise(RunRecord("bare", steps_table(range(40), {"entropy": np.linspace(1, 0.5, 40)})))
+    assert bare.judgement.state is State.CANNOT_TELL
+    assert bare.fitted.fit is None
+    assert bare.fitted.problem.startswith("expected a metric of bare, got 'reward'")
+    assert bare.judgement.headline in render([bare])
+
+
+def test_a_run_that_goes_on_is_failing_and_one_that_ended_failed() -> None:
+    dead = RunRecord("dead", steps_table(range(100), {"reward": [0.8 + 0.01 * (-1) ** t for t in range(60)] + [0.0] * 40}))
+    assert summarise(dead).judgement.state is State.FAILED
+    assert summarise(dead, ended=False).judgement.state is State.FAILING
+    assert summarise(dead).as_dict()["judgement"]["state"] == "failed"
 
 
 def test_a_log_of_the_reward_alone_says_what_is_missing_and_how_to_get_it() -> None:

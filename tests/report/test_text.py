@@ -12,36 +12,16 @@ from rich.console import Console
 
 from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.analysis.fitted import Fitted, fit_metric
-from groupwise.analysis.summary import summarise
 from groupwise.curves.results import Backtest
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import RunRecord
-from groupwise.report.text import print_fit, print_forecast, print_scores, print_summary
-from groupwise.wording import capital, law_name
+from groupwise.report.text import print_fit, print_forecast, print_scores
 
 
 def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
     stream = io.StringIO()
     show(Console(file=stream, width=160, force_terminal=terminal, color_system="truecolor" if terminal else None))
     return stream.getvalue()
-
-
-def test_a_summary_says_verdict_parameters_forecast_and_notes(made_record: Callable[..., RunRecord]) -> None:
-    summary = summarise(made_record())
-    text = shown(lambda console: print_summary(summary, console))
-    assert summary.verdict.headline in text
-    for words in ("Plateau", "95 % interval", "Expected", "2 rows of a restarted run were superseded."):
-        assert words in text
-
-
-def test_names_with_markup_and_escapes_are_shown_and_not_obeyed(made_record: Callable[..., RunRecord]) -> None:
-    hostile = "[bold red]x[/] [link=file:///etc]y[/link] \x1b[31m \x1b]8;;http://evil\x07"
-    record = dataclasses.replace(made_record(60), name=hostile, notes=(hostile,))
-    summary = summarise(record)
-    text = shown(lambda console: print_summary(summary, console), terminal=True)
-    assert text.count("[bold red]x[/]") == 2
-    assert "\x1b[31m" not in text
-    assert "\x1b]8" not in text
 
 
 def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord]) -> None:
@@ -100,13 +80,6 @@ def test_no_score_at_all_is_an_error() -> None:
 )
 def test_runs_that_differ_only_in_numbers_are_one_cluster(first: str, second: str, same: bool) -> None:
     assert (cluster_of(Path(first)) == cluster_of(Path(second))) is same
-
-
-def test_two_plateaus_on_one_screen_say_which_is_which(made_record: Callable[..., RunRecord]) -> None:
-    summary = summarise(made_record())
-    text = shown(lambda console: print_summary(summary, console))
-    assert "all laws averaged" in summary.verdict.headline
-    assert f"{capital(law_name(summary.fitted.fit.law))}, this law alone" in text if summary.fitted.fit else False
 
 
 def test_where_no_law_holds_nothing_is_forecast(made_fitted: Callable[..., Fitted]) -> None:

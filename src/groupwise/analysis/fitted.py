@@ -232,6 +232,16 @@ def fit_metric(
     )
 
 
+def nothing_fitted(metric: str, problem: str) -> Fitted:
+    """Return a metric that the log does not have: no rows, no fit, and why."""
+    from groupwise.series.metric import MetricSeries
+
+    none = np.empty(0)
+    steps = none.astype(np.int64)
+    series = MetricSeries(metric, steps, none, none, None, 1.0, None, None, None, "unavailable: the log has no such metric", "up")
+    return Fitted(metric, metric, series, Clock(none, none), problem=problem)
+
+
 def _fit(series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.curves.fit import fit

@@ -20,13 +20,16 @@ from groupwise.analysis.evidence import (
     reward_chart,
     zero_variance_chart,
 )
-from groupwise.analysis.fitted import Fitted, cut, fit_metric
+from groupwise.analysis.fitted import Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.headline import Verdict, verdict
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.former import Evidence
 from groupwise.diagnostics.former.checks import diagnosis_of
 from groupwise.diagnostics.former.findings import Diagnosis
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Judgement
+from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, readable, shown_path
@@ -69,6 +72,7 @@ class Summary(Plain):
     """Everything that a report says of one run."""
 
     name: str  # of the run, cleaned
+    judgement: Judgement  # how it stands, and why
     verdict: Verdict  # what to hear first
     diagnosis: Diagnosis  # what is wrong, and why
     fitted: Fitted  # the metric with its fit and outlook
@@ -95,8 +99,7 @@ class Summary(Plain):
                 "run": self.name,
                 "metric": self.fitted.metric,
                 "quantity": self.fitted.quantity,
-                "verdict": self.verdict,
-                "diagnosis": self.diagnosis,
+                "judgement": self.judgement,
                 "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
                 "fit": self.fitted,
                 "forecast": self.fitted.outlook,
@@ -125,6 +128,7 @@ def summarise(
     forecast_level: float = 0.9,
     points: int = POINTS,
     opened: Path | None = None,
+    ended: bool = True,
 ) -> Summary:
     """Summarise a run.
 
@@ -137,6 +141,7 @@ def summarise(
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
         opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
+        ended: whether the run is over, as `judge` takes it.
 
     Returns:
         The summary; what cannot be said is said to be unavailable.
@@ -148,10 +153,10 @@ def summarise(
     Example:
         >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
-        >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).verdict.tone
-        'done'
+        >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.state.value
+        'ok'
     """
-    fitted = fit_metric(record, metric or "reward", until=until, at=at, level=level, forecast_level=forecast_level)
+    fitted = _fitted(record, metric or "reward", until=until, at=at, level=level, forecast_level=forecast_level)
     functions = _functions(record, fitted, until=until, level=level, forecast_level=forecast_level)
     used = cut(record, until)
     evidence = Evidence(used, fitted.by_law if metric in (None, "reward") else None)
@@ -174,6 +179,7 @@ def summarise(
     settings, unknown = _settings(record)
     return Summary(
         name=clean(record.name) or "unnamed run",
+        judgement=judge(used, ended=ended),
         verdict=verdict(fitted),
         diagnosis=diagnosis_of(evidence, measured=True),
         fitted=fitted,
@@ -194,8 +200,20 @@ def summarise(
     )
 
 
+def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
+    """Fit the metric; a log without a reward has nothing to fit and still has a page that says what to log."""
+    try:
+        return fit_metric(record, metric, **asked)
+    except MissingMetricError as error:
+        if metric != "reward":
+            raise
+        return nothing_fitted(metric, str(error))
+
+
 def _functions(record: RunRecord, fitted: Fitted, *, until: float | None, level: float, forecast_level: float) -> tuple[Fitted, ...]:
     """Fit each reward function that is not the total itself."""
+    if fitted.metric not in record.steps.columns:
+        return ()
     columns = [m.column for m in record.meanings if m.quantity.startswith("reward/") and m.column != fitted.metric and not m.unavailable]
     total = record.steps[fitted.metric]
     logged = [c for c in dict.fromkeys(columns) if record.steps[c].count() and not record.steps[c].equals(total, null_equal=True)]

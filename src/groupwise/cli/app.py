@@ -25,7 +25,7 @@ _ABOUT = "What a GRPO run's log says: is it still learning, where will it end, i
 
 # Each command with the first sentence of its help, so that the list of commands loads none of them.
 COMMANDS = {
-    "report": "Write one page on one or several runs, and its summary here.",
+    "report": "Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several.",
     "watch": "Follow runs that are being written, on a page that this machine serves to itself.",
     "diagnose": "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell.",
     "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",

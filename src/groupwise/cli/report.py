@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from groupwise.cli.shared import (
     At,
     BandLevel,
     Column,
     Config,
+    FailOn,
     Json,
     Metric,
     Opening,
@@ -17,6 +18,7 @@ from groupwise.cli.shared import (
     Settings,
     Until,
     advancing,
+    exit_code,
     flag,
     free_target,
     logs_of,
@@ -44,15 +46,19 @@ def report(
     settings: Settings = None,
     config: Config = None,
     column: Column = None,
+    fail_on: FailOn = "watch",
     as_json: Json = False,
     force: Annotated[bool, flag("--force", "Overwrite a page that is there already.")] = False,
-) -> None:
-    """Write one page on one or several runs, and its summary here."""
+) -> int:
+    """Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several."""
     from groupwise.analysis.charts import POINTS
     from groupwise.analysis.component_file import path_beside
+    from groupwise.analysis.fitted import cut
+    from groupwise.analysis.sparkline import reward_heights
     from groupwise.analysis.summary import summarise
+    from groupwise.record.run import has_ended
     from groupwise.report.html import made_by, render
-    from groupwise.report.text import print_summary
+    from groupwise.report.screen import print_judgement
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
@@ -62,22 +68,26 @@ def report(
     if target is not None:
         free_target(target, inputs, force=force)
     points = max(_FEWEST_POINTS, POINTS // len(runs))  # with many runs lines keep fewer points, so that pages stay small
-    summaries = []
+    summaries, heights = [], []
     with advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
             step(f"reading {path.name}")
             record = opening.open(path)
             inputs += logs_of(record)
             step(f"fitting {path.name}")
-            summaries.append(summarise(record, metric=metric, until=until, at=steps, forecast_level=level, points=points, opened=path))
+            asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "points": points}
+            summaries.append(summarise(record, **asked, opened=path, ended=has_ended(record)))
+            heights.append(reward_heights(cut(record, until)))
         made = made_by(typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:
             step("drawing")
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)
+    judged = [summary.judgement for summary in summaries]
     if as_json:
         print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
-        return
-    for summary in summaries:
-        print_summary(summary, out_console())
-    print_lines(f"\nThe page: {target}")
+    else:
+        for found, cells in zip(judged, heights, strict=True):
+            print_judgement(found, cells, out_console())
+        print_lines(f"The page: {target}")
+    return exit_code(judged, fail_on=fail_on)

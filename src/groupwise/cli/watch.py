@@ -1,4 +1,4 @@
-"""The command `groupwise watch`: a page on runs that are still being written."""
+"""The command `groupwise watch`: a page on runs that are still being written, or one look at them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from groupwise.cli.shared import BandLevel, Column, Config, Metric, Opening, Runs, Settings, option, whole
+from groupwise.cli.shared import (
+    BandLevel,
+    Column,
+    Config,
+    FailOn,
+    Json,
+    Metric,
+    Opening,
+    Runs,
+    Settings,
+    exit_code,
+    flag,
+    option,
+    out_console,
+    print_json,
+    whole,
+)
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 _port = whole(0, 65535)
@@ -22,18 +38,48 @@ def watch(
     ] = None,
     metric: Metric = "reward",
     level: BandLevel = 0.9,
+    once: Annotated[bool, flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
+    fail_on: FailOn = "watch",
     settings: Settings = None,
     config: Config = None,
     column: Column = None,
-) -> None:
+    as_json: Json = False,
+) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
+    opening = Opening.parse(column=column, settings=settings, config=config)
+    if len(runs) > _MOST_RUNS:
+        raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
+    if once:
+        return _look(runs, opening, fail_on=fail_on, as_json=as_json)
+    if as_json:
+        raise InvalidArgumentError("--json expects --once, got a page to serve: add --once, or leave --json out")
+    _serve(runs, opening, port=port, metric=metric, level=level)
+    return None
+
+
+def _look(runs: list[Path], opening: Opening, *, fail_on: str, as_json: bool) -> int:
+    """Judge each run as it stands, as one that goes on, and return the exit code."""
+    from groupwise.analysis.sparkline import reward_heights
+    from groupwise.diagnostics.judge import judge
+    from groupwise.report.screen import print_judgement
+
+    records = [opening.open(path) for path in runs]
+    judged = [judge(record, ended=False) for record in records]
+    if as_json:
+        several = {"runs": [{"run": found.run, **found.as_dict()} for found in judged]}
+        print_json(judged[0].as_dict() if len(judged) == 1 else several)
+    else:
+        for record, found in zip(records, judged, strict=True):
+            print_judgement(found, reward_heights(record), out_console())
+    return exit_code(judged, fail_on=fail_on)
+
+
+def _serve(runs: list[Path], opening: Opening, *, port: int | None, metric: str, level: float) -> None:
+    """Serve the page until Ctrl-C."""
     from groupwise.readers.follow import Follower
     from groupwise.report.live import HOST, bound_socket, serve
     from groupwise.report.live_hub import Hub, followers_of
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
-    if len(runs) > _MOST_RUNS:
-        raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError("expected starlette and uvicorn for the live page, got none: pip install 'groupwise[live]'")
 

@@ -6,7 +6,7 @@ It chooses what has room and draws. It decides nothing, and what a log wrote sty
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -18,6 +18,7 @@ from groupwise.wording import capital, clean, count, duration, number, sentence,
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 12, 24, 22, 400
+_SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
 _STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}
 _CHECK_STYLES = {Status.CRITICAL: "red", Status.WARNING: "yellow", Status.INFO: "blue", Status.NOT_LOGGED: "dim"}
@@ -30,9 +31,8 @@ class _Line:
     """What a labelled line may say."""
 
     label: str
-    parts: tuple[str, ...]  # as many as have room are said, the first in any case
-    rank: int  # the largest goes first where there is no room
-    joint: str = "; "
+    parts: tuple[str, ...]  # as many as have room on a line are said, the first in any case; each with what joins it to the one before
+    rank: int  # of its last line: the largest goes first where there is no room
     lines: int = 1  # that it may take
 
 
@@ -80,8 +80,15 @@ def judgement_lines(found: Judgement, heights: Sequence[float | None] = (), *, p
         lines = [*head, *drawn, *bars]
         if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
             return lines
-        kept.remove(max(kept, key=lambda one: one.rank))
+        kept = _less(kept)
     return [*head, *bars]
+
+
+def _less(kept: Sequence[_Line]) -> list[_Line]:
+    """Return the lines without the least of them: the second line of one, or one altogether."""
+    least = max(kept, key=lambda one: one.rank)
+    shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
+    return [other for one in kept for other in (shorter if one is least else [one])]
 
 
 def words_in(lines: Iterable[str]) -> int:
@@ -122,26 +129,30 @@ def _labelled(found: Judgement) -> Iterable[_Line]:
     first, then = found.first_sign, found.then
     if first is not None:
         beside = tuple(sign for sign in then if sign.step == first.step)
-        yield _Line("first sign", (f"step {first.step:,}  {first.words}", *(sign.words for sign in beside)), 3, ", ")
+        yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
     if then:
-        yield _Line("then", _followed(then), 4)
+        yield _Line("then", _signs(then), 6, lines=2)
     if said := _cause(found.cause):
-        yield _Line(found.cause.certainty.value.replace("_", " "), (said,), 2, lines=2)
+        yield _Line(found.cause.certainty.value.replace("_", " "), (said,), 4, lines=2)
     if found.do:
-        yield _Line("do", (found.do,), 1, lines=2)
+        yield _Line("do", (found.do,), 3, lines=2)
     if found.cost is not None:
-        yield _Line("cost", _cost(found.cost), 5, ", ")
+        yield _Line("cost", _cost(found.cost), 5)
     if found.not_logged and found.state is not State.OK and found.cause.certainty is not Certainty.LIKELY:
-        yield _Line("not logged", found.not_logged, 6)
+        yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
 
 
-def _followed(signs: Sequence[Sign]) -> tuple[str, ...]:
-    """Return what followed, those of one step together."""
-    said: dict[int, list[str]] = {}
-    for sign in signs:
-        said.setdefault(sign.step, []).append(sign.words)
-    return tuple(f"step {step:,}  {', '.join(words)}" for step, words in said.items())
+def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
+    """Return signals that moved, in the order given, each with its step where it is not that of the one before."""
+    same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
+    said = [sign.words if beside else f"step {sign.step:,}  {sign.words}" for sign, beside in zip(signs, same, strict=True)]
+    return (said[0], *(f"{', ' if beside else '; '}{words}" for words, beside in zip(said[1:], same[1:], strict=True)))
+
+
+def _joined(texts: Sequence[str], joint: str) -> tuple[str, ...]:
+    """Return texts with what joins each to the one before."""
+    return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
 
 
 def _cause(cause: Cause) -> str:
@@ -160,7 +171,7 @@ def _cost(cost: Cost) -> tuple[str, ...]:
     of = f" of {count(cost.of_steps, 'step')} ({share(cost.steps / cost.of_steps)})" if cost.of_steps else ""
     steps = f"{cost.steps:,}{of}" if of else count(cost.steps, "step")
     rollouts = () if cost.rollouts is None else (count(cost.rollouts, "rollout"),)
-    return (steps, *rollouts, *(() if cost.seconds is None else (duration(cost.seconds / 3600),)))
+    return _joined((steps, *rollouts, *(() if cost.seconds is None else (duration(cost.seconds / 3600),))), ", ")
 
 
 def _drawn(line: _Line, *, plain: bool) -> list[str]:
@@ -168,7 +179,7 @@ def _drawn(line: _Line, *, plain: bool) -> list[str]:
     head = f"  {line.label:<{_LABEL}}"
     first, *others = (_brief(part, plain=plain) for part in line.parts)
     for part in others:
-        longer = f"{first}{line.joint}{part}"
+        longer = first + part
         if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:
             break
         first = longer

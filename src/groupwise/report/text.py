@@ -17,10 +17,8 @@ from rich.table import Table
 from groupwise.analysis.backtest import METHOD_NAMES, Scores
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.analysis.group_size import GroupSizeEvidence, RewardFacts, shown_sizes
+from groupwise.analysis.group_size import RewardFacts, shown_sizes
 from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, spent_by_then, verdict
-from groupwise.analysis.stability import StabilityEvidence
-from groupwise.analysis.summary import Summary
 from groupwise.curves.results import FitResult
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -36,7 +34,6 @@ from groupwise.report.tables import (
     parameter_grid,
     plan_grid,
     reward_grid,
-    title_of,
     zero_variance_grid,
 )
 from groupwise.stability.mode import Stability
@@ -88,28 +85,6 @@ class Printer:
     def verdict(self, said: Verdict) -> None:
         """Print the word and the headline of a verdict."""
         self.print(f"[{_TONE_STYLES.get(said.tone, 'bold')}]{said.word}[/]  {shown(said.headline)}")
-
-
-def print_summary(summary: Summary, console: Console) -> None:
-    """Print the verdict of a run, the forecast and the notes."""
-    out, fitted = Printer(console), summary.fitted
-    out.heading(f"{summary.name}: {count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}")
-    out.verdict(summary.verdict)
-    for support in summary.verdict.sentences:
-        out.line(support)
-    out.print(f"[dim]Diagnosis:[/] {shown(summary.diagnosis.sentence, longest=500)}")
-    for finding in summary.diagnosis.findings:
-        style = _SEVERITY_STYLES[finding.severity]
-        out.print(f"[{style}]{finding.severity}[/]  {title_of(finding.check)}: {shown(sentence(finding.message), longest=600)}")
-    nothing = nothing_to_forecast(fitted)
-    if fitted.fit is not None and not nothing:
-        out.grid(_parameters(fitted.fit))
-    if fitted.outlook is not None and not nothing:
-        out.grid(forecast_grid(fitted.outlook))
-    out.line(nothing)
-    _group_size(summary.group_size, out)
-    _stability(summary.stability, out)
-    out.notes(summary.notes)
 
 
 def print_fit(fitted: Fitted, console: Console) -> None:
@@ -218,28 +193,6 @@ def print_comparison(comparison: RunComparison, console: Console) -> None:
             out.line(found.message)
         out.line(sentence(pairing.divergence.message))
     out.notes(comparison.notes)
-
-
-def _stability(found: StabilityEvidence, out: Printer) -> None:
-    """Print what a run says of its stability, in short; what is missing for it is one line."""
-    if found.found is None and found.verdict != "open":
-        out.notes((f"Stability: {found.unavailable}",) if found.unavailable else ())
-        return
-    out.heading("Stability")
-    out.line(found.said)
-    out.notes(found.all_notes)
-
-
-def _group_size(found: GroupSizeEvidence, out: Printer) -> None:
-    """Print what a run says of its group size, in short."""
-    if not (found.said or found.notes):
-        return
-    out.heading("Group size")
-    for said in found.said:
-        out.line(said)
-    if found.components is not None:
-        out.grid(component_grid(found.components))
-    out.notes(found.notes)
 
 
 def _parameters(fit: FitResult) -> Grid:

@@ -1,0 +1,91 @@
+"""`groupwise watch --once` and `groupwise report`: one look, and the exit codes of diagnose. The judgements are made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cli.asked import refused
+from tests.cli.test_cli_diagnose import BY_HAND, CODES
+
+from groupwise.cli.app import main
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.record.run import RecordWriter, RunRecord
+
+STATES = {"a.csv": State.OK, "b.csv": State.CANNOT_TELL, "c.csv": State.WATCH, "d.csv": State.FAILED}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a log of each state, and a judge that goes by their names."""
+    monkeypatch.chdir(tmp_path)
+
+    def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
+        state = STATES.get(record.name, State.FAILED)
+        return replace(BY_HAND, run=record.name, state=State.FAILING if state is State.FAILED and not ended else state)
+
+    for module in ("diagnostics.judge", "analysis.summary"):
+        monkeypatch.setattr(f"groupwise.{module}.judge", judge)
+    for name in STATES:
+        (tmp_path / name).write_text("step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("fail_on", ["watch", "failing"])
+@pytest.mark.parametrize(("name", "state"), STATES.items())
+def test_report_and_watch_once_end_as_diagnose_does(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str, state: State, fail_on: str
+) -> None:
+    code = CODES[state][fail_on == "failing"]
+    assert main(["diagnose", name, "--fail-on", fail_on]) == code
+    screen = capsys.readouterr().out
+    assert main(["watch", name, "--once", "--fail-on", fail_on]) == code
+    assert capsys.readouterr().out == screen.replace("FAILED", "FAILING")
+    assert main(["report", name, "--fail-on", fail_on]) == code
+    assert capsys.readouterr().out == f"{screen}The page: groupwise-report.html\n"
+    assert (here / "groupwise-report.html").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_of_several_runs_the_worst_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["watch", "--once"], ["report", "--force"]):
+        assert main([*command, "a.csv", "b.csv"]) == 3
+        assert main([*command, "a.csv", "b.csv", "c.csv", "--fail-on", "failing"]) == 3
+        assert main([*command, "a.csv", "b.csv", "d.csv", "--fail-on", "failing"]) == 1
+        assert main([*command, "b.csv", "c.csv"]) == 1
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("here")
+def test_json_of_one_run_is_its_judgement_and_of_several_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "d.csv", "--once", "--json"]) == 1
+    failing = replace(BY_HAND, state=State.FAILING).as_dict()
+    assert json.loads(capsys.readouterr().out) == failing
+    assert main(["watch", "d.csv", "a.csv", "--once", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"runs": [{"run": "d.csv", **failing}, {"run": "a.csv", **BY_HAND.as_dict()}]}
+    assert main(["report", "d.csv", "a.csv", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["judgement"] for run in found] == [replace(BY_HAND, state=State.FAILED).as_dict(), BY_HAND.as_dict()]
+    assert not {"verdict", "diagnosis", "causes", "findings"} & set(found[0])
+
+
+def test_what_cannot_be_used_ends_with_2_and_writes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in here.iterdir())
+    refused(capsys, "report", "nowhere.csv", "--fail-on", "failing")
+    refused(capsys, "watch", "nowhere.csv", "--once", "--fail-on", "failing")
+    assert "--fail-on expects watch or failing; got 'never'" in refused(capsys, "report", "a.csv", "--fail-on", "never")
+    assert "--json expects --once" in refused(capsys, "watch", "a.csv", "--json")
+    refused(capsys, "report", "a.csv", "-m", "nope")
+    assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_a_report_of_a_record_that_is_being_written_is_of_a_run_that_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RecordWriter(here / "run") as writer:
+        for step in range(40):
+            writer.append({"step": step, "reward": 0.5})
+        assert main(["report", "run"]) == 1
+    assert capsys.readouterr().out.startswith("✗ FAILING  run  ")
+    assert main(["report", "run", "--force"]) == 1
+    assert capsys.readouterr().out.startswith("✗ FAILED  run  ")

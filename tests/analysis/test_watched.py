@@ -1,4 +1,4 @@
-"""The lines of a live page: no spike is lost, a new row changes only their ends, and a page that applies the changes has the new lines."""
+"""What a live page shows of a run: its lines, its newest completions, the judgement with its words."""
 
 from __future__ import annotations
 
@@ -7,51 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from groupwise.analysis.watched import changes, means, shown_rows, tracks_of, usual_pace
-from groupwise.plain import plain
-from groupwise.record.run import RunRecord
+from groupwise.analysis import watched
+from groupwise.analysis.watched import completions_of, judged, lines_of, tracks_of, usual_pace
+from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Judgement, Learning, Sign, State
+from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(2, 200))
-def test_shown_rows_keep_every_extreme_and_are_few(values: list[float], points: int) -> None:
-    y = np.array(values)
-    kept = shown_rows(y, points=points)
-    assert (np.diff(kept) > 0).all()
-    assert kept[-1] == y.size - 1
-    assert y[kept].min() == y.min()
-    assert y[kept].max() == y.max()
-    assert kept.size <= max(points, 2) + 3
-
-
-def test_no_spike_is_lost_wherever_it_is() -> None:
-    for place in range(0, 1000, 7):
-        for spike in (9.0, -9.0):
-            y = np.zeros(1000)
-            y[place] = spike
-            assert place in shown_rows(y, points=20)
-
-
-def test_a_new_row_changes_only_the_end() -> None:
-    """Over 5,000 rows the points before the last run of rows stay, but when the runs double."""
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=5000)
-    changed = 0
-    for rows in range(4000, 5000):
-        before, after = shown_rows(y[:rows], points=100), shown_rows(y[: rows + 1], points=100)
-        common = min(before.size, after.size)
-        first = int(np.argmin(before[:common] == after[:common])) if (before[:common] != after[:common]).any() else common
-        changed += first < before.size - 4
-    assert changed <= 1  # at 4,096 rows of 64 the runs double at most once
-
-
-def test_means_are_of_whole_runs_of_rows() -> None:
-    x, y, size = means(np.arange(100.0), np.arange(100.0))
-    assert size == 4
-    assert x.tolist() == y.tolist() == [1.5 + 4 * k for k in range(25)]
 
 
 def record(rows: int, *, spike: bool = False) -> RunRecord:
@@ -62,37 +23,10 @@ def record(rows: int, *, spike: bool = False) -> RunRecord:
     return RunRecord("made", steps_table(t + 1, {"reward": reward, "other": t * 1.0}))
 
 
-def patched(track: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script does with a change."""
-    new = track | {name: value for name, value in change.items() if name in track}
-    for name, start in (("x", "from"), ("y", "from"), ("mean_x", "mean_from"), ("mean_y", "mean_from")):
-        new[name] = [*track[name][: change[start]], *change[name]]
-    return new
-
-
-@pytest.mark.parametrize("rows", [2, 3, 60, 61, 599, 600, 601, 1023, 1024, 1025])
-@pytest.mark.parametrize("more", [0, 1, 7, 700])
-def test_a_page_that_applies_the_changes_has_the_new_lines(rows: int, more: int) -> None:
-    before, after = tracks_of(record(rows), "reward", points=200), tracks_of(record(rows + more, spike=True), "reward", points=200)
-    found = changes(before, after)
-    assert found is not None
-    by_key = {change["key"]: plain(change) for change in found}
-    page = [patched(track.as_dict(), by_key[track.key]) if track.key in by_key else track.as_dict() for track in before]
-    assert page == [track.as_dict() for track in after]
-
-
-def test_a_change_is_small() -> None:
-    before, after = tracks_of(record(10_000), "reward", points=600), tracks_of(record(10_001), "reward", points=600)
-    found = changes(before, after)
-    assert found is not None
-    assert all(len(change["x"]) <= 4 for change in found)
-
-
-def test_lines_that_come_or_go_are_sent_whole() -> None:
-    before = tracks_of(record(5), "reward", points=200)
-    assert changes(before, []) is None
-    assert changes([], before) is None
-    assert changes(before, before) == []
+def test_a_long_line_is_thinned_and_keeps_its_spike() -> None:
+    (track,) = (one for one in tracks_of(record(5000, spike=True), "reward", points=200) if one.key == "metric")
+    assert len(track.x) <= 200
+    assert (track.x[-1], track.y[-1]) == (5000, 9.0)
 
 
 def test_a_run_has_its_metric_first_and_what_is_known_beside_it(made_record: Callable[..., RunRecord]) -> None:
@@ -102,6 +36,13 @@ def test_a_run_has_its_metric_first_and_what_is_known_beside_it(made_record: Cal
     norm = next(track for track in tracks if track.key == "gradient_norm")
     assert norm.y_range[1] < 50  # the spike does not crush the axis, and is told
     assert "beyond the axis" in norm.about
+
+
+def test_a_reward_function_that_is_all_of_the_reward_is_not_shown_again() -> None:
+    values = [0.1, 0.3, 0.2]
+    meanings = (Meaning("reward", "reward", "total"), Meaning("rewards/a", "reward/a", "one function"))
+    alone = RunRecord("made", steps_table([1, 2, 3], {"reward": values, "rewards/a": values}), meanings=meanings)
+    assert [track.key for track in tracks_of(alone, "reward", points=200)] == ["metric"]
 
 
 def test_a_metric_that_is_not_in_the_log_leaves_the_others(made_record: Callable[..., RunRecord]) -> None:
@@ -118,3 +59,79 @@ def test_missing_values_and_nothing_but_missing_values() -> None:
 def test_the_usual_pace_is_a_median() -> None:
     assert usual_pace([0.0, 1.0, 2.0, 50.0]) == 1.0
     assert usual_pace([]) == 0.0
+
+
+def rows(*rewards: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"step": 3, "prompt": "p", "completion": f"c{place}", "reward": reward} | more for place, reward in enumerate(rewards)]
+
+
+def test_completions_come_by_reward_and_those_without_one_last() -> None:
+    shown = completions_of(rows(0.1, None, 0.9, float("nan"), 0.5))
+    assert [(one.text, one.reward) for one in shown] == [("c2", 0.9), ("c4", 0.5), ("c0", 0.1), ("c1", None), ("c3", None)]
+
+
+def test_the_eight_newest_completions_with_a_text_are_shown() -> None:
+    old = [row | {"step": 2} for row in rows(*[1.0] * 5)]
+    shown = completions_of([*rows(*[0.0] * 6), *old, {"step": 9, "reward": 1.0}, {"step": 9, "completion": "", "reward": 1.0}])
+    assert sorted((one.step, one.reward) for one in shown) == [(2, 1.0)] * 2 + [(3, 0.0)] * 6
+
+
+def test_a_completion_is_cleaned_and_cut() -> None:
+    (shown,) = completions_of(rows(1.0, prompt="s" * 500 + "\n1+1=\n", completion="a\n\x1b[31m\u202e<b>" + "x" * 400))
+    assert shown.text.startswith("a\n\ufffd[31m\ufffd<b>xxx")
+    assert len(shown.text) == 301
+    assert shown.text.endswith("x…")
+    assert shown.prompt == "…" + "s" * 114 + " 1+1="
+
+
+FAILED = Judgement(
+    run="made",
+    state=State.FAILED,
+    headline="reward 0.89 → 0.00",
+    since_step=75,
+    first_sign=Sign("truncated_share", 75, 0.0, 0.6, "60 % truncated (was 0 %)"),
+    then=(Sign("entropy", 85, 0.13, 0.54, "entropy 0.13 → 0.31 → 0.54"),),
+    cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)),
+    learning=Learning.FALLING,
+    do="restart from step 70",
+    cost=Cost(125, of_steps=200),
+)
+
+
+def test_the_lines_below_a_headline_are_those_of_the_judgement() -> None:
+    assert lines_of(FAILED) == [
+        ("first sign", "step 75  60 % truncated (was 0 %)"),
+        ("then", "step 85  entropy 0.13 → 0.31 → 0.54"),
+        ("likely", "the policy ran away in length"),
+        ("do", "restart from step 70"),
+        ("cost", "125 of 200 steps (62 %)"),
+        ("reward", "falling"),
+    ]
+
+
+def test_two_causes_that_the_log_cannot_tell_apart_say_what_to_log() -> None:
+    made = Judgement("made", State.WATCH, "", cause=Cause(Certainty.CANNOT_TELL, ("hacking", "overfitting"), ("eval/reward",)))
+    assert lines_of(made) == [("cause", "cannot tell between hacking and overfitting: log eval/reward")]
+
+
+@pytest.mark.parametrize(
+    ("state", "learning", "forecast"),
+    [
+        (State.OK, Learning.LEARNING, True),
+        (State.OK, Learning.FLAT, False),
+        (State.FAILING, Learning.LEARNING, False),
+        (State.FAILED, Learning.LEARNING, False),
+    ],
+)
+def test_there_is_a_forecast_where_a_run_learns_and_nothing_is_wrong(
+    state: State, learning: Learning, *, forecast: bool, monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
+) -> None:
+    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning))
+    said = judged(made_record(60), "reward", 0.9, ended=False)["forecast"]
+    assert said.startswith("Forecast of the mean at step ") is forecast
+    assert bool(said) is forecast
+
+
+def test_a_metric_that_is_not_in_the_log_has_no_forecast(monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]) -> None:
+    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", State.OK, "", learning=Learning.LEARNING))
+    assert judged(made_record(60), "nothing", 0.9, ended=False)["forecast"] == ""

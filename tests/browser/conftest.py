@@ -77,12 +77,18 @@ def open_page(browser: Any) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-# Fits are spaced by a multiple of what the last one took, so on a busy machine the next may be minutes away: here one follows another.
-EAGER = "import sys; from groupwise.report import live_hub; live_hub.SHARE = 1; from groupwise.cli.app import main; sys.exit(main())"
+# Judgements are spaced by a multiple of what the last one took, which a busy machine stretches: here one follows another.
+EAGER = """
+import sys
+from groupwise.cli.app import main
+from groupwise.report import live_hub
+live_hub.SHARE, live_hub._FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 1, 0.0
+sys.exit(main())
+"""
 
 
 class Watcher:
-    """A `groupwise watch` in a process of its own; an eager one fits again as soon as there is something new."""
+    """A `groupwise watch` in a process of its own; an eager one judges again as soon as there is something new."""
 
     def __init__(self, paths: list[Path], port: int = 0, *, eager: bool = False) -> None:
         how = ["-c", EAGER] if eager else ["-m", "groupwise"]

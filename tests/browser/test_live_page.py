@@ -1,8 +1,11 @@
-"""The live page in a real browser: it draws, it follows, it is read with the pointer, and no text of a log becomes markup."""
+"""The live page in a real browser: it says how a run stands, it follows, it is read with the keys, and no text of a log becomes markup."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from tests.browser.conftest import append_rows, reward_at
 from groupwise.record.run import Meaning, RecordWriter
 
 HOSTILE = '</script><img src=x onerror="window.pwned=1"><b>bold</b>\u202e&lt;i&gt;'
-METRIC = "article figure.wide svg.chart"
+PLOT = "#main-chart .panel-plot"
+AT = "#main-chart .panel-at"
 
 
 def wait_for_text(page: Any, selector: str, words: str) -> None:
@@ -24,92 +28,144 @@ def wait_for_text(page: Any, selector: str, words: str) -> None:
     )
 
 
-def hover(page: Any, selector: str, part: float) -> str:
-    """Point at a part of a chart's axes, from 0 left to 1 right, and return what is read."""
-    chart = page.locator(selector).first
-    chart.scroll_into_view_if_needed()
-    frame = chart.bounding_box()
-    ends = page.eval_on_selector(f"{selector} line.axis", "(line) => [line.getAttribute('x1'), line.getAttribute('x2')].map(Number)")
-    page.mouse.move(frame["x"] + ends[0] + part * (ends[1] - ends[0]), frame["y"] + frame["height"] / 2)
-    return str(page.locator(f"figure:has(> {selector.rsplit(' ', 1)[-1]}) .readout").first.inner_text(timeout=10_000))
+def collapse(path: Path, *, minutes_ago: float = 0.0) -> Path:
+    """A log whose reward is lost at step 40, written a while ago."""
+    rows = [{"step": step, "reward": 0.8 + 0.01 * (-1) ** step if step < 40 else 0.0, "entropy": 1.0 + step % 3} for step in range(1, 61)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.utime(path, (time.time() - 60 * minutes_ago,) * 2)
+    return path
+
+
+def press(page: Any, key: str, where: str = AT) -> str:
+    """Press a key and return the step that the chart reads then."""
+    page.keyboard.press(key)
+    page.wait_for_timeout(60)
+    return str(page.locator(where).inner_text())
+
+
+def smooth(page: Any, weight: float) -> None:
+    """Move the slider, and wait until the charts are drawn anew."""
+    page.locator("#smoothing").fill(str(weight))
+    page.wait_for_timeout(200)
+
+
+def hover(page: Any, chart: str, part: float) -> str:
+    """Point at a part of a chart's axes, from 0 left to 1 right, and return what its head says."""
+    plot = page.locator(f"{chart} .u-over").first
+    plot.scroll_into_view_if_needed()
+    frame = plot.bounding_box()
+    page.mouse.move(frame["x"] + part * frame["width"], frame["y"] + frame["height"] / 2)
+    page.wait_for_timeout(100)
+    return str(page.locator(f"{chart} .panel-head").first.inner_text())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_figures_and_the_verdict_appear_in_light_and_in_dark(
-    scheme: str, tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_failed_run_says_so_first_in_both_themes_and_widths(
+    scheme: str, width: int, tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
-    opened = open_page(watch(append_rows(tmp_path / "run.jsonl", 1, 200)).address, scheme=scheme)
+    opened = open_page(watch(collapse(tmp_path / "run.jsonl", minutes_ago=43)).address, scheme=scheme, width=width)
     page = opened.page
-    wait_for_text(page, "#link", "live")
-    page.wait_for_selector(f"{METRIC} path.law", state="attached", timeout=60_000)
-    assert page.locator("article figure").count() >= 3
-    assert "0.7" in page.locator("h2.headline").inner_text()
-    assert "Newest row: step 200" in page.locator(".age").inner_text()
-    assert "Judged" in page.locator("header .small").inner_text()
+    wait_for_text(page, "#state", "✗ FAILED since step 40")
+    assert re.fullmatch(r"step 60 · finished 4[345] min ago", page.locator("#where").inner_text())
+    assert page.locator("#headline").inner_text()
+    assert page.locator("#lines dt").first.inner_text() == "first sign"
+    assert page.locator("#forecast").inner_text() == ""
+    assert "log_completions=True" in page.locator("#no-completions").inner_text()
     assert page.title() == "run.jsonl – groupwise watch"
-    paper, ink, law = (
-        page.evaluate(f"getComputedStyle(document.querySelector('{node}')).{what}")
-        for node, what in (("body", "backgroundColor"), ("body", "color"), (f"{METRIC} path.law.line", "stroke"))
-    )
-    light = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (paper, ink, law)]
-    assert (light[0] > light[1]) is (scheme == "light")
-    assert (light[0] > light[2]) is (scheme == "light")
-    page.locator("article .grid svg.chart").last.scroll_into_view_if_needed()
-    page.wait_for_selector("article .grid svg.chart path.line", state="attached")
-    opened.picture(f"watch-{scheme}")
+    page.wait_for_selector(f"{PLOT} canvas")
+    for part in ("#banner", "#headline", PLOT):
+        frame = page.locator(part).bounding_box()
+        assert 0 <= frame["x"] < frame["x"] + frame["width"] <= width
+    colours = [
+        page.evaluate(f"getComputedStyle(document.querySelector('{one}')).{what}")
+        for one, what in (("body", "backgroundColor"), ("body", "color"), ("#state", "color"))
+    ]
+    paper, ink, tone = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours)
+    assert (paper > ink) is (paper > tone) is (scheme == "light")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.picture(f"watch-failed-{scheme}-{width}")
     assert opened.complaints == []
 
 
-def test_the_page_follows_a_log_and_has_what_a_new_page_has(
+def test_the_failure_is_shaded_and_no_other_part(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
+    opened = open_page(watch(collapse(tmp_path / "run.jsonl")).address, width=1280)
+    page = opened.page
+    wait_for_text(page, "#state", "✗ FAILING since step 40")
+    page.wait_for_timeout(300)
+    alpha_at = """(parts) => {
+      const canvas = document.querySelector('#main-chart canvas');
+      const over = document.querySelector('#main-chart .u-over').getBoundingClientRect();
+      const home = canvas.getBoundingClientRect(), dense = canvas.width / home.width;
+      const pixels = canvas.getContext('2d').getImageData(0, (over.top - home.top + 0.5 * over.height + 3) * dense, canvas.width, 1).data;
+      return parts.map((part) => pixels[4 * Math.round((over.left - home.left + part * over.width) * dense) + 3]);
+    }"""
+    before, after = page.evaluate(alpha_at, [0.3, 0.9])  # steps 18 and 54
+    assert before == 0 < after < 255
+    assert opened.complaints == []
+
+
+def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
-    """Rows are appended while the pointer rests on the figure; what was built from changes is drawn as what is sent whole."""
+    """Rows are appended while the pointer rests on the chart."""
     path = append_rows(tmp_path / "run.jsonl", 1, 700)
     opened = open_page((watcher := watch(path, eager=True)).address)
     page = opened.page
-    page.wait_for_selector(f"{METRIC} path.observed", state="attached")
-    first = page.locator(f"{METRIC} path.observed").get_attribute("d")
+    wait_for_text(page, "#where", "step 700 · newest row")
+    page.wait_for_selector(f"{PLOT} canvas")
+    page.locator(PLOT).focus()
+    assert press(page, "End") == "step 700"
     for last in range(701, 720):
         append_rows(path, last, last)
-        page.wait_for_timeout(100)
-    wait_for_text(page, ".age", "step 719")
-    append_rows(path, 720, 760)
-    wait_for_text(page, ".age", "step 760")
-    assert page.locator(f"{METRIC} path.observed").get_attribute("d") != first
-    page.wait_for_selector(f"{METRIC} path.law", state="attached", timeout=60_000)
-    wait_for_text(page, "header .small", "at step 760")
-    small = "article .grid svg.chart"
-    assert "step 760" in hover(page, small, 0.985)
-    append_rows(path, 761, 761)
-    wait_for_text(page, ".age", "step 761")
-    assert "step 760" in page.locator("article .grid .readout").inner_text()  # the pointer rests, and so does what it reads
-    wait_for_text(page, "header .small", "at step 761")
-    page.mouse.move(0, 0)
+        page.wait_for_timeout(50)
+    wait_for_text(page, "#where", "step 719")
+    append_rows(path, 720, 761)
+    wait_for_text(page, "#where", "step 761")
+    assert press(page, "End") == "step 761"
+    assert f"logged {reward_at(761):.4f}" not in page.locator("#main-chart .panel-head").inner_text()  # smoothed
+    smooth(page, 0)
+    page.locator(PLOT).focus()
+    assert press(page, "End") == "step 761"
+    assert f"{reward_at(761):.4f}".rstrip("0") in page.locator("#main-chart .panel-head").inner_text()
+    page.wait_for_function("() => document.querySelector('#judged').textContent === ''", timeout=60_000)  # judged up to the newest row
     other = open_page(watcher.address).page
-    other.wait_for_selector(f"{METRIC} path.law", state="attached")
-    drawn = [[path.get_attribute("d") for path in each.locator(f"{METRIC} path.line").all()] for each in (page, other)]
-    assert len(drawn[0]) >= 3
-    assert drawn[0] == drawn[1]
+    wait_for_text(other, "#where", "step 761")
+    for part in ("#state", "#headline", "#lines"):
+        other.wait_for_function("(part) => document.querySelector(part).textContent !== 'being judged'", arg=part)
+        assert page.locator(part).inner_text() == other.locator(part).inner_text()
     assert opened.complaints == []
 
 
-def test_values_are_read_with_the_pointer_and_the_keys(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
-    opened = open_page(watch(append_rows(tmp_path / "run.jsonl", 1, 120)).address)
+def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(
+    tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
+) -> None:
+    opened = open_page(watch(append_rows(tmp_path / "run.jsonl", 1, 101)).address, width=1280)
     page = opened.page
-    page.wait_for_selector(f"{METRIC} path.law", state="attached", timeout=60_000)
-    chart = page.locator(METRIC).first
-    chart.focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    read = page.locator("figure.wide .readout").inner_text()
-    assert read.startswith("step 2\n")
-    assert f"logged {reward_at(2):.4f}" in read
-    assert "single exponential" in read
-    page.keyboard.press("Escape")
-    assert page.locator("figure.wide .readout").count() == 0
-    small = "article .grid svg.chart"
-    assert re.match(r"step \d+\n", hover(page, small, 0.5))
-    opened.picture("watch-reading")
+    page.wait_for_selector("#charts canvas")
+    smooth(page, 0)
+    page.locator(PLOT).focus()
+    assert press(page, "Home") == "step 1"
+    assert press(page, "PageDown") == "step 11"
+    assert page.locator("#charts .panel-at").first.inner_text() == "step 11"  # the cursor of the others
+    for _ in range(4):
+        press(page, "PageDown")
+    press(page, "+")
+    assert press(page, "Home") == "step 26"
+    assert press(page, "End") == "step 76"
+    assert press(page, "Escape") == ""
+    assert press(page, "Home") == "step 1"
+    frame = page.locator("#main-chart .u-over").bounding_box()
+    page.mouse.move(frame["x"] + 0.5 * frame["width"], frame["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + 0.75 * frame["width"], frame["y"] + 40, steps=5)
+    page.mouse.up()
+    page.locator("#charts .panel-plot").first.focus()
+    assert press(page, "Home", "#charts .panel-at >> nth=0") == "step 51"
+    opened.picture("watch-zoomed")
+    page.locator("#whole").click()
+    page.locator(PLOT).focus()
+    assert press(page, "Home") == "step 1"
     assert opened.complaints == []
 
 
@@ -117,44 +173,58 @@ def test_hostile_names_and_completions_stay_text(tmp_path: Path, watch: Callable
     home = tmp_path / "<b>record"
     with RecordWriter(home, name=HOSTILE, meanings=[Meaning("entropy", "entropy", HOSTILE)]) as writer:
         for step in range(1, 40):
-            row = {"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, HOSTILE: 1.0}
-            writer.append(row, [{"prompt_id": 0, "prompt": HOSTILE, "completion": HOSTILE, "reward": 1.0}] * 2, sync=False)
+            row = {"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, HOSTILE: 1.0 * step}
+            said = [{"prompt_id": 0, "prompt": HOSTILE, "completion": f"{HOSTILE}{place}", "reward": 0.1 * place} for place in range(4)]
+            writer.append(row, said, sync=False)
     named = append_rows(tmp_path / '<img src=x onerror="window.pwned=1">.jsonl', 1, 30)
     opened = open_page(watch(home, named).address)
     page = opened.page
-    wait_for_text(page, ".sample .completion", "<b>bold</b>")
-    wait_for_text(page, ".run-name", "<img src=x")
-    page.wait_for_selector(f"{METRIC} path.line", state="attached")
+    wait_for_text(page, "#completions pre", "<b>bold</b>")
+    assert [one.inner_text() for one in page.locator("#completions b").all()] == ["0.3", "0.2", "0.1", "0"]
+    wait_for_text(page, "#name", "<img src=x")
+    page.wait_for_selector("#overlay canvas")
     for index in range(2):
-        wait_for_text(page, f"#run-{index + 1} header .small", "Judged")
-    wait_for_text(page, "#run-1 .grid h3", "Zero-variance groups")
-    hover(page, "#overview figure svg.chart", 0.3)
+        wait_for_text(page, f"#runs tr:nth-child({index + 1}) .state", " ")
+    hover(page, "#overlay", 0.3)
     opened.picture("watch-hostile")
-    assert page.locator("main img, main b:not(.readout b), main script, main i:not([class])").count() == 0
+    page.locator("#runs a").nth(1).click()
+    wait_for_text(page, "#name", "<img src=x")
+    assert page.locator("main img, main script, main b b").count() == 0
     assert page.evaluate("window.pwned") is None
     assert "\u202e" not in page.content()
     assert opened.complaints == []
-    report = open_page(f"{opened.page.url}report/1")
-    assert report.page.locator("h1.headline").count() == 1
+    report = open_page(f"{page.url.split('#')[0]}report/1")
+    assert report.page.locator("h1").count() >= 1
     assert report.page.evaluate("window.pwned") is None
     assert report.complaints == []
 
 
-def test_runs_lie_side_by_side(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
+def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
+    tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
+) -> None:
     paths = [append_rows(tmp_path / f"run-{name}.jsonl", 1, rows) for name, rows in (("a", 150), ("b", 90))]
-    opened = open_page(watch(*paths, tmp_path / "later.jsonl").address)
+    opened = open_page(watch(*paths, collapse(tmp_path / "lost.jsonl"), tmp_path / "later.jsonl").address, width=1280)
     page = opened.page
-    page.wait_for_selector("#overview path.run", state="attached")
-    assert page.locator("#overview tbody tr").count() == 3
-    assert page.locator("#overview path.run").count() == 2
-    read = hover(page, "#overview figure svg.chart", 0.3)
-    assert "run-a.jsonl" in read
-    assert "run-b.jsonl" in read
+    page.wait_for_selector("#overlay canvas")
+    rows = page.locator("#runs tr")
+    assert rows.count() == 4
+    wait_for_text(page, "#runs tr:nth-child(3) .state", "✗ FAILING")
+    assert [one.inner_text() for one in page.locator("#runs td.n").all()] == ["150", "90", "60", "–"]
+    assert page.locator("#runs polyline[points]").count() == 3
+    smooth(page, 0)
+    read = hover(page, "#overlay", 0.5)
+    assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later.jsonl")] == [True, True, True, False]
+    page.locator("#runs input").nth(2).uncheck()
+    wait_for_text(page, "#overlay .panel-head", "run-b.jsonl")
+    assert "lost.jsonl" not in page.locator("#overlay .panel-head").inner_text()
     page.select_option("#compared", "entropy")
-
-    wait_for_text(page, "#overview svg text", "nats")
+    wait_for_text(page, "#overlay .panel-head", "Entropy")
     append_rows(tmp_path / "later.jsonl", 1, 50)
-    page.wait_for_function("() => document.querySelectorAll('#overview path.run').length === 3", timeout=60_000)
+    wait_for_text(page, "#overlay .panel-head", "later.jsonl")
+    page.locator("#runs a").nth(2).click()
+    wait_for_text(page, "#state", "✗ FAILING since step 40")
+    assert page.url.endswith("#run-3")
+    assert page.locator("#name").inner_text() == "lost.jsonl"
     opened.picture("watch-several")
     assert opened.complaints == []
 
@@ -165,34 +235,34 @@ def test_a_page_says_when_it_lost_the_watcher_and_comes_back(
     path = append_rows(tmp_path / "run.jsonl", 1, 60)
     watcher = watch(path)
     page = open_page(watcher.address).page
-    wait_for_text(page, ".age", "step 60")
+    wait_for_text(page, "#where", "step 60")
     assert watcher.stop() == 0
     wait_for_text(page, "#link", "stopped")
-    assert page.locator(f"{METRIC} path.line").count() > 0
+    assert page.locator(f"{PLOT} canvas").count() == 1
     append_rows(path, 61, 70)
     watch(path, port=watcher.port)
     wait_for_text(page, "#link", "live")
-    wait_for_text(page, ".age", "step 70")
+    wait_for_text(page, "#where", "step 70")
 
 
 def test_what_happens_to_the_file_is_on_the_page(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
     path = append_rows(tmp_path / "run.jsonl", 1, 60)
     page = open_page(watch(path).address).page
-    wait_for_text(page, ".age", "step 60")
+    wait_for_text(page, "#where", "step 60")
     path.write_text("")
     append_rows(path, 1, 20)
-    wait_for_text(page, ".events", "cut short")
-    wait_for_text(page, ".run-name", "20 rows")
+    wait_for_text(page, "#events", "cut short")
+    wait_for_text(page, "#where", "step 20")
     path.unlink()
-    wait_for_text(page, ".age", "gone")
+    wait_for_text(page, "#events", "gone")
 
 
 def test_a_narrow_screen_is_not_overrun(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
     paths = [append_rows(tmp_path / f"{name * 60}.jsonl", 1, 100) for name in "ab"]
     opened = open_page(watch(*paths).address, width=380)
-    opened.page.wait_for_selector(f"{METRIC} path.line", state="attached")
-    wait_for_text(opened.page, "#run-1 header .small", "Judged")
-    for chart in opened.page.locator("figure.wide svg.chart").all():
-        assert chart.is_visible()
+    page = opened.page
+    page.wait_for_selector(f"{PLOT} canvas")
+    page.wait_for_selector("#overlay canvas")
+    page.wait_for_function("() => document.querySelector('#headline').textContent")
     opened.picture("watch-narrow")
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380

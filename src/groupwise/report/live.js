@@ -1,295 +1,268 @@
-// The live page: takes what changed from the server, keeps it, and shows it. Every text goes in as text.
-import { Figure, el, format } from "/live_chart.js";
+// The live page: keeps what the server says of each run and shows it. Every text goes in as text. Charts are those of panel.js.
+"use strict";
+(() => {
+  const LOST = 12; // seconds without a word from the server
+  const SPARK = [96, 20];
+  const STATES = { ok: "✓ OK", watch: "! WATCH", failing: "✗ FAILING", failed: "✗ FAILED", cannot_tell: "? CANNOT TELL" };
+  const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
+  const { format, panel } = globalThis.groupwise;
+  const find = (name) => document.getElementById(name);
+  const runs = new Map(), ticked = new Set(), grid = new Map();
+  let boot = "", expected = 0, skew = 0, heard = 0, since = null, ended = false, chosen = "metric", queued = false, source = null;
 
-const LOST = 12; // seconds without a word from the server
-const LOOKS = 8;
-const runs = new Map();
-let metric = "reward", expected = 0, skew = 0, heard = 0, since = null, ended = false, chosen = "metric", compare = null, source = null;
-const overview = document.getElementById("overview"), home = document.getElementById("runs"), link = document.getElementById("link");
-
-const now = () => Date.now() / 1000 + skew;
-const ago = (seconds) => {
-  const s = Math.max(0, seconds);
-  if (s < 100) return `${Math.round(s)} s`;
-  if (s < 6000) return `${Math.round(s / 60)} min`;
-  return s < 172800 ? `${format(Math.round(s / 360) / 10)} h` : `${Math.round(s / 86400)} days`;
-};
-const clock = (seconds) => new Date((seconds - skew) * 1000).toLocaleTimeString([], { hour12: false });
-const text = (node, words) => { if (node.textContent !== words) node.textContent = words; };
-const span = (...ranges) => {
-  const known = ranges.filter((range) => range);
-  return [Math.min(...known.map((range) => range[0])), Math.max(...known.map((range) => range[1]))];
-};
-
-// One run
-const build = (run) => {
-  const view = {
-    name: el("bdi"), said: el("span"), tone: el("span", { class: "tone" }), age: el("p", { class: "age" }), events: el("ul", { class: "notes events" }),
-    headline: el("h2", { class: "headline" }), lede: el("p", { class: "lede" }), judged: el("p", { class: "small" }), facts: el("dl", { class: "facts" }),
-    metric: new Figure(true), grid: el("div", { class: "grid" }), figures: new Map(), more: el("div", { class: "more" }), samples: el("div", { class: "samples" }),
+  // Elements
+  const el = (name, attributes = {}, ...children) => {
+    const node = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
   };
-  view.link = el("a", { href: `/report/${run.id + 1}`, target: "_blank", rel: "noopener" }, "The whole report as of now");
-  view.root = el("article", { class: "run", id: `run-${run.id + 1}` },
-    el("header", {}, el("p", { class: "run-name" }, view.name, view.said, view.tone), view.age, view.events, view.headline, view.lede, view.facts, view.judged),
-    view.metric.root, el("section", {}, view.grid), view.samples, view.more, el("p", { class: "small" }, view.link));
-  run.view = view;
-};
-
-const tone = (node, run) => {
-  const known = run.verdict?.verdict;
-  node.className = `tone ${known ? known.tone : "nothing"}`;
-  text(node, known ? known.word : run.verdict?.problem ? "not judged" : run.tracks.length ? "being judged" : "no rows yet");
-};
-
-const behind = (run) => {
-  const state = run.state;
-  if (state.waiting) return ["waiting", ""];
-  if (state.problem) return ["not read", "stale"];
-  if (!state.grew) return ["", ""];
-  const age = now() - state.grew, silent = state.pace > 0 && age > Math.max(30, 10 * state.pace);
-  return [ago(age), silent ? "stale" : ""];
-};
-
-const tell = (run) => {
-  const { view, state } = run;
-  const [age, stale] = behind(run);
-  const pace = state.pace ? `one every ${ago(state.pace)}` : "";
-  let words = state.problem ? `${state.waiting ? "Waiting" : "Not read"}: ${state.problem}. ` : "";
-  if (state.step !== null && state.grew) {
-    words += stale && !state.problem ? `No new row for ${age}${pace ? ` (before, ${pace})` : ""}: step ${format(state.step)} is the newest.` : `Newest row: step ${format(state.step)}, ${ago(now() - state.grew)} ago${pace ? ` (${pace})` : ""}.`;
-  }
-  if (!state.follows) words += " This format is read whole whenever it changes.";
-  text(view.age, words);
-  view.age.className = `age ${stale}`;
-  const verdict = run.verdict;
-  if (verdict) {
-    const rows = state.rows - (verdict.rows ?? state.rows);
-    text(view.judged, `Judged ${ago(now() - verdict.at)} ago${verdict.step === null ? "" : `, at step ${format(verdict.step)}`}${rows > 0 ? `; ${format(rows)} ${rows === 1 ? "row has" : "rows have"} come since` : ""}.`);
-  } else text(view.judged, run.tracks.length ? "The law is being fitted; the lines are what was logged." : "");
-  if (run.row) {
-    text(run.row.age, age);
-    run.row.age.className = `n ${stale}`;
-  }
-};
-
-const lines = (track, overlays) => {
-  const raw = { name: "logged", role: "observed", x: track.x, y: track.y };
-  const means = track.mean_x.length ? [{ name: `mean of ${track.mean_size} rows`, role: "averaged", x: track.mean_x, y: track.mean_y }] : [];
-  return [raw, ...means, ...overlays];
-};
-
-const show = (run) => {
-  const { view, state, verdict } = run;
-  text(view.name, run.name);
-  text(view.said, state.step === null ? " · " : ` · ${format(state.rows)} ${state.rows === 1 ? "row" : "rows"}, step ${format(state.first)} to ${format(state.step)} · `);
-  tone(view.tone, run);
-  view.events.replaceChildren(...state.events.slice(-5).map((event) => el("li", {}, `${clock(event.at)}: ${event.said}`)));
-  view.events.hidden = !state.events.length;
-  const judged = verdict?.verdict;
-  text(view.headline, judged ? judged.headline : verdict?.problem || "");
-  view.headline.hidden = !view.headline.textContent;
-  text(view.lede, judged ? judged.sentences.join(" ") : "");
-  view.facts.replaceChildren(...(verdict?.facts || []).map(([name, value, more]) => el("div", {}, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
-  view.facts.hidden = !verdict?.facts?.length;
-  view.link.parentElement.hidden = state.step === null;
-  drawRun(run);
-  tell(run);
-};
-
-const REPLACED = { spread: ["reward_std_within_group", "reward_std_batch"], dead_groups: ["dead_group_share"] };
-const drawRun = (run) => {
-  const { view, verdict } = run, wanted = new Set();
-  const main = run.tracks.find((track) => track.key === "metric");
-  view.metric.root.hidden = !main;
-  if (main) {
-    const overlays = verdict?.lines || [];
-    view.metric.update({
-      title: main.title, xLabel: "step", yLabel: main.unit, lines: lines(main, overlays), marks: verdict?.marks || [], subject: main.column,
-      range: span(main.y_range, overlays.length ? verdict.y_range : null), caption: main.mean_x.length ? `Dots are means of ${main.mean_size} rows that do not overlap.` : "",
-    });
-  }
-  const place = (key) => {
-    wanted.add(key);
-    let figure = view.figures.get(key);
-    if (!figure) { figure = new Figure(false); view.figures.set(key, figure); view.grid.append(figure.root); }
-    return figure;
+  const text = (node, words) => { if (node.textContent !== words) node.textContent = words; };
+  // One child for each entry; where the entries are what they were the children stay, and so does what is selected or focused there.
+  const fill = (node, entries, make) => {
+    const shown = JSON.stringify(entries);
+    if (node.shown === shown) return;
+    node.shown = shown;
+    node.replaceChildren(...entries.map(make));
   };
-  const groups = verdict?.groups || [], replaced = new Set(groups.flatMap((chart) => REPLACED[chart.key] || []));
-  for (const chart of groups) {
-    place(chart.key).update({ title: chart.title, xLabel: chart.x_label, yLabel: chart.y_label, lines: chart.lines, range: chart.y_range, caption: `${chart.caption} Up to step ${format(verdict.step)}.` });
-  }
-  for (const track of run.tracks) {
-    if (track.key === "metric" || replaced.has(track.key)) continue;
-    place(track.key).update({ title: track.title, xLabel: "step", yLabel: track.unit, lines: lines(track, []), range: track.y_range, caption: track.about, subject: track.column });
-  }
-  for (const [key, figure] of view.figures) if (!wanted.has(key)) { figure.remove(); view.figures.delete(key); }
-};
 
-const showMore = (run) => {
-  const { view, verdict } = run;
-  const said = verdict?.said || [], notes = [...(verdict?.missing || []), ...(verdict?.notes || [])];
-  const was = view.more.querySelector("details")?.open;
-  view.more.replaceChildren(...said.flatMap(([name, sentence], i) => [...(i && said[i - 1][0] === name ? [] : [el("h3", {}, name)]), el("p", {}, sentence)]));
-  if (notes.length) {
-    const details = el("details", {}, el("summary", {}, "Notes"), el("ul", { class: "notes" }, ...notes.map((note) => el("li", {}, el("bdi", {}, note)))));
-    details.open = Boolean(was);
-    view.more.append(details);
-  }
-};
+  // Words
+  const now = () => Date.now() / 1000 + skew;
+  const lasting = (seconds) => {
+    const s = Math.max(0, seconds);
+    if (s < 100) return `${Math.round(s)} s`;
+    if (s < 6000) return `${Math.round(s / 60)} min`;
+    return s < 172800 ? `${format(Math.round(s / 360) / 10)} h` : `${Math.round(s / 86400)} days`;
+  };
+  const clock = (seconds) => new Date((seconds - skew) * 1000).toLocaleTimeString([], { hour12: false });
+  const age = (state) => {
+    if (!state?.grew) return state?.waiting ? "waiting for the log" : "no rows yet";
+    const gone = now() - state.grew, silent = state.pace > 0 && gone > Math.max(30, 10 * state.pace);
+    if (state.ended) return `finished ${lasting(gone)} ago`;
+    return `${silent ? "no new row for" : "newest row"} ${lasting(gone)}${silent ? "" : " ago"}${state.pace ? `, one every ${lasting(state.pace)}${silent ? " before" : ""}` : ""}`;
+  };
+  const shortly = (state) => (!state?.grew ? "–" : `${state.ended ? "ended " : ""}${lasting(now() - state.grew)} ago`);
+  const stands = (run) => {
+    const found = run.judged?.judgement;
+    if (!found) return ["", run.judged?.problem ? "not judged" : run.state?.rows ? "being judged" : "no rows yet"];
+    return [found.state, STATES[found.state]];
+  };
+  const failing = (run) => ["failing", "failed"].includes(run.judged?.judgement?.state);
+  const shade = (run) => {
+    const found = run.judged?.judgement, from = found?.first_sign?.step ?? found?.since_step ?? null;
+    return failing(run) && from !== null ? [from, null] : null;
+  };
+  const track = (run, key) => run.tracks?.find((one) => one.key === key);
 
-const showSamples = (run) => {
-  const { view } = run, was = view.samples.querySelector("details")?.open ?? true;
-  view.samples.replaceChildren();
-  if (!run.samples.length) return;
-  const details = el("details", {}, el("summary", {}, `Completions of step ${format(run.samples[0].step)}`));
-  for (const sample of run.samples) {
-    details.append(el("div", { class: "sample" },
-      el("p", { class: "small" }, `reward ${format(sample.reward)}`), el("pre", { class: "prompt", dir: "auto" }, sample.prompt), el("pre", { class: "completion", dir: "auto" }, sample.completion)));
-  }
-  details.open = was;
-  view.samples.append(details);
-};
+  // The run that is looked at
+  const selected = () => runs.get(Number(/^#run-(\d+)$/.exec(location.hash)?.[1] ?? 1) - 1) ?? runs.get(0);
 
-// Several runs
-const title = () => { document.title = `${runs.size > 1 ? `${runs.size} runs` : [...runs.values()][0]?.name ?? "waiting"} – groupwise watch`; };
+  const showRun = () => {
+    const run = selected();
+    if (!run) return;
+    const { state, judged } = run, found = judged?.judgement, [kind, words] = stands(run);
+    find("banner").className = kind;
+    text(find("name"), state?.name ?? "");
+    find("where").className = state?.ended ? "ended" : "";
+    text(find("state"), words + (failing(run) && found.since_step !== null ? ` since step ${format(found.since_step)}` : ""));
+    text(find("headline"), found?.headline ?? judged?.problem ?? "");
+    fill(find("lines"), judged?.lines ?? [], ([label, said]) => el("div", {}, el("dt", {}, label), el("dd", {}, said)));
+    const behind = found && judged.last_step !== null ? state.rows - judged.rows : 0;
+    text(find("judged"), behind > 0 ? `Judged at step ${format(judged.last_step)}; ${format(behind)} ${behind === 1 ? "row has" : "rows have"} come since.` : "");
+    text(find("forecast"), judged?.forecast ?? "");
+    const problem = state?.problem ? [`${state.waiting ? "Waiting" : "Not read"}: ${state.problem}.`] : [];
+    const whole = state && !state.follows ? ["This format is read whole whenever it changes."] : [];
+    const events = (state?.events ?? []).slice(-5).map((event) => `${clock(event.at)}: ${event.said}`);
+    fill(find("events"), [...problem, ...events, ...whole], (one) => el("li", {}, one));
+    find("report").href = `/report/${run.id + 1}`;
+    find("report").parentElement.hidden = !state?.rows;
+    showCompletions(run);
+    showChecks(found);
+    showCharts(run);
+  };
 
-const outline = () => {
-  if (expected < 2) return;
-  const body = el("tbody");
-  for (const run of runs.values()) {
-    const row = { name: el("bdi", {}, run.name), tone: el("span", { class: "tone" }), step: el("td", { class: "n" }), value: el("td", { class: "n" }), age: el("td", { class: "n" }) };
-    row.root = el("tr", { tabindex: "-1" }, el("td", {}, el("i", { class: `swatch ${look(run)}` }), el("a", { href: `#run-${run.id + 1}` }, row.name)), el("td", {}, row.tone), row.step, row.value, row.age);
-    row.root.addEventListener("pointerenter", () => { run.marked = true; drawOverview(); });
-    row.root.addEventListener("pointerleave", () => { run.marked = false; drawOverview(); });
-    run.row = row;
-    body.append(row.root);
-  }
-  const head = el("thead", {}, el("tr", {}, ...["Run", "Verdict", "Step", "Recent mean", "Newest row"].map((name, i) => el("th", { class: i > 1 ? "n" : "", scope: "col" }, name))));
-  const picker = el("select", { id: "compared", "aria-label": "What is compared" });
-  picker.addEventListener("change", () => { chosen = picker.value; drawOverview(); });
-  compare ??= new Figure(true);
-  overview.replaceChildren(el("h1", {}, `${expected} runs`), el("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Table: runs" }, el("table", {}, head, body)), el("p", { class: "small" }, el("label", { for: "compared" }, "Side by side: "), picker), compare.root);
-  overview.picker = picker;
-};
+  const showCompletions = ({ completions }) => {
+    const shown = completions?.shown ?? [];
+    fill(find("completions"), shown, (one) => el("li", {},
+      el("p", {}, el("b", {}, format(one.reward)), el("span", {}, ` step ${format(one.step)}`)),
+      ...(one.prompt ? [el("p", { class: "prompt", dir: "auto" }, one.prompt)] : []), el("pre", { dir: "auto" }, one.text)));
+    text(find("no-completions"), shown.length ? "" : completions?.missing ?? "");
+    find("completions").parentElement.parentElement.classList.toggle("alone", !shown.length);
+  };
 
-const look = (run) => `r${run.id % LOOKS} d${Math.floor(run.id / LOOKS) % 3}${run.marked ? " marked" : ""}`;
-const late = (track) => track && (track.mean_y.length ? track.mean_y[track.mean_y.length - 1] : track.y[track.y.length - 1]);
+  const showChecks = (found) => {
+    const checks = found?.checks ?? [];
+    find("checks").parentElement.hidden = !checks.length;
+    fill(find("checks"), checks, (one) => el("li", {}, el("b", {}, `${one.check.replaceAll("_", " ")}: ${ANSWERS[one.status]}. `), one.message));
+    find("to-log").parentElement.hidden = !found?.not_logged.length;
+    fill(find("to-log"), found?.not_logged ?? [], (one) => el("li", {}, one));
+  };
 
-const drawOverview = () => {
-  if (expected < 2 || !overview.picker) return;
-  const names = new Map();
-  for (const run of runs.values()) {
-    for (const track of run.tracks) if (!names.has(track.key)) names.set(track.key, track.title);
-    const main = run.tracks.find((track) => track.key === "metric");
-    tone(run.row.tone, run);
-    text(run.row.name, run.name);
-    text(run.row.step, run.state.step === null ? "–" : format(run.state.step));
-    text(run.row.value, main ? format(late(main)) : "–");
-  }
-  const options = [...names].map(([key, name]) => `${key}\u0000${name}`).join("\u0001");
-  if (overview.options !== options) {
-    overview.options = options;
-    overview.picker.replaceChildren(...[...names].map(([key, name]) => el("option", { value: key }, name)));
-    if (!names.has(chosen)) chosen = names.keys().next().value;
-    overview.picker.value = chosen ?? "";
-  }
-  const shown = [...runs.values()].map((run) => ({ run, track: run.tracks.find((track) => track.key === chosen) })).filter((one) => one.track);
-  compare.root.hidden = !shown.length;
-  if (!shown.length) return;
-  const made = shown.map(({ run, track }) => ({ name: run.name, role: "run", look: look(run), x: track.mean_x.length ? track.mean_x : track.x, y: track.mean_x.length ? track.mean_y : track.y }));
-  made.sort((a, b) => a.look.includes("marked") - b.look.includes("marked"));
-  const values = made.flatMap((line) => line.y), low = Math.min(...values), high = Math.max(...values), pad = 0.05 * (high - low) || 0.05 * Math.abs(high) || 0.5;
-  const rows = [...new Set(shown.map(({ track }) => track.mean_x.length ? track.mean_size : 1))];
-  const caption = rows.length === 1 && rows[0] === 1 ? "" : `Each line joins means of ${Math.min(...rows)}${rows.length > 1 ? ` to ${Math.max(...rows)}` : ""} neighbouring rows.`;
-  compare.update({ title: "", xLabel: "step", yLabel: shown[0].track.unit, lines: made, range: [low - pad, high + pad], caption });
-};
+  // Charts: the metric with the rewards that the judgement speaks of, then the signals that moved, then the rest.
+  const unitOf = (one) => (one && one.unit !== one.title.toLowerCase() ? one.unit : "");
+  const smoothing = () => Number(find("smoothing").value);
+  const place = (home, key, model) => {
+    let made = grid.get(key);
+    if (!made) {
+      const root = el("figure", {}, el("div"), el("figcaption", { class: "small" }));
+      made = { root, panel: panel(root.firstChild, model), caption: root.lastChild };
+      grid.set(key, made);
+    } else made.panel.update(model);
+    if (made.root.parentElement !== home) home.append(made.root);
+    return made;
+  };
 
-let queued = false;
-const redrawOverview = () => {
-  if (queued) return;
-  queued = true;
-  requestAnimationFrame(() => { queued = false; drawOverview(); });
-};
+  const showCharts = (run) => {
+    const shown = [run, run.tracks, run.judged, smoothing()];
+    if (shown.every((one, i) => one === showCharts.shown?.[i])) return;
+    showCharts.shown = shown;
+    const moved = run.judged?.moved ?? [], named = (one) => [one.key, one.column, one.title].some((name) => moved.includes(name));
+    const common = { shade: shade(run), sync: "run", smoothing: smoothing() }, wanted = new Set(["metric"]), tracks = run.tracks ?? [];
+    const main = track(run, "metric"), beside = tracks.filter((one) => one !== main && one.unit === "reward" && (named(one) || one.key === "eval/reward"));
+    const logged = ({ x, y }) => ({ name: "logged", role: "observed", x, y });
+    const lines = beside.length ? [main, ...beside].filter(Boolean).map(({ title, x, y }, colour) => ({ name: title, role: "run", colour, x, y })) : main ? [logged(main)] : [];
+    place(find("main-chart"), "metric", { title: main?.title ?? "", unit: unitOf(main), lines, y_range: beside.length ? null : main?.y_range ?? null, ...common });
+    const rest = tracks.filter((one) => one !== main && !beside.includes(one)), other = (one) => one.key.startsWith("log/") && !named(one);
+    for (const one of [...rest.filter(named), ...rest.filter((each) => !named(each))]) {
+      wanted.add(one.key);
+      const made = place(find(other(one) ? "others" : "charts"), one.key, { title: one.title, unit: unitOf(one), lines: [logged(one)], y_range: one.y_range, ...common });
+      text(made.caption, `${one.about} Key: ${one.column}.`.trim());
+      made.root.classList.toggle("moved", named(one));
+    }
+    for (const [key, made] of grid) {
+      if (wanted.has(key)) continue;
+      made.panel.remove();
+      made.root.remove();
+      grid.delete(key);
+    }
+    for (const home of ["charts", "others"]) {
+      const order = [...find(home).children].sort((a, b) => b.classList.contains("moved") - a.classList.contains("moved"));
+      if (order.some((one, i) => one !== find(home).children[i])) find(home).append(...order);
+    }
+    find("others").parentElement.hidden = !find("others").children.length;
+    text(find("others").previousElementSibling, `${find("others").children.length} other keys`);
+  };
 
-// What the server says
-const take = {
-  hello: (message) => {
-    expected = message.runs;
-    metric = message.metric;
-    skew = message.now - Date.now() / 1000;
-    ended = false;
-  },
-  run: (message) => {
-    const old = runs.get(message.id);
-    const run = old || { id: message.id };
-    Object.assign(run, message);
-    run.name = run.state.name;
+  // Several runs
+  const spark = (one) => {
+    const ys = (one?.y ?? []).map((y, i) => [one.x[i], y]).filter(([, y]) => y !== null), [width, height] = SPARK;
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "polyline");
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("aria-hidden", "true");
+    if (ys.length > 1) {
+      const [x0, x1] = [ys[0][0], ys[ys.length - 1][0]], [low, high] = one.y_range;
+      const at = ([x, y]) => `${(width * (x - x0) / (x1 - x0 || 1)).toFixed(1)},${(height - 1 - (height - 2) * (Math.min(high, Math.max(low, y)) - low) / (high - low || 1)).toFixed(1)}`;
+      path.setAttribute("points", ys.map(at).join(" "));
+    }
+    svg.append(path);
+    return svg;
+  };
+
+  const rowOf = (run) => {
+    const box = el("input", { type: "checkbox", "aria-label": "overlay" });
+    box.addEventListener("change", () => { ticked[box.checked ? "add" : "delete"](run.id); later(); });
+    const row = { box, link: el("a", { href: `#run-${run.id + 1}` }, el("bdi")), state: el("span"), spark: el("td", { class: "spark" }), step: el("td", { class: "n" }), age: el("td", { class: "age" }) };
+    row.root = el("tr", {}, el("td", {}, el("label", {}, box, el("i", { class: `swatch r${run.id % 8}` }))), el("td", {}, row.link), el("td", {}, row.state), row.spark, row.step, row.age);
+    return row;
+  };
+
+  const showRuns = () => {
+    const body = find("runs"), several = expected > 1;
+    find("overview").hidden = !several;
+    if (!several) return;
+    for (const run of [...runs.values()].sort((a, b) => a.id - b.id)) {
+      run.row ??= rowOf(run);
+      if (run.row.root.parentElement !== body) body.append(run.row.root);
+      const [kind, words] = stands(run), { row } = run;
+      row.root.classList.toggle("selected", run === selected());
+      row.box.checked = ticked.has(run.id);
+      text(row.link.firstChild, run.state?.name ?? "");
+      row.state.className = `state ${kind}`;
+      text(row.state, words);
+      fill(row.spark, [track(run, "metric") ?? null], spark);
+      text(row.step, run.state?.step === null || run.state === undefined ? "–" : format(run.state.step));
+    }
+    showOverlay();
+  };
+  const showAges = () => {
+    for (const { row, state } of runs.values()) if (row) text(row.age, shortly(state));
+    const state = selected()?.state;
+    if (state) text(find("where"), `${state.rows ? `step ${format(state.step)} · ` : ""}${age(state)}`);
+  };
+
+  const showOverlay = () => {
+    const names = new Map([...runs.values()].flatMap((run) => (run.tracks ?? []).map((one) => [one.key, one.title])));
+    const picker = find("compared");
+    fill(picker, [...names], ([key, name]) => el("option", { value: key }, name));
+    picker.value = names.has(chosen) ? chosen : "metric";
+    const shown = [...ticked].sort((a, b) => a - b).map((id) => [runs.get(id), track(runs.get(id), picker.value)]).filter(([, one]) => one);
+    const lines = shown.map(([run, one]) => ({ name: run.state.name, role: "run", colour: run.id % 8, x: one.x, y: one.y }));
+    const model = { title: names.get(picker.value) ?? "", unit: unitOf(shown[0]?.[1]), lines, smoothing: smoothing() };
+    if (showOverlay.panel) showOverlay.panel.update(model); else showOverlay.panel = panel(find("overlay"), model);
+  };
+
+  const show = () => {
+    queued = false;
+    showRuns();
+    showRun();
+    showAges();
+    document.title = `${expected > 1 ? `${expected} runs` : runs.get(0)?.state?.name ?? "waiting"} – groupwise watch`;
+  };
+  const later = () => {
+    if (!queued) requestAnimationFrame(show);
+    queued = true;
+  };
+
+  // What the server says
+  const take = (part) => (message) => {
+    const run = runs.get(message.id) ?? { id: message.id };
+    if (!runs.has(run.id) && run.id < 8) ticked.add(run.id);
     runs.set(run.id, run);
-    if (!old) {
-      build(run);
-      home.append(run.view.root);
-    }
-    if (!old && runs.size === expected) outline();
-    title();
-    show(run);
-    showMore(run);
-    showSamples(run);
-    redrawOverview();
-  },
-  change: (message) => {
-    const run = runs.get(message.id);
-    if (!run) return;
-    run.state = message.state;
-    run.name = run.state.name;
-    for (const change of message.tracks) {
-      const track = run.tracks.find((one) => one.key === change.key);
-      if (!track) continue;
-      for (const [x, y, from] of [["x", "y", "from"], ["mean_x", "mean_y", "mean_from"]]) {
-        track[x].splice(change[from], Infinity, ...change[x]);
-        track[y].splice(change[from], Infinity, ...change[y]);
-      }
-      for (const name of ["title", "unit", "column", "about", "rows", "mean_size", "y_range"]) if (name in change) track[name] = change[name];
-    }
-    show(run);
-    if (message.samples) { run.samples = message.samples; showSamples(run); }
-    redrawOverview();
-  },
-  verdict: (message) => {
-    const run = runs.get(message.id);
-    if (!run) return;
-    run.verdict = message.verdict;
-    show(run);
-    showMore(run);
-    redrawOverview();
-  },
-  beat: (message) => { skew = message.now - Date.now() / 1000; },
-  bye: () => { ended = true; since = Date.now(); },
-};
-
-const connect = () => {
-  source = new EventSource("/events");
-  for (const [name, does] of Object.entries(take)) {
-    source.addEventListener(name, (event) => {
-      heard = Date.now();
-      if (name !== "bye") since = null;
-      does(JSON.parse(event.data));
-      about();
-    });
-  }
-  source.onerror = () => {
-    since ??= Date.now();
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
-    about();
+    run[part] = message[part];
+    later();
   };
-};
+  const said = {
+    hello: (message) => {
+      if (boot && message.boot !== boot) location.reload(); // another watcher: perhaps other runs, perhaps a newer page
+      ({ boot, runs: expected } = message);
+      skew = message.now - Date.now() / 1000;
+      ended = false;
+    },
+    beat: (message) => { skew = message.now - Date.now() / 1000; },
+    bye: () => { ended = true; since = Date.now(); },
+    ...Object.fromEntries(["state", "tracks", "completions", "judged"].map((part) => [part, take(part)])),
+  };
 
-const about = () => {
-  if (since === null && heard && Date.now() - heard > LOST * 1000) since = heard;
-  const at = since === null ? "" : new Date(since).toLocaleTimeString([], { hour12: false });
-  link.className = since === null ? (heard ? "alive" : "") : "lost";
-  text(link, since === null ? (heard ? "live" : "connecting") : ended ? `The watcher was stopped at ${at}; this is what it had read.` : `No connection since ${at}; trying again. This is what was read before.`);
-  document.body.classList.toggle("offline", since !== null);
-};
+  const connect = () => {
+    source = new EventSource("/events");
+    for (const [name, does] of Object.entries(said)) {
+      source.addEventListener(name, (event) => {
+        heard = Date.now();
+        if (name !== "bye") since = null;
+        does(JSON.parse(event.data));
+        about();
+      });
+    }
+    source.onerror = () => {
+      since ??= Date.now();
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+      about();
+    };
+  };
 
-setInterval(() => { about(); for (const run of runs.values()) tell(run); }, 1000);
-connect();
+  const about = () => {
+    const link = find("link");
+    if (since === null && heard && Date.now() - heard > LOST * 1000) since = heard;
+    const at = since === null ? "" : new Date(since).toLocaleTimeString([], { hour12: false });
+    link.className = since === null ? (heard ? "alive" : "") : "lost";
+    text(link, since === null ? (heard ? "live" : "connecting") : ended ? `The watcher was stopped at ${at}; this is what it had read.` : `No connection since ${at}; trying again. This is what was read before.`);
+    document.body.classList.toggle("offline", since !== null);
+  };
+
+  find("smoothing").addEventListener("input", later);
+  find("compared").addEventListener("change", (event) => { chosen = event.target.value; later(); });
+  find("whole").addEventListener("click", () => { grid.get("metric")?.panel.reset(); showOverlay.panel?.reset(); });
+  addEventListener("hashchange", later);
+  setInterval(() => { about(); showAges(); }, 1000);
+  connect();
+})();

@@ -41,7 +41,11 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-_BEFORE = {"live.css": "page.css", "live_chart.js": "reading.js"}  # what is shared with a report stands before
+# The files of the page: the chart is that of a report.
+_FILES = {
+    "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "live.css"),
+    "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "live.js"),
+}
 _META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
@@ -123,7 +127,7 @@ def application(hub: Hub) -> Application:
     async def file(request: Request) -> Response:
         name = request.url.path.removeprefix("/")
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response(_file(_BEFORE[name]) + _file(name) if name in _BEFORE else _file(name), media_type=kind)
+        return Response("\n".join(map(_file, _FILES[name])), media_type=kind)
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
@@ -143,7 +147,6 @@ def application(hub: Hub) -> Application:
         Route("/", page),
         Route("/live.css", file),
         Route("/live.js", file),
-        Route("/live_chart.js", file),
         Route("/events", events),
         Route("/report/{number:int}", report),
         Route("/favicon.ico", lambda _request: Response(status_code=204)),
@@ -154,20 +157,7 @@ def application(hub: Hub) -> Application:
 def _page(hub: Hub) -> str:
     """Return the page without its data."""
     name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
-    return "".join(
-        (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
-            f"<title>{html.escape(name)} – groupwise watch</title>\n",
-            '<link rel="stylesheet" href="/live.css">\n<script type="module" src="/live.js"></script>\n</head>\n<body>\n',
-            '<header class="brand"><span><b>groupwise</b> watch</span><span id="link" role="status">connecting</span></header>\n',
-            '<main><div id="overview"></div><div id="runs"></div>\n',
-            '<noscript><p class="missing">This page needs JavaScript; <a href="/report/1">the report of the first run</a> does not.</p>',
-            "</noscript></main>\n",
-            "<footer><p>Served from this machine to itself alone; it needs no other network and never writes to a run. ",
-            "Ctrl-C in its terminal stops it.</p></footer>\n</body>\n</html>\n",
-        )
-    )
+    return _file("live.html").replace("{{name}}", html.escape(name))
 
 
 def _file(name: str) -> str:

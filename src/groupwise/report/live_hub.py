@@ -1,12 +1,11 @@
 """What a live page shows of its runs, kept up to date: read what is new, say what changed, judge in the background.
 
-Messages are numbered, so that a page that lost its connection is sent what it missed. It knows no sockets.
+The newest of each part of a run is kept and numbered, so that a page that lost its connection is sent what it has not. It knows no sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import multiprocessing
 import os
 import secrets
@@ -20,27 +19,28 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.watched import Track, changes, judge, tracks_of, usual_pace
+from groupwise.analysis.watched import NO_COMPLETIONS, completions_of, judged, tracks_of, usual_pace
 from groupwise.errors import GroupwiseError
 from groupwise.plain import to_json
 from groupwise.readers.follow import Follower
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean
 
 INTERVAL = 1.0  # seconds between two looks at a log
-SHARE = 20  # a look, or a fit, is not repeated before this many times what it took: a twentieth of one processor at most
+SHARE = 20  # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one processor at most
 BEAT = 5.0
 _TICK = 0.1
 _NICE = 10
-_POINTS, _FEWEST_POINTS = 600, 120
-_FEWEST_SECONDS_BETWEEN_FITS = 5.0
-_KEPT_MESSAGES = 1024
-_LONGEST_SAMPLE = 1500
+_POINTS, _FEWEST_POINTS = 1000, 120
+_FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
+# Without a row for so long, and for so many times its usual pace, a run that nobody holds has ended.
+_QUIET_SECONDS, _QUIET_PACES = 600.0, 10
 
 
 @dataclass(slots=True)
@@ -48,24 +48,20 @@ class LiveRun:
     """One run of the page."""
 
     follower: Follower  # of its log
-    name: str  # as the page shows it
-    tracks: list[Track] = field(default_factory=list)  # its lines as last sent
-    verdict: dict[str, Any] | None = None  # what was last said of it, or None
-    judged_rows: int = 0  # rows that the verdict saw
-    # whether its lines changed since the verdict, as they do where the log was replaced by one of as many rows
-    redrawn: bool = False
+    name: str  # as its path says it
+    judged: dict[str, Any] | None = None  # what was last said of it, or None
+    stale: bool = False  # whether the log changed since it was judged, or the run ended
+    ended: bool = False  # whether nothing writes to it any more
     next_look: float = 0.0  # when its log is looked at again, on the monotonic clock
-    next_fit: float = 0.0  # when it may be judged again
+    next_judgement: float = 0.0  # when it may be judged again
     grown: deque[float] = field(default_factory=lambda: deque(maxlen=30))  # times at which the log changed
-    snapshot: str = ""  # all of it as JSON, or "" where it has to be made
-    samples: list[dict[str, Any]] = field(default_factory=list)  # completions of the newest step
     looked: bool = False  # whether the page knows what the last look at the log found
     fault: str = ""  # why the last look failed where no log is to blame, "" where it did not
 
-    @property
-    def unjudged(self) -> bool:
-        """Whether it has rows that its verdict has not seen, or other ones."""
-        return self.follower.record is not None and (self.redrawn or len(self.follower.record.steps) != self.judged_rows)
+    def has_ended(self) -> bool:
+        """Return whether nobody writes to its log and nothing came for long."""
+        record, quiet = self.follower.record, time.time() - self.follower.grew
+        return record is not None and has_ended(record) and quiet > max(_QUIET_SECONDS, _QUIET_PACES * usual_pace(self.grown))
 
 
 def new_pool() -> ProcessPoolExecutor:
@@ -90,45 +86,43 @@ class Hub:
         self.metric, self.level = metric, level
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
-        self._messages: deque[tuple[int, str]] = deque(maxlen=_KEPT_MESSAGES)
+        self._parts: dict[tuple[int, str], tuple[int, str]] = {}  # the newest of each part of each run: its number and its JSON
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
-        self._report_pool: Executor | None = None  # a report does not wait for a fit
+        self._report_pool: Executor | None = None  # a report does not wait for a judgement
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._judging = False
 
     def update(self, index: int) -> bool:
         """Look at one log and say what changed."""
-        read = self._read(index)
-        if read is not None:
-            self._publish_read(index, *read)
-        return read is not None
+        found = self._read(index)
+        self._publish(index, found)
+        return found is not None
 
-    def _read(self, index: int) -> tuple[list[Track], list[dict[str, Any]]] | None:
-        """Look at a log; return its lines and completions where it changed."""
+    def _read(self, index: int) -> dict[str, Any] | None:
+        """Look at a log; return the parts that may have changed, or None where nothing did."""
         run = self.runs[index]
         if not run.follower.poll() and run.looked:
             return None
         run.looked = True
+        completions = {"shown": completions_of(run.follower.samples()), "missing": NO_COMPLETIONS}
         record = run.follower.record
-        return (run.tracks if record is None else tracks_of(record, self.metric, points=self.points)), _samples(run.follower)
+        return {"completions": completions} | ({} if record is None else {"tracks": tracks_of(record, self.metric, points=self.points)})
 
-    def _publish_read(self, index: int, tracks: list[Track], samples: list[dict[str, Any]]) -> None:
-        """Say what a look at a log changed."""
+    def _publish(self, index: int, found: dict[str, Any] | None) -> None:
+        """Say what a look at a log found, and how the run stands, which changes with time alone too."""
         run = self.runs[index]
-        if run.follower.grew and (not run.grown or run.follower.grew > run.grown[-1]):
-            run.grown.append(run.follower.grew)
-        changed = changes(run.tracks, tracks)
-        run.tracks, run.snapshot, run.fault = tracks, "", ""
-        run.redrawn = run.redrawn or changed is None or bool(changed)
-        if changed is None:
-            run.samples = samples
-            self._say("run", self.plain(index))
-            return
-        message: dict[str, Any] = {"id": index, "tracks": changed, "state": self.state(index)}
-        if samples != run.samples:
-            run.samples = message["samples"] = samples
-        self._say("change", message)
+        follower = run.follower
+        if follower.grew and (not run.grown or follower.grew > run.grown[-1]):
+            run.grown.append(follower.grew)
+        ended = run.has_ended()
+        run.stale = run.stale or found is not None or ended != run.ended
+        run.ended = ended
+        if found is not None:
+            run.fault = ""
+        self._say(index, "state", self.state(index))
+        for part, value in (found or {}).items():
+            self._say(index, part, value)
 
     def state(self, index: int) -> dict[str, Any]:
         """Return what there is to say of a log besides its lines."""
@@ -141,9 +135,9 @@ class Hub:
             "events": [{"at": event.at, "said": clean(event.said, longest=400)} for event in follower.events],
             "grew": follower.grew,
             "pace": round(usual_pace(run.grown), 1),
+            "ended": run.ended,
             "rows": len(steps),
             "step": int(steps[-1]) if len(steps) else None,
-            "first": int(steps[0]) if len(steps) else None,
             "follows": follower.follows,
         }
 
@@ -152,18 +146,14 @@ class Hub:
         own = [None if run.follower.record is None else clean(run.follower.record.name) for run in self.runs]
         return own[index] if own[index] and own.count(own[index]) == 1 else self.runs[index].name  # type: ignore[return-value]
 
-    def plain(self, index: int) -> dict[str, Any]:
-        """Return all of a run as plain data."""
-        run = self.runs[index]
-        return {"id": index, "state": self.state(index), "tracks": run.tracks, "verdict": run.verdict, "samples": run.samples}
-
-    def _say(self, event: str, message: dict[str, Any]) -> None:
-        """Number a message, keep it, and wake those who listen."""
-        data, number = to_json(message), self.version + 1
-        self._messages.append((number, _event(event, data, f"{self.boot}-{number}")))
-        self.version = number
-        wake, self._wake = self._wake, asyncio.Event()
-        wake.set()
+    def _say(self, index: int, part: str, value: Any) -> None:
+        """Number a part of a run and wake those who listen, where it is not what it was."""
+        data = to_json({"id": index, part: value})
+        if self._parts.get((index, part), (0, ""))[1] != data:
+            self.version += 1
+            self._parts[index, part] = (self.version, data)
+            wake, self._wake = self._wake, asyncio.Event()
+            wake.set()
 
     async def follow(self) -> None:
         """Look at the logs and judge the runs until `stop`; reading happens in a thread, so that the page is served meanwhile."""
@@ -178,54 +168,44 @@ class Hub:
         """Look at one log in a thread; what fails there is said of its run, and the others go on."""
         run, started = self.runs[index], time.perf_counter()
         try:
-            read = await asyncio.to_thread(self._read, index)
-            if read is not None:
-                self._publish_read(index, *read)
+            self._publish(index, await asyncio.to_thread(self._read, index))
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
-            self._fail(index, error)
+            what = f"{type(error).__name__}: {clean(error, longest=200)}"
+            run.fault = f"the last look failed ({what}), which is a defect of groupwise; the next look tries again"
+            run.looked = False
+            self._say(index, "state", self.state(index))
         run.next_look = time.monotonic() + max(INTERVAL, SHARE * (time.perf_counter() - started))
-
-    def _fail(self, index: int, error: Exception) -> None:
-        """Say that a run could not be looked at; the next look starts over."""
-        run, what = self.runs[index], f"{type(error).__name__}: {clean(error, longest=200)}"
-        fault = f"the last look failed ({what}), which is a defect of groupwise; the next look tries again"
-        run.looked = False
-        if fault != run.fault:
-            run.fault, run.snapshot = fault, ""
-            self._say("run", self.plain(index))
 
     def _judge_next(self) -> None:
         """Begin to judge the run that has waited longest, unless one is being judged."""
         if self._judging or self._pool is None or self._failures >= _MOST_FAILURES:
             return
         now = time.monotonic()
-        due = [index for index, run in enumerate(self.runs) if run.unjudged and now >= run.next_fit]
+        due = [index for index, run in enumerate(self.runs) if run.stale and run.follower.record is not None and now >= run.next_judgement]
         if due:
             self._judging = True
-            task = asyncio.create_task(self._judge(min(due, key=lambda index: self.runs[index].next_fit)))
+            task = asyncio.create_task(self._judge(min(due, key=lambda index: self.runs[index].next_judgement)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _judge(self, index: int) -> None:
-        """Judge a run and say the verdict."""
+        """Judge a run and say the judgement."""
         run, started = self.runs[index], time.monotonic()
-        record = run.follower.record
-        assert record is not None
-        rows, run.redrawn = len(record.steps), False
+        record, run.stale = run.follower.record, False
         try:
-            found = await _ask(self._pool, judge, record, self.metric, self.points, self.level, run.follower.path)
+            found = await _ask(self._pool, partial(judged, ended=run.ended), record, self.metric, self.level)
         except BrokenProcessPool:
             self._failures += 1
-            found = {"problem": "The process that fits the law died, perhaps for want of memory.", "step": None}
+            found = {"problem": "The process that judges the run died, perhaps for want of memory."}
             self._pool = self._new_pool() if self._new_pool is not None else None
-        except Exception as error:  # noqa: BLE001 - the page goes on without a verdict and says so
-            found = {"problem": f"The law could not be fitted: {clean(error, longest=200)}. This is a defect of groupwise.", "step": None}
+        except Exception as error:  # noqa: BLE001 - the page goes on without a judgement and says so
+            found = {"problem": f"The run could not be judged: {clean(error, longest=200)}. This is a defect of groupwise."}
         finally:
             self._judging = False
-        took = found.get("cost", time.monotonic() - started)
-        run.judged_rows, run.next_fit = rows, time.monotonic() + max(_FEWEST_SECONDS_BETWEEN_FITS, SHARE * took)
-        run.verdict, run.snapshot = found | {"at": time.time()}, ""
-        self._say("verdict", {"id": index, "verdict": run.verdict})
+        took = found.pop("took", time.monotonic() - started)
+        run.next_judgement = time.monotonic() + max(_FEWEST_SECONDS_BETWEEN_JUDGEMENTS, SHARE * took)
+        run.judged = found | {"at": time.time()}
+        self._say(index, "judged", run.judged)
 
     async def report(self, index: int) -> str | None:
         """Return the report of a run as it is now."""
@@ -244,37 +224,21 @@ class Hub:
         return page
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
-        """Yield the events of one page: what it missed, or everything, and then what changes."""
-        yield f"retry: 1000\n{_event('hello', to_json({'runs': len(self.runs), 'metric': clean(self.metric), 'now': time.time()}))}"
-        boot, _, number = last.rpartition("-")
-        sent = int(number) if boot == self.boot and number.isdigit() else -1
+        """Yield the events of one page: the newest of each part that it has not, and then what changes."""
+        about = {"boot": self.boot, "runs": len(self.runs), "metric": clean(self.metric), "now": time.time()}
+        yield f"retry: 1000\n{_event('hello', to_json(about))}"
+        boot, _, seen = last.rpartition("-")
+        sent = int(seen) if boot == self.boot and seen.isdecimal() and int(seen) <= self.version else 0
         while not self.stopping:
             wake = self._wake
-            sent, texts = self._unsent(sent)
-            for text in texts:
-                yield text
-            if not texts:
-                try:
-                    await asyncio.wait_for(wake.wait(), BEAT)
-                except TimeoutError:
-                    yield _event("beat", to_json({"now": time.time()}))
+            for number, part, data in sorted((number, part, data) for (_, part), (number, data) in self._parts.items() if number > sent):
+                sent = number
+                yield _event(part, data, f"{self.boot}-{number}")
+            try:
+                await asyncio.wait_for(wake.wait(), BEAT)
+            except TimeoutError:
+                yield _event("beat", to_json({"now": time.time()}))
         yield _event("bye", to_json({"now": time.time()}))
-
-    def _unsent(self, sent: int) -> tuple[int, list[str]]:
-        """Return what a page that has seen the messages up to a number lacks, everything where it lacks too much, and the new number."""
-        missed = [entry for entry in self._messages if entry[0] > sent]
-        if sent < 0 or sent > self.version or (missed and missed[0][0] > sent + 1):
-            number = f"{self.boot}-{self.version}"  # on the last of them: a page that gets less begins again
-            last = len(self.runs) - 1
-            return self.version, [_event("run", self._snapshot(i), number if i == last else "") for i in range(last + 1)]
-        return (missed[-1][0] if missed else sent), [text for _, text in missed]
-
-    def _snapshot(self, index: int) -> str:
-        """Return all of a run as JSON, made once a change."""
-        run = self.runs[index]
-        if not run.snapshot:
-            run.snapshot = to_json(self.plain(index))
-        return run.snapshot
 
     def stop(self) -> None:
         """End `follow` and `messages`."""
@@ -304,26 +268,6 @@ def _names(followers: Sequence[Follower]) -> list[str]:
     while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
         depth += 1
     return [clean("/".join(part[-depth:])) or "run" for part in parts]
-
-
-def _samples(follower: Follower) -> list[dict[str, Any]]:
-    """Return completions of the newest step, cleaned and short."""
-    found = []
-    for row in follower.samples():
-        shown: dict[str, Any] = {"step": int(row.get("step") or 0), "reward": _number(row.get("reward"))}
-        for name in ("prompt", "completion"):
-            text = str(row.get(name) or "")
-            lines = [clean(line, longest=_LONGEST_SAMPLE) for line in text[:_LONGEST_SAMPLE].split("\n")]
-            shown[name] = "\n".join(lines) + ("…" if len(text) > _LONGEST_SAMPLE else "")
-        found.append(shown)
-    return found
-
-
-def _number(value: Any) -> float | None:
-    """Return a finite number, or None."""
-    with suppress(OverflowError):  # a whole number of hundreds of digits
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    return None
 
 
 def _event(name: str, data: str, number: str = "") -> str:

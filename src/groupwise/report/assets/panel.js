@@ -329,8 +329,8 @@
 
     point(at) {
       if (!this.plot) return;
-      if (at === null) this.plot.setCursor({ left: -10, top: -10 }, true);
-      else this.plot.setCursor({ left: this.plot.valToPos(this.data[0][at], "x"), top: 10 }, true);
+      if (at === null) this.plot.setCursor({ left: -10, top: -10 }, true, true);
+      else this.plot.setCursor({ left: this.plot.valToPos(this.data[0][at], "x"), top: 10 }, true, true);
       this.place = at;
     }
 

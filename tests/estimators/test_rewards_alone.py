@@ -6,10 +6,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.rewards_alone import LABEL, reward_statistics
+from groupwise.estimators.zero_variance import zero_variance_of_groups
 from groupwise.intervals import mean_interval
 
 GROUPS = [[0, 1, 1, 0, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]]
@@ -26,15 +26,13 @@ def test_the_share_at_a_smaller_size_is_that_of_all_subsets(size: int) -> None:
     assert not row.extrapolated
 
 
-def test_the_share_at_a_larger_size_is_that_of_the_beta_law_with_the_same_mean_and_variance() -> None:
-    found = reward_statistics(REWARD, PROMPT, group_sizes=(9,))
-    mean, spread = found.mean.value, found.between_variance.value
-    strength = mean * (1 - mean) / spread - 1
-    expected = float(stats.betabinom(9, mean * strength, (1 - mean) * strength).pmf([0, 9]).sum())
-    (row,) = found.zero_variance_shares
-    assert row.extrapolated
-    assert row.share.value == pytest.approx(expected, rel=1e-9)
-    assert (row.share.low, row.share.high) == (0, max(row.share.value, 0.4))  # two of the five groups
+def test_sizes_reach_four_times_the_groups() -> None:
+    """The larger ones are those of `zero_variance_of_groups`."""
+    rows = {row.group_size: row for row in reward_statistics(REWARD, PROMPT).zero_variance_shares}
+    outlook = zero_variance_of_groups(REWARD, PROMPT)
+    assert sorted(rows) == [2, 3, 4, 6, 8, 12, 16, 24]
+    assert [rows[size] for size in (6, 12, 24)] == list(outlook.shares)
+    assert [size for size, row in rows.items() if row.extrapolated] == [8, 12, 16, 24]
 
 
 def test_moments_of_rewards_by_hand() -> None:
@@ -68,14 +66,14 @@ def test_uneven_groups_and_single_rollouts() -> None:
     found = reward_statistics([1, 0, 1, 0.5, 0.5, 0.5, 7], ["a", "a", "a", "b", "b", "b", "c"], group_sizes=(2, 3, 8))
     assert found.notes == ("1 groups of one rollout were left out.",)
     assert (found.prompts, found.group_size) == (2, 3)
-    assert [row.group_size for row in found.zero_variance_shares] == [2, 3]  # three reward values: no law beyond what was sampled
-    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx([(1 / 3 + 1) / 2, 0.5])
+    assert [row.group_size for row in found.zero_variance_shares] == [2, 3, 8]
+    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx([(1 / 3 + 1) / 2, 0.5, 2 / 9])
     assert reward_statistics([1, 0, 1, 0, 1], [0, 0, 1, 1, 1]).group_size is None
 
 
 def test_rewards_of_one_value_and_of_no_spread_between_prompts() -> None:
     same = reward_statistics([0, 1] * 4, np.repeat(np.arange(4), 2), group_sizes=(4,))
-    assert same.zero_variance_shares[0].share.value == pytest.approx(2 * 0.5**4)  # independent of the prompt
+    assert same.zero_variance_shares[0].share.value == 0  # a larger group is seldomer equal, and none of these is
     assert same.zero_variance_share.value == 0
 
 

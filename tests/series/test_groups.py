@@ -7,9 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from groupwise.estimators.zero_variance import zero_variance_of_columns, zero_variance_of_groups
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.series.groups import group_evidence
+from groupwise.series.groups import group_evidence, zero_variance_outlook
 
 
 def record(rewards: dict[tuple[int, int], list[float]], prompts: dict[tuple[int, int], str] | None = None) -> RunRecord:
@@ -133,3 +134,39 @@ def test_a_mean_of_many_rollouts_is_still_checked_for_being_a_count() -> None:
     evidence = group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.61234, 0.71853]))
     assert not evidence.expected.known
     assert group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.5, 512.0 / 1024 + 3 / 1024])).expected.known
+
+
+def logged(column: str, quantity: str, values: list[float], mean: list[float], **settings: int) -> RunRecord:
+    """A log of a mean reward and one more column."""
+    meanings = (Meaning("reward", "reward", "mean reward"), Meaning(column, quantity, "of the groups"))
+    steps = steps_table(range(1, len(values) + 1), {"reward": mean, column: values})
+    return RunRecord("made", steps, config=RunConfig().with_settings(settings, "test"), meanings=meanings)
+
+
+def test_the_outlook_of_completions_is_that_of_the_last_steps() -> None:
+    rng = np.random.default_rng(0)
+    groups = {(step, group): (rng.random(4) < 0.3).tolist() for step in range(1, 41) for group in range(8)}
+    groups = {key: [0.0] * 4 if key[0] <= 30 else [float(value) for value in values] for key, values in groups.items()}
+    found = zero_variance_outlook(record(groups))
+    late = [values for (step, _), values in groups.items() if step > 30]
+    assert found == zero_variance_of_groups(np.ravel(late), np.repeat(np.arange(80), 4))
+    assert zero_variance_outlook(record(groups), first_step=1).now.value > 0.75
+
+
+def test_the_outlook_of_logged_columns() -> None:
+    share, mean = [0.5, 0.25, 0.75] * 8, [5 / 16, 3 / 16, 0.25] * 8
+    made = logged("frac_reward_zero_std", "dead_group_share", share, mean, group_size=4, prompts_per_step=4)
+    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(share, 4, mean_T=mean, groups=4)
+    assert zero_variance_outlook(made) == zero_variance_of_columns(share[-20:], 4, mean_T=mean[-20:], groups=4)
+    graded = logged("frac_reward_zero_std", "dead_group_share", share, [0.123] * 24, group_size=4, prompts_per_step=4)
+    assert zero_variance_outlook(graded, first_step=1) == zero_variance_of_columns(share, 4, groups=4)
+    assert zero_variance_outlook(logged("frac_reward_zero_std", "dead_group_share", share, mean)) is None  # G is not known
+
+
+def test_a_row_of_one_group_tells_by_its_deviation() -> None:
+    right = np.array([0, 1, 3, 4, 4, 2, 0, 0, 4, 1] * 3)
+    spread = [0.0 if count in {0, 4} else 0.5 for count in right.tolist()]
+    made = logged("reward_std", "reward_std_ambiguous", spread, (right / 4).tolist(), group_size=4, prompts_per_step=1)
+    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(right % 4 == 0, 4, mean_T=right / 4, groups=1)
+    several = logged("reward_std", "reward_std_ambiguous", spread, (right / 4).tolist(), group_size=4, prompts_per_step=2)
+    assert zero_variance_outlook(several) is None

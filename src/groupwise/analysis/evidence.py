@@ -17,7 +17,8 @@ from groupwise.analysis.charts import POINTS, Chart, Line, Mark, Role, averages,
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.headline import ALL_LAWS, before_and_after, subject, verdict
 from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
-from groupwise.estimators.rewards_alone import RewardStatistics, ZeroVarianceShare
+from groupwise.estimators.rewards_alone import RewardStatistics
+from groupwise.estimators.zero_variance import ZeroVarianceShare
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.series.groups import GroupEvidence, GroupSeries
@@ -382,7 +383,7 @@ def zero_variance_chart(statistics: RewardStatistics, present: int | None) -> Ch
     lines = [_share_line("zero-variance groups", "law", seen, f"{percent(rows[0].share.level)} band")] if seen else []
     if beyond:
         # The extrapolated part begins where the seen one ends, so that the line has no gap.
-        lines.append(_share_line("if pass rates follow a beta law", "forecast", [*seen[-1:], *beyond], "what it could be"))
+        lines.append(_share_line("extrapolated", "forecast", [*seen[-1:], *beyond], "whatever the law of difficulty"))
     marks = () if present is None or not rows[0].group_size <= present <= rows[-1].group_size else (Mark(present, f"in use {present}"),)
     tops = [row.share.value for row in rows if math.isfinite(row.share.value)]
     caption = (

@@ -23,13 +23,13 @@ from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
+from groupwise.series.groups import recent_steps
 from groupwise.series.rollout_sample import recurrence_notes
 from groupwise.theory.final_gap import excess_sentence
 from groupwise.wording import clean, sentence, shown_argument
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 MISSING = f"Group size: {LOG_COMPLETIONS}."
-_FEWEST_GROUPS = 64
 _MOST_FACTS, _LONGEST_FACT = 24, 80
 
 
@@ -202,7 +202,7 @@ def reward_facts(record: RunRecord, *, steps: tuple[int, int] | None = None, lev
     if rollouts is None or not len(rollouts):
         raise InsufficientDataError(f"expected completions in {clean(record.name)}, got none: {LOG_COMPLETIONS}")
     column = _reward_column(rollouts)
-    first, last = _steps_used(rollouts) if steps is None else steps
+    first, last = recent_steps(rollouts) if steps is None else steps
     chosen = rollouts.filter(pl.col("step").is_between(first, last)).sort("step", "prompt_id", maintain_order=True)
     known = chosen.filter(pl.col(column).is_finite())
     if not len(known):
@@ -222,15 +222,6 @@ def _reward_column(rollouts: pl.DataFrame) -> str:
         return functions[0]
     got = "none" if not functions else f"{len(functions)} functions without their total"
     raise InsufficientDataError(f"expected the reward of each completion, got {got}: name it with --column reward=COLUMN")
-
-
-def _steps_used(rollouts: pl.DataFrame) -> tuple[int, int]:
-    """Return the last quarter of the steps, or as many more as hold enough groups: the policy moves, and the present one counts."""
-    groups = rollouts.select("step", "prompt_id").unique().group_by("step").len().sort("step")
-    step, count = groups["step"].to_numpy(), groups["len"].to_numpy()
-    enough = int(np.searchsorted(np.cumsum(count[::-1]), _FEWEST_GROUPS)) + 1
-    used = min(len(step), max(enough, -(-len(step) // 4)))
-    return int(step[-used]), int(step[-1])
 
 
 def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:

@@ -14,23 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, Groups, finite_array, groups_of
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.zero_variance import RewardCounts, ZeroVarianceShare, share_interval
 from groupwise.intervals import Interval, mean_interval, percent
 from groupwise.plain import Plain
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LABEL = "From rewards alone: this is not the gradient's variance, and no group size follows from it."
-
-
-@dataclass(frozen=True, slots=True)
-class ZeroVarianceShare(Plain):
-    """The share of groups with equal rewards throughout, at one group size."""
-
-    KEYS: ClassVar = ("group_size", "*share", "extrapolated")
-
-    group_size: int  # G
-    share: Interval  # with its interval
-    extrapolated: bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +58,17 @@ class RewardStatistics(Plain):
 
 
 def reward_statistics(
-    reward_N: ArrayLike, prompt_N: ArrayLike, *, group_sizes: tuple[int, ...] = SIZES, level: float = 0.95
+    reward_N: ArrayLike, prompt_N: ArrayLike, *, group_sizes: tuple[int, ...] | None = None, level: float = 0.95
 ) -> RewardStatistics:
     r"""Return what rewards alone say of groups.
 
     A prompt with $n_v$ rollouts of reward v among m gives groups of size G without variance with probability
-    $\sum_v \binom{n_v}{G}/\binom{m}{G}$, without bias for $G \le m$. Beyond, and for two reward values only, pass rates are taken to
-    follow the beta law with the same mean and variance.
+    $\sum_v \binom{n_v}{G}/\binom{m}{G}$, without bias for $G \le m$. Beyond it is an extrapolation: see `zero_variance_of_groups`.
 
     Args:
         reward_N: one reward a rollout.
         prompt_N: the label of its prompt.
-        group_sizes: sizes G to tell the share of zero-variance groups for.
+        group_sizes: sizes G to tell the share of zero-variance groups for; by default up to four times the size of the groups.
         level: coverage of the intervals, over prompts.
 
     Returns:
@@ -96,22 +85,17 @@ def reward_statistics(
 
     Source: derived here; the variances are those of a one-way analysis of variance with prompts of equal weight.
     """
-    reward = finite_array("reward_N", reward_N, dimensions=1)
-    groups = groups_of(prompt_N)
-    if int(groups.size_P.sum()) != len(reward):
-        raise InvalidArgumentError(f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {len(reward)} rewards")
-    if any(size < 2 for size in group_sizes):
+    if group_sizes is not None and any(size < 2 for size in group_sizes):
         raise InvalidArgumentError(f"expected group sizes of at least 2, got {min(group_sizes)}")
+    table = RewardCounts.of(reward_N, prompt_N)
+    if group_sizes is None:
+        usual = table.usual_size
+        group_sizes = tuple(sorted({size for size in SIZES if size <= 4 * usual} | {usual, 2 * usual, 4 * usual}))
+    reward, groups = finite_array("reward_N", reward_N, dimensions=1), groups_of(prompt_N)
     kept = groups.size_P >= 2
-    if not kept.any():
-        raise InsufficientDataError(
-            "expected groups of at least two rollouts of one prompt, got single rollouts: sample each prompt more than once"
-        )
     size = groups.size_P[kept].astype(np.float64)
     mean_P, variance_P, equal_P = (column[kept] for column in _group_columns(groups.sorted(reward), groups))
     between = mean_interval(_between_pseudo(mean_P, variance_P / size), level=level)
-    counts, values = _counts(groups.sorted(reward), groups)
-    rows = [_share_at(counts[kept], size, mean_P, variance_P, values, other, level) for other in group_sizes]
     common = int(size[0]) if (size == size[0]).all() else None
     notes = [f"{int((~kept).sum())} groups of one rollout were left out."] if not kept.all() else []
     return RewardStatistics(
@@ -121,9 +105,9 @@ def reward_statistics(
         mean=mean_interval(mean_P, level=level),
         within_variance=_clipped(mean_interval(variance_P, level=level), 0.0, math.inf),
         between_variance=between,
-        zero_variance_share=_clipped(mean_interval(equal_P, level=level), 0.0, 1.0),
+        zero_variance_share=share_interval(equal_P, level),
         effective_group_size=float((size * (1 - equal_P)).mean()),
-        zero_variance_shares=tuple(row for row in rows if row is not None),
+        zero_variance_shares=tuple(table.share_at(other, level) for other in group_sizes),
         notes=tuple(notes),
     )
 
@@ -148,51 +132,6 @@ def _between_pseudo(mean_P: Float, error_P: Float) -> Float:
     without = (total - squared * prompts / (prompts - 1)) / (prompts - 2)
     pseudo: Float = prompts * total / (prompts - 1) - (prompts - 1) * without - error_P
     return pseudo
-
-
-def _counts(reward: Float, groups: Groups) -> tuple[Float, Float]:
-    """How often each value that occurs twice in some group occurs in each group, and all values in order."""
-    values, code = np.unique(reward, return_inverse=True)
-    pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
-    # A value that never comes twice in a group leaves none without variance; without it a table of continuous rewards stays small.
-    tied = times > 1
-    used, column = np.unique(pair[tied] % len(values), return_inverse=True)
-    table = np.zeros((len(groups.size_P), max(len(used), 1)))
-    table[pair[tied] // len(values), column] = times[tied]
-    return table, values
-
-
-def _share_at(
-    count_PV: Float, size_P: Float, mean_P: Float, variance_P: Float, values: Float, group_size: int, level: float
-) -> ZeroVarianceShare | None:
-    """The share at one size; None where neither the data nor a law of pass rates give it."""
-    from scipy.special import gammaln
-
-    enough = size_P >= group_size
-    if enough.sum() >= max(2, len(size_P) / 2):
-        count, size = count_PV[enough], size_P[enough][:, None]
-        # A product of G ratios is exact where binomial coefficients of large groups would overflow.
-        share = np.prod([np.clip(count - k, 0, None) / (size - k) for k in range(group_size)], axis=0).sum(axis=1)
-        return ZeroVarianceShare(group_size, _clipped(mean_interval(share, level=level), 0.0, 1.0), extrapolated=False)
-    if len(values) != 2 or len(size_P) < 3:
-        return None
-    low, high = float(values[0]), float(values[1])
-    rate = float((mean_P.mean() - low) / (high - low))
-    spread = float(_between_pseudo(mean_P, variance_P / size_P).mean()) / (high - low) ** 2
-    if not 0 < rate < 1:
-        return ZeroVarianceShare(group_size, Interval(1.0, 0.0, 1.0, level), extrapolated=True)
-    strength = rate * (1 - rate) / spread - 1 if spread > 0 else math.inf
-    if strength == math.inf:
-        value = rate**group_size + (1 - rate) ** group_size
-    else:
-        strength = max(strength, 1e-6)
-        ends = [share * strength for share in (rate, 1 - rate)]
-        fall = [gammaln(end + group_size) - gammaln(end) - gammaln(strength + group_size) + gammaln(strength) for end in ends]
-        value = float(np.exp(fall).sum())
-    # The assumed law is the larger error by far: no interval is honest but the one from 0 to what the groups seen set as the top.
-    return ZeroVarianceShare(
-        group_size, Interval(value, 0.0, max(value, float((count_PV == size_P[:, None]).any(axis=1).mean())), level), extrapolated=True
-    )
 
 
 def _clipped(interval: Interval, low: float, high: float) -> Interval:

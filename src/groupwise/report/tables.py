@@ -189,7 +189,7 @@ def zero_variance_grid(found: RewardStatistics) -> Grid:
     rows = []
     for row in found.zero_variance_shares:
         ends = f"{share(row.share.low)} to {share(row.share.high)}"
-        rows.append((str(row.group_size), share(row.share.value), ends, "if pass rates follow a beta law" if row.extrapolated else ""))
+        rows.append((str(row.group_size), share(row.share.value), ends, "extrapolated" if row.extrapolated else ""))
     return Grid(("Group size", "Zero-variance groups", "Interval", ""), tuple(rows), (0, 1, 2))
 
 

@@ -12,10 +12,13 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook, zero_variance_of_columns, zero_variance_of_groups
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import is_binary_mean
 
 MOST_VALUES = 32
+_NO_SPREAD = 1e-6  # a standard deviation that is zero as logs round it
+_FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 
 
@@ -54,6 +57,67 @@ def group_evidence(record: RunRecord) -> GroupEvidence:
         return completed
     gap = logged.spread_gap and "the completions hold what each reward function gave, but not the total"
     return replace(completed, spread=logged.spread, spread_gap=gap)
+
+
+def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None) -> ZeroVarianceOutlook | None:
+    """Return the share of zero-variance groups at G, 2G and 4G from the last quarter of the steps, or from a step on.
+
+    From the rewards of the completions where there are groups of them; else from the share that was logged, or from the standard
+    deviation of the reward where a row is one group, with the mean reward where that is a share of right answers. None where neither is
+    there, or where the group size is not known.
+
+    Args:
+        record: of a run.
+        first_step: from which the groups count; None for the last quarter.
+
+    Returns:
+        The outlook, or None.
+    """
+    outcomes = _outcomes(record)
+    if outcomes is not None:
+        first = recent_steps(outcomes)[0] if first_step is None else first_step
+        chosen = outcomes.filter(pl.col("step") >= first)
+        if not len(chosen):
+            return None
+        label = chosen.select(pl.struct("step", "prompt_id").rank("dense")).to_series().to_numpy()
+        return zero_variance_of_groups(chosen["outcome"].rank("dense").cast(pl.Float64).to_numpy(), label)
+    size = record.config.value("group_size")
+    if size is None or size < 2:
+        return None
+    return _outlook_of_columns(record, int(size), first_step)
+
+
+def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
+    """Return the last quarter of the steps, or as many more as hold enough groups: the policy moves, and the present one counts."""
+    groups = rollouts.select("step", "prompt_id").unique().group_by("step").len().sort("step")
+    step, count = groups["step"].to_numpy(), groups["len"].to_numpy()
+    enough = int(np.searchsorted(np.cumsum(count[::-1]), _FEWEST_GROUPS)) + 1
+    used = min(len(step), max(enough, -(-len(step) // 4)))
+    return int(step[-used]), int(step[-1])
+
+
+def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) -> ZeroVarianceOutlook | None:
+    """The outlook from logged columns."""
+    prompts, step = record.config.value("prompts_per_step"), _array(record.steps["step"])
+    window = np.maximum(_array(record.steps["window"]), 1)
+    groups = None if prompts is None or not window.size else int(prompts) * round(float(np.median(window)))
+    track = _logged(record, ("dead_group_share",))
+    if track.known:
+        equal = track.value_T
+    else:
+        spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
+        if groups != 1 or not spread.known:
+            return None  # the mean of several deviations does not say how many of them are zero
+        equal = np.where(np.isfinite(spread.value_T), spread.value_T < _NO_SPREAD, np.nan)
+    known = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
+    recent = len(known) - max(_FEWEST_ROWS, -(-len(known) // 4))
+    known = known[max(recent, 0) :] if first_step is None else known[step[known] >= first_step]
+    if not known.size:
+        return None
+    rewards = [meaning.column for meaning in record.meanings if meaning.quantity == "reward" and not meaning.unavailable]
+    mean = _array(record.steps[rewards[0]])[known] if rewards else None
+    right = mean is not None and groups is not None and np.isfinite(mean).all() and is_binary_mean(mean, float(size * groups))
+    return zero_variance_of_columns(equal[known], size, mean_T=mean if right else None, groups=groups)
 
 
 def _outcomes(record: RunRecord) -> pl.DataFrame | None:

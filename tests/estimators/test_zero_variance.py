@@ -1,0 +1,160 @@
+"""The share of zero-variance groups beyond the size in use, against laws of difficulty written out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.zero_variance import (
+    _Limits,
+    beta_share,
+    zero_variance_of_columns,
+    zero_variance_of_groups,
+)
+
+Law = list[tuple[Fraction, Fraction]]  # weight and pass rate
+HALF = Fraction(1, 2)
+LAWS: dict[str, Law] = {
+    "one": [(Fraction(1), Fraction(3, 10))],
+    "even": [(Fraction(1, 5), Fraction(k, 4)) for k in range(5)],
+    "hard": [(Fraction(3, 4), Fraction(1, 50)), (Fraction(1, 4), Fraction(4, 5))],
+    "ends": [(Fraction(2, 5), Fraction(0)), (Fraction(1, 5), Fraction(1)), (Fraction(2, 5), Fraction(1, 3))],
+}
+
+
+def exact(law: Law, size: int) -> Fraction:
+    """The share of zero-variance groups by writing all outcomes of a group out."""
+    return sum(
+        (
+            weight * np.prod([rate if right else 1 - rate for right in outcome], dtype=object)
+            for weight, rate in law
+            for outcome in ((True,) * size, (False,) * size)
+        ),
+        Fraction(0),
+    )
+
+
+def limits(law: Law, size: int, other: int) -> tuple[float, float]:
+    """The two limits of the share at another size, from exact shares."""
+    share = [exact(law, size - less) for less in (0, 1, 2)]
+    means = np.array([share[0], share[1] - share[0], share[2] - share[1]], dtype=float)
+    found = _Limits(means[:1], means[1:2], means[2:], size, other - size, two=True, level=0.95)
+    return found._least(means), found._most(means)
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(("size", "other"), [(3, 6), (4, 8), (8, 16), (8, 32)])
+def test_no_law_of_difficulty_escapes_the_limits(law: Law, size: int, other: int) -> None:
+    least, most = limits(law, size, other)
+    assert least - 1e-12 <= float(exact(law, other)) <= most + 1e-12
+
+
+@pytest.mark.parametrize("other", [8, 16])
+def test_the_limits_are_reached(other: int) -> None:
+    """By prompts of pass rate 1/2 throughout, and by those beside prompts that are always right."""
+    assert limits([(Fraction(1), HALF)], 4, other)[0] == pytest.approx(2 * 0.5**other, rel=1e-10)
+    assert limits([(Fraction(1, 3), Fraction(1)), (Fraction(2, 3), HALF)], 4, other)[1] == pytest.approx(
+        1 / 3 + 2 / 3 * 2 * 0.5**other, rel=1e-10
+    )
+
+
+def test_the_beta_law_by_polya_urns() -> None:
+    """With a and b whole numbers a group is equal with the chance that an urn of a + b gives the same colour G times."""
+    right, wrong, size = 2, 5, 6
+    urn = sum(np.prod([Fraction(start + k, right + wrong + k) for k in range(size)], dtype=object) for start in (right, wrong))
+    assert float(beta_share(right / 7, 7.0, size)) == pytest.approx(float(urn), rel=1e-10)
+
+
+def test_a_log_of_mean_and_share_gives_back_its_beta_law() -> None:
+    mean, strength, size = 0.3, 1.7, 4
+    share = float(beta_share(mean, strength, size))
+    found = zero_variance_of_columns([share] * 40, size, mean_T=[mean] * 40, groups=64)
+    assert [row.group_size for row in found.shares] == [4, 8, 16]
+    assert [row.share.value for row in found.shares] == pytest.approx([float(beta_share(mean, strength, n)) for n in (4, 8, 16)], abs=1e-10)
+    assert [row.gained.value for row in found.shares[1:]] == pytest.approx(
+        [share - float(beta_share(mean, strength, n)) for n in (8, 16)], abs=1e-10
+    )
+    assert (found.groups, found.basis) == (2560, "shares")
+    assert found.status.startswith(f"{100 * share:.0f} % (")
+
+
+def test_the_limits_of_a_log_are_equally_hard_prompts_and_prompts_that_never_change() -> None:
+    """Without a mean S(G') >= s^((G'-1)/(G-1)); of two rewards G = 2 leaves pq = (1 - s)/2."""
+    share = [0.7, 0.72, 0.74] * 4
+    rows = [zero_variance_of_columns(share, 2, mean_T=mean) for mean in (None, [0.3, 0.2, 0.25] * 4)]
+    low = rows[0].now.low
+    pq = (1 - low) / 2
+    assert rows[0].shares[1].share.low == pytest.approx(low**3, rel=1e-10)
+    assert rows[1].shares[1].share.low == pytest.approx(1 - 4 * pq + 2 * pq**2, rel=1e-10)
+    assert {row.shares[1].share.high for row in rows} == {rows[0].now.high}
+    assert rows[1].shares[1].gained.low == 0
+
+
+def test_one_group_a_row_is_counted_like_rollouts() -> None:
+    right = np.array([0, 1, 3, 4, 4, 2, 0, 0, 4, 1])
+    reward = np.concatenate([np.arange(4) < count for count in right]).astype(float)
+    rows = zero_variance_of_columns((right % 4 == 0).astype(float), 4, mean_T=right / 4, groups=1)
+    assert rows == zero_variance_of_groups(reward, np.repeat(np.arange(10), 4))
+    assert (rows.basis, rows.now.value) == ("rewards", 0.6)
+
+
+def test_rewards_of_many_values_and_other_scales() -> None:
+    table = np.array(list(product([0, 1], repeat=4)), dtype=float)
+    label = np.repeat(np.arange(16), 4)
+    plain = zero_variance_of_groups(table.ravel(), label)
+    assert zero_variance_of_groups(5 - 3 * table.ravel(), label).as_dict() == plain.as_dict()
+    several = zero_variance_of_groups([0, 0, 0, 1, 2, 3, 5, 5, 5, 7, 7, 8], np.repeat(np.arange(4), 3))
+    assert several.now.value == 0.5
+    assert several.shares[1].share.value <= 0.5
+    never = zero_variance_of_groups(np.random.default_rng(0).random(40), np.repeat(np.arange(10), 4))
+    assert [row.share.value for row in never.shares] == [0, 0, 0]
+
+
+def test_no_group_with_variance_leaves_room_for_those_not_seen() -> None:
+    found = zero_variance_of_groups(np.zeros(120), np.repeat(np.arange(30), 4))
+    assert found.now.value == 1
+    assert found.now.low == pytest.approx(30 / (30 + 1.959964**2), rel=1e-6)  # Wilson, 30 of 30
+    assert found.shares[1].gained.value == 0
+    assert 0 < found.shares[1].gained.high < found.shares[2].gained.high < 1
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_intervals_cover_whatever_the_law(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for draw in (
+        lambda n: rng.beta(0.4, 1.0, n),
+        lambda n: np.where(rng.random(n) < 0.5, 0.05, 0.7),
+        lambda n: rng.integers(3, size=n) / 2,
+    ):
+        rate = draw(400_000)
+        truth = [float((rate**n + (1 - rate) ** n).mean()) for n in (2 * size, 4 * size)]
+        covered = np.zeros(2)
+        for _ in range(60):
+            right = rng.binomial(size, draw(128))
+            found = zero_variance_of_groups((np.arange(size) < right[:, None]).ravel().astype(float), np.repeat(np.arange(128), size))
+            covered += [
+                row.share.covers(value) and row.gained.covers(found_gain)
+                for row, value, found_gain in zip(
+                    found.shares[1:], truth, [float((rate**size + (1 - rate) ** size).mean()) - value for value in truth], strict=True
+                )
+            ]
+        assert (covered >= 54).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (([0.5], 1, None), InvalidArgumentError, "group size of at least 2, got 1"),
+        (([np.nan], 4, None), InsufficientDataError, "in some row, got none"),
+        (([1.5], 4, None), InvalidArgumentError, "equal_T between 0 and 1, got 1.5"),
+        (([0.5], 4, [-1.0]), InvalidArgumentError, "mean_T between 0 and 1, got -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple, error: type[Exception], said: str) -> None:
+    share, size, mean = arguments
+    with pytest.raises(error, match=said):
+        zero_variance_of_columns(share, size, mean_T=mean)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Sign, Status
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 
 LENGTH = "the policy ran away in length"
@@ -24,6 +24,7 @@ CONCENTRATION = "policy concentration: the entropy is spent"
 SAMPLER = "the sampler does not match the trainer"
 SMALL_GROUP = "the group is too small for these prompts"
 FORMAT = "the format alone earns the reward"
+ALIKE = "zero-variance groups: hardly any group teaches"
 NO_RATE = "the learning rate is 0"
 NO_GRADIENT = "no gradient reaches the policy"
 TOO_HARD = "the task is too hard"
@@ -47,6 +48,7 @@ DO: Mapping[str, str] = {
     SAMPLER: "restart from step {step}; sample and train in one precision; truncate importance weights",
     SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
     FORMAT: "weigh correctness above format; grade some completions by hand",
+    ALIKE: "look at two completions of one prompt; filter prompts by pass rate, or raise the group size",
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
     NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
     TOO_HARD: "grade some completions by hand; take easier prompts",
@@ -62,6 +64,7 @@ class Case:
     signs: Mapping[str, Sign]  # signals that moved about it, by quantity
     onset: int | None  # step of the failure
     abrupt: bool = True  # whether the reward fell within a few rows
+    learning: Learning = Learning.UNKNOWN
 
     def fact(self, name: str) -> str:
         """Return what the checks say of a fact, the first that says anything."""
@@ -86,18 +89,24 @@ class Case:
 
 
 def cause_of_fall(case: Case) -> Cause:
-    """Say why a reward fell."""
-    numbers = case.fact("numbers")
-    if numbers:
-        return _likely(f"{NUMERICS}: {numbers}")
+    """Say why a reward fell, or never rose from 0."""
+    if case.fact("numbers") == "not finite":
+        return _likely(f"{NUMERICS} ({case.fact('first_column')} first)")
+    if case.fact("gradient") == "exploded" and case.onset is not None:
+        return _likely(f"{NUMERICS} (the gradient exploded)")
+    if case.fact("rate"):
+        return _likely(NO_RATE)
     if case.fact("drop") == "failures logged":
         return _likely(VERIFIER)
+    if case.fact("drop") == "nothing":
+        standing = cause_of_standing(case)
+        return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
     if case.fact("sampler") == "mismatch":
         return _likely(SAMPLER)
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
     if length >= 1.3 or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
-    if length <= 0.6 and case.watched:
+    if length <= 0.6:
         return _likely(SHORT)
     if entropy >= 1.4 or case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights"):
         return _likely(UNSTABLE)
@@ -127,19 +136,30 @@ def _likely(name: str) -> Cause:
     return Cause(Certainty.LIKELY, (name,))
 
 
+# What a check says, the cause it speaks for, and how sure that is.
+_STANDING = (
+    ("rate", "likely", NO_RATE, Certainty.LIKELY),
+    ("gradient", "lost", NO_GRADIENT, Certainty.LIKELY),
+    ("truncation", "likely", TRUNCATION, Certainty.LIKELY),
+    ("truncation", "possible", TRUNCATION, Certainty.POSSIBLE),
+    ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),
+    ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),
+    ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
+    ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
+    ("format", "likely", FORMAT, Certainty.LIKELY),
+    ("components", "part", FORMAT, Certainty.POSSIBLE),
+    ("swings", "oscillate", UNSTABLE, Certainty.LIKELY),
+    ("small_group", "possible", SMALL_GROUP, Certainty.POSSIBLE),
+)
+
+
 def cause_of_standing(case: Case) -> Cause:
-    """Say why a reward stands still below its top, from the checks that found something."""
-    for check, name in (
-        ("no_gradient", NO_GRADIENT),
-        ("truncation", TRUNCATION),
-        ("small_group", SMALL_GROUP),
-        ("sampler", SAMPLER),
-        ("concentration", CONCENTRATION),
-        ("format", FORMAT),
-    ):
-        found = case.fact(check)
-        if found:
-            return Cause(Certainty.LIKELY if found == "likely" else Certainty.POSSIBLE, (name,))
+    """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
+    for name, value, cause, certainty in _STANDING:
+        if any(answer.evidence.get(name) == value for answer in case.answers.values()):
+            # A policy that concentrates while the reward rises may still be learning what pays.
+            rises = cause in (CONCENTRATION, ALIKE) and case.learning is Learning.LEARNING
+            return Cause(Certainty.POSSIBLE if rises else certainty, (cause,))
     return Cause()
 
 

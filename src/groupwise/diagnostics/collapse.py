@@ -6,12 +6,13 @@ business.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -28,8 +29,10 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     reward_floor,
 )
+from groupwise.diagnostics.signs import short
 from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval
+from groupwise.wording import clean
 
 NAME = "collapse"
 # What the number of a fall is.
@@ -43,60 +46,54 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
-    floor = reward_floor(evidence, reward)
-    found = [(name, signal, fall) for name, signal, low in _watched(evidence, floor) if (fall := find_fall(signal, low)) is not None]
+    found = [(name, signal, fall) for name, signal, fall in _falls(evidence) if fall is not None]
     lasting = [item for item in found if item[2].lasts]
     if lasting:
         return _collapsed(evidence, *min(lasting, key=lambda item: (item[0] != "reward", item[2].row)))
-    short = _shortened(evidence)
-    if short is not None:
-        return short
-    decline = _decline(evidence)
-    if decline is not None:
-        return decline
+    other = _shortened(evidence) or _decline(evidence)
+    if other is not None:
+        return other
     if found:
         return _recovered(*found[0])
-    if row_size(reward, floor) is None:
+    if row_size(level_of(reward)[0], reward_floor(evidence, reward)) is None:
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards")
-    return Finding(NAME, Status.NONE, "The reward holds its height.", evidence={"fall": "none"})
+    return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
 
 
-def _watched(evidence: Evidence, floor: float) -> list[tuple[str, Signal, float]]:
-    """The reward, the held-out reward, then each of its functions, each with the level that counts as nothing."""
+def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
+    """Yield the falls of the reward, of the held-out reward, and of each reward function."""
+    assert evidence.reward is not None
+    yield "reward", level_of(evidence.reward)[0], fall_of(evidence)
     # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
     earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
-    signals = [("reward", evidence.reward), ("held-out reward", evidence.held_out), *earned.items()]
-    # What comes round with the order of the data is no fall.
-    levels = [(name, level_of(signal)[0]) for name, signal in signals if signal is not None]
-    return [(name, signal, floor if name == "reward" else floor_of(signal)) for name, signal in levels]
+    others = {**({} if evidence.held_out is None else {"held-out reward": evidence.held_out}), **earned}
+    for name, signal in others.items():
+        # What comes round with the order of the data is no fall.
+        level = level_of(signal)[0]
+        yield clean(name, longest=60), level, find_fall(level, floor_of(level))
 
 
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
     step = int(signal.step_T[fall.row])
-    message = f"The {name} collapsed: it had reached {fall.height:.3g} at least, and stands at {fall.end:.2g} since step {step:,}."
-    advice = "Stop, go back to a checkpoint before this step, and look at the verdict for the cause before you start again."
+    message = f"{name} {short(fall.height)} → {short(fall.end)} at step {step:,}, for good"
+    advice = "go back to a checkpoint before this step"
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
-    status: Status = Status.CRITICAL
+    status = Status.CRITICAL
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
-        status, message = Status.WARNING, f"{message} The held-out reward did not fall with it, so that the policy is not what broke."
+        status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         known["fall"] = "of training alone"
-        advice = "Look at what changed at this step, in the prompts and in the reward function, before you go on."
-    return Finding(NAME, status, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence=known, what=LOST)
+        advice = "see what changed in the prompts and in the reward function at this step"
+    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, evidence=known, what=LOST)
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
-    message = (
-        f"From step {step:,} the {name} stood below half of its height for a while "
-        f"({fall.end:.2g}, from {fall.height:.2g} at least) and came back."
-    )
-    advice = "Look at the completions of those steps; a run that fell once tends to fall again, so keep a checkpoint from before."
-    return Finding(
-        NAME, Status.INFO, message, step=step, value=fall.lost, limit=HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST
-    )
+    message = f"{name} {short(fall.height)} → {short(fall.end)} at step {step:,}, and came back"
+    advice = "keep a checkpoint from before: a run that fell once may fall again"
+    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST)
 
 
 def decline_of(evidence: Evidence) -> tuple[int, float] | None:
@@ -132,10 +129,10 @@ def _decline(evidence: Evidence) -> Finding | None:
         return None
     row, height = found
     after = reward.mean(slice(-max(5, len(reward) // 8), None))
-    message = f"The reward fell from {height:.3g} to {after.value:.3g}, beyond its noise, and ends there."
-    advice = "evaluate the best checkpoint and the last one on held-out prompts"
-    known = {"fall": "partial"}
-    return Finding(NAME, Status.WARNING, message, step=int(reward.step_T[row]), value=after, limit=height, advice=advice, evidence=known)
+    step = int(reward.step_T[row])
+    message = f"reward {short(height)} → {short(after.value)}, falling since step {step:,}"
+    advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
+    return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -145,8 +142,8 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     value = length.value_T
     earlier = np.maximum.accumulate(value)
-    short = value < _TENTH * earlier
-    onset = lasting(rare_event_factors(short, USUAL), event_T=short)
+    shrunk = value < _TENTH * earlier
+    onset = lasting(rare_event_factors(shrunk, USUAL), event_T=shrunk)
     if onset is None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
@@ -158,14 +155,12 @@ def _shortened(evidence: Evidence) -> Finding | None:
     step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
     ratio = value[onset:] / before
     interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
-    message = (
-        f"The completions collapsed from {before:.3g} to {end:.2g} tokens at step {step:,}, and most groups have taught nothing since."
-    )
-    advice = "Read the completions: short fixed answers that still earn a reward. Reward what you want beside it, and start from before."
+    words = f"length {short(before)} → {short(end)}"
+    message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
+    sign = Sign("completion_length", step, before, end, words)
+    advice, known = "read the completions: shrunk fixed answers that still earn a reward", {"fall": "answers"}
     what = "length of the completions over what it was"
-    return Finding(
-        NAME, Status.CRITICAL, message, step=step, value=interval, limit=_TENTH, advice=advice, evidence={"fall": "answers"}, what=what
-    )
+    return Finding(NAME, Status.CRITICAL, message, step, interval, _TENTH, advice=advice, signs=(sign,), evidence=known, what=what)
 
 
 def _too_noisy(reward: Signal) -> str:
@@ -200,11 +195,56 @@ class Fall:
     lasts: bool  # whether it holds to the last row
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A stretch of rows that are all one number, to the end of the log."""
+
+    row: int  # its first
+    value: float  # the number
+    before: float  # mean of the rows before
+    abrupt: bool  # whether the rows just before it still stood where they used to
+
+
+def constant_tail(signal: Signal) -> Constant | None:
+    """Find the stretch of equal rows at the end of a log."""
+    value = signal.value_T
+    same = np.isclose(value, value[-1], rtol=0, atol=1e-9 * max(1.0, float(np.abs(value).max())))
+    different = np.flatnonzero(~same)
+    if not different.size:
+        return None
+    row = int(different[-1]) + 1
+    earlier = same[:row]
+    usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
+    # A number that stood there in a quarter of the rows before is nothing new.
+    if usual > 0.5 or row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
+        return None
+    few = max(2, min(5, row // 4))
+    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
+    level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
+    # Rows that are window means mix both states once: the row just before the stretch is left out.
+    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
+    abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
+    # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
+    smooth = np.convolve(value, np.ones(few) / few, "valid")
+    farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
+    abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
+    return Constant(row, float(value[-1]), level, abrupt)
+
+
+def _stopped(level: Signal, floor: float) -> Fall | None:
+    """A reward that has been nothing in every row since a step: fewer rows show that than a fall to a level of noise."""
+    found = constant_tail(level)
+    if found is None or found.value > floor + 1e-9 or found.before <= found.value:
+        return None
+    return Fall(found.row, found.before, found.value, Interval(1.0, 1.0, 1.0), lasts=True)
+
+
 def fall_of(evidence: Evidence) -> Fall | None:
     """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
     if "fall" not in evidence.memo:
         reward = evidence.reward
-        evidence.memo["fall"] = None if reward is None else find_fall(level_of(reward)[0], reward_floor(evidence, reward))
+        level, floor = (None, 0.0) if reward is None else (level_of(reward)[0], reward_floor(evidence, reward))
+        evidence.memo["fall"] = None if level is None else find_fall(level, floor) or _stopped(level, floor)
     found: Fall | None = evidence.memo["fall"]
     return found
 

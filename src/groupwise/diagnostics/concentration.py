@@ -10,21 +10,19 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
+from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval
 
-NAME = "policy_concentration"
+NAME = "concentration"
 LEFT = "share of the gain that the entropy law leaves (the median row, and the range of 95 % of the rows)"
 LOG = (
     "the entropy of the policy (TRL: entropy, from 0.20 on; verl: actor/entropy), or the completions (TRL: log_completions=True; verl: "
     "trainer.rollout_data_dir)"
 )
-ADVICE = (
-    "More steps will not help: nothing new is sampled. Go back to a checkpoint with entropy, and keep it there: a wider clip above 1, "
-    "a KL or entropy term, a higher temperature, or new prompts."
-)
-DONE = "Nothing to do for the reward; the policy has lost its diversity, which evaluations at k attempts will show."
+ADVICE = "go back to a checkpoint with entropy; clip higher, a KL or entropy term, or new prompts"
+DONE = "evaluate at several attempts: the policy has lost its diversity"
 # One twentieth of what the entropy at the start could buy.
 SPENT = 0.05
 # A reward this near to the top of its range has arrived, whatever the entropy.
@@ -44,30 +42,24 @@ def check(evidence: Evidence) -> Finding:
     onset = lasting(rare_event_factors(spent, 0.2), event_T=spent)
     if onset is None:
         late = float(entropy.value_T[-_few(entropy) :].mean())
-        said = f"The entropy is {late:.3g} nats a token, from {_start(entropy):.3g}."
+        said = f"No sign of it: entropy {short(_start(entropy))} → {short(late)} nats a token."
         return Finding(NAME, Status.NONE, said, evidence={"entropy": _direction(entropy)})
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
-    message = (
-        f"Since step {step:,} the entropy is {entropy.value_T[onset:].mean():.2g} nats a token, from {_start(entropy):.3g}: "
-        f"by the entropy law {_percent(value.value)} of the gain is still to come; and the reward"
-    )
+    first, now = _start(entropy), float(entropy.value_T[onset:].mean())
+    words = f"entropy {short(first)} → {short(now)}"
+    sign = Sign("entropy", step, first, now, words)
     if _at_the_top(evidence, step):
-        done = f"{message} is at its top, if 1 is the most it can be: the run is done."
-        return Finding(
-            NAME, Status.INFO, done, step=step, value=value, limit=SPENT, advice=DONE, evidence={"entropy": "spent at the top"}, what=LEFT
-        )
+        message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}
+        return Finding(NAME, Status.INFO, message, step, value, SPENT, advice=DONE, evidence=known, what=LEFT)
     flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
-    status: Status = Status.WARNING if alike or _shown_flat(evidence, step) else Status.INFO
+    status = Status.WARNING if alike or _shown_flat(evidence, step) else Status.INFO
     if flat and alike:
         status = Status.CRITICAL
-    message += " has not risen beyond its noise since." if flat else " still moves."
-    return Finding(NAME, status, message, step=step, value=value, limit=SPENT, advice=ADVICE, evidence={"entropy": "gone"}, what=LEFT)
-
-
-def _percent(share: float) -> str:
-    """Write a small share."""
-    return "less than 0.1 %" if share < 1e-3 else f"{100 * share:.2g} %"
+    stands = "and the reward stands" if flat else "while the reward still moves"
+    message = f"{words} nats a token since step {step:,}, {stands}"
+    known = {"entropy": "gone"} if status is not Status.INFO else {"entropy": "low"}
+    return Finding(NAME, status, message, step, value, SPENT, advice=ADVICE, signs=(sign,), evidence=known, what=LEFT)
 
 
 def share_left(entropy: Signal) -> Float:
@@ -174,7 +166,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     step = int(same.step_T[onset])
     value = same.mean(slice(onset, None))
     top = _at_the_top(evidence, step)
-    message = f"Since step {step:,} {100 * value.value:.0f} % of the pairs of completions of one prompt are the same text."
+    message = f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text since step {step:,}"
     known = {"entropy": "spent at the top" if top else "gone"}
     return Finding(
         NAME,

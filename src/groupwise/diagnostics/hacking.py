@@ -20,27 +20,15 @@ from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WAR
 from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval
 
-ADVICE = (
-    "Read the completions with the highest reward. Close the loophole in the reward function, and go back to the checkpoint at which the "
-    "held-out reward was best; a KL term or fewer steps slow it down and do not cure it."
-)
+ADVICE = "read the completions with the highest reward; close the loophole in the reward function"
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
 # the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/real.csv): the place matters little.
 TRANSFER = 0.25
 # A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
 NEGLIGIBLE = 0.05
-OVERFIT = (
-    "The held-out reward still gains, and much less: overfitting, a held-out set that is nearly solved, or a verifier that is exploited in "
-    "part. Read completions with a high reward, and evaluate on fresh prompts."
-)
-SOLVED = (
-    "The held-out reward stood so near its top from the beginning that it could not have gained half of what training did, and tells "
-    "little. Evaluate on prompts that are harder, and read completions with a high reward."
-)
-PRICE = (
-    "The price of what is wanted, as longer answers are of a length penalty, unless the completions say otherwise: read some, and weigh "
-    "the function anew where it costs too much."
-)
+OVERFIT = "evaluate on fresh prompts; keep the checkpoint with the best held-out reward"
+SOLVED = "evaluate on harder prompts: the held-out ones are nearly solved"
+PRICE = "weigh the function anew where it costs too much"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
 _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.

@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.collapse import Fall, find_fall
+from groupwise.diagnostics.collapse import Fall, fall_of
 from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -30,25 +29,15 @@ from groupwise.diagnostics.signals import (
     lasting,
     ranged,
     rare_event_factors,
-    reward_floor,
     signal_of,
 )
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
-from groupwise.intervals import Interval, wilson
-from groupwise.wording import sentence
+from groupwise.diagnostics.signs import short
+from groupwise.intervals import Interval
 
-NAME = "dynamical_instability"
-NOTE = (
-    "Nothing to do as long as the reward holds: look again if it falls. `groupwise stability RUN` says how far the setting "
-    "is from the edge."
-)
-ADVICE = (
-    "Lower the learning rate by a factor of 3, or shorten the refresh interval (fewer updates a generation), and go back to a checkpoint "
-    "before this step; `groupwise stability RUN` says how far the setting is from the edge."
-)
-# Rows without a number at the end of a log that make a divergence: three, and 3 % of the log.
-_FEWEST_LOST, _SHARE_LOST = 3, 0.03
-_GOING = ("learning_rate", "completion_length", "truncated_share", "entropy", "kl")
+NAME = "instability"
+NOTE = "look again if the reward falls"
+ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
 # What the number of a sign is.
 WHAT = {
     "swing": "spectral radius of the swing",
@@ -79,9 +68,6 @@ class Sign:
 
 def check(evidence: Evidence) -> Finding:
     """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
-    lost = _not_finite(evidence)
-    if lost is not None:
-        return lost
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
@@ -91,7 +77,7 @@ def check(evidence: Evidence) -> Finding:
             NAME, Status.NOT_LOGGED, f"{few} of reward cannot tell a swing from noise", log=f"the reward of {FEWEST} steps or more"
         )
     reward, order = level_of(reward)
-    fall = find_fall(reward, reward_floor(evidence, reward))
+    fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
     signs = [sign for sign in looked if sign is not None]
@@ -99,7 +85,7 @@ def check(evidence: Evidence) -> Finding:
     if not signs and order is not None:
         return _ordered(order, known)
     if not signs:
-        return Finding(NAME, Status.NONE, "Neither swing nor growing scatter, and the policy holds together.", evidence=known)
+        return Finding(NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known)
     return _unstable(signs, order, _status(signs, fall), known)
 
 
@@ -108,12 +94,12 @@ def _unstable(signs: Sequence[Sign], order: DataOrder | None, status: Status, kn
     first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
     since = min(steps) if steps else first.step
-    message = "; ".join([*(sign.said for sign in signs), *([] if order is None else [_said(order)])])
+    message = first.said
     advice = NOTE if status == Status.INFO else ADVICE
     return Finding(
         NAME,
         status,
-        sentence(message),
+        message,
         step=since,
         value=first.value,
         limit=first.threshold,
@@ -148,13 +134,10 @@ def _said(order: DataOrder) -> str:
 
 def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
     """Note a reward that comes round with the data."""
-    advice = (
-        "Nothing to do where prompts come in the same order every epoch or data sources take turns; shuffle them, or log each source by "
-        "itself, to see the curve. If nothing in the data has this period, a schedule may: it began before the log did."
-    )
+    advice = "shuffle the prompts, or log each source by itself, to see the curve"
     share = Interval(order.share, order.share, order.share)
     what = "share of the scatter about the trend that the order explains"
-    return Finding(NAME, Status.INFO, sentence(_said(order)), value=share, limit=0.0, advice=advice, evidence=known, what=what)
+    return Finding(NAME, Status.INFO, _said(order), value=share, limit=0.0, advice=advice, evidence=known, what=what)
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -170,8 +153,7 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
     course = course_of(reward.value_T, swing.period)
     goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
-    said = f"the reward {goes} with a period of {swing.period:.3g} rows and an amplitude of {swing.amplitude:.2g}"
-    said += f" (p = {swing.p_value:.1g}, spectral radius {swing.radius.value:.3f}, damping ratio {swing.damping:.2g})"
+    said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
 
 
@@ -229,8 +211,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
-    rose = f"the entropy rose from {usual:.2g} to {peak:.2g} nats a token{meanwhile}"
-    said = f"{rose} (range of the rows: {value.low:.2g} to {value.high:.2g} times)"
+    said = f"entropy {short(usual)} → {short(peak)} nats a token{meanwhile}"
     return Sign("apart", said, int(entropy.step_T[row]), value, times)
 
 
@@ -256,7 +237,7 @@ def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
         return None
     times = np.exp(logs[high] - middle)
     value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
-    said = f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height{_rows(value)}"
+    said = f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height"
     return Sign("spikes", said, int(step[np.argmax(high)]), value, float(np.exp(usual)))
 
 
@@ -320,53 +301,6 @@ def _mean_and_range(value_T: Float) -> Interval:
 def _rows(value: Interval) -> str:
     """The range of rows in words."""
     return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"
-
-
-def _not_finite(evidence: Evidence) -> Finding | None:
-    """Report a reward, loss or gradient norm that is missing, NaN or infinite from a row on while the log goes on."""
-    table = evidence.record.steps
-    n = len(table)
-    columns = {name: _values(evidence, name) for name in ("reward", "loss", "gradient_norm")}
-    if not columns["reward"] and "reward" in table.columns:
-        columns["reward"] = [table["reward"].to_numpy().astype(float)]
-    lost: dict[str, int] = {}
-    for name, values in columns.items():
-        others = [found for other, found in columns.items() if other != name]
-        row = _lost_from(values, [*chain(*others), *chain(*(_values(evidence, going) for going in _GOING))])
-        if row is not None:
-            lost[name] = row
-    if not lost:
-        return None
-    first = min(lost.values())
-    step = int(table["step"][first])
-    named = " and ".join(name.replace("_", " ") for name in lost)
-    message = f"Since step {step:,} the log has no finite {named}, in all {n - first} rows to its end: the numbers diverged."
-    advice = (
-        "Go back to a checkpoint before this step. Lower the learning rate, clip the gradient norm, and look for a division by nothing in "
-        "the loss: an empty mask, or a group without a spread."
-    )
-    status: Status = Status.CRITICAL if "reward" in lost or len(lost) > 1 else Status.WARNING
-    value, what = wilson(n - first, n - first), "share of the rows since that are not finite"
-    return Finding(NAME, status, message, step=step, value=value, limit=0.0, advice=advice, evidence={"numbers": "not finite"}, what=what)
-
-
-def _values(evidence: Evidence, quantity: str) -> list[Float]:
-    """The columns of a quantity, with the rows that are not finite."""
-    table = evidence.record.steps
-    return [table[meaning.column].to_numpy().astype(float) for meaning in evidence.record.meanings if meaning.quantity == quantity]
-
-
-def _lost_from(values: Sequence[Float], others: Sequence[Float]) -> int | None:
-    """The row from which a quantity has no finite value to the end of a log that goes on; None where it has one, or never had."""
-    if not values:
-        return None
-    finite_T = np.any([np.isfinite(value_T) for value_T in values], axis=0)
-    first = int(np.flatnonzero(finite_T)[-1]) + 1 if finite_T.any() else len(finite_T)
-    if len(finite_T) - first < max(_FEWEST_LOST, _SHARE_LOST * len(finite_T)) or finite_T[:first].mean() < 0.9:
-        return None
-    # A table cannot tell NaN from missing: other metrics of training must still be there.
-    infinite = any(bool(np.isinf(value_T[first:]).any()) for value_T in values)
-    return first if infinite or any(float(np.isfinite(value_T[first:]).mean()) > 0.5 for value_T in others) else None
 
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,10 @@ from groupwise.diagnostics import (
     diversity,
     hacking,
     instability,
+    learning,
     length,
     margin,
-    no_learning,
+    numerics,
     verifier,
     zero_variance,
 )
@@ -31,13 +32,16 @@ from groupwise.record.run import RunRecord
 
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
-    verifier.check,
+    numerics.finite,
     collapse.check,
+    verifier.check,
     hacking.check,
+    learning.rate,
+    numerics.updates,
     instability.check,
-    no_learning.check,
     concentration.check,
     zero_variance.check,
+    numerics.gradient,
     length.check,
 )
 MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
@@ -79,10 +83,11 @@ def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
 def judged(evidence: Evidence, *, ended: bool) -> Judgement:
     """Judge evidence that is at hand."""
     answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
-    progress = progress_of(evidence)
+    progress = progress_of(evidence, ended=ended)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
     found = ranked[0] if is_serious(ranked[0]) else None
     state = _state(evidence, found, progress, ended=ended)
+    found = _told(ranked, found)
     story = _story(evidence, answers, found, progress, state)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
@@ -118,6 +123,14 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress, *, end
 NO_CAUSE = Cause()
 
 
+def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
+    """The finding to tell of: the worst, but what most completions being cut off explains is told as that."""
+    cut = next((one for one in ranked if one.evidence.get("truncation") == "likely"), None)
+    if found is None or cut is None or found.check not in (concentration.NAME, zero_variance.NAME):
+        return found
+    return cut if (cut.step or 0) <= (found.step or 0) else found
+
+
 @dataclass(frozen=True, slots=True)
 class _Story:
     """What is told of a run: the fact, the signs in order, the cause, what to do."""
@@ -144,8 +157,8 @@ def _story(evidence: Evidence, answers: dict[str, Finding], found: Finding | Non
     if found is not None and found.check == hacking.NAME:
         return _of_hack(evidence, found)
     if found is not None:
-        return _of_finding(evidence, answers, found)
-    cause = cause_of_standing(Case(evidence, answers, {}, None)) if progress.learning is Learning.FLAT else _mention(answers)
+        return _of_finding(evidence, answers, found, progress)
+    cause = cause_of_standing(Case(evidence, answers, {}, None, learning=progress.learning)) if progress.learning is Learning.FLAT else _mention(answers)
     return _Story(_course(progress), None, (), cause, advice_for(cause, None, step=None, onset=None))
 
 
@@ -161,8 +174,8 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
     there = float(level.value_T[begin])
     own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {short(before)} → {short(there)} → {short(after)}")
-    others = signs_about(evidence, int(level.step_T[begin]), reach=max(10, len(level) // 8))
-    late = signs_about(evidence, onset, reach=max(10, len(level) // 8))
+    others = signs_about(evidence, int(level.step_T[begin]), reach=_reach(evidence))
+    late = signs_about(evidence, onset, reach=_reach(evidence))
     signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
     case = Case(evidence, answers, {sign.signal: sign for sign in signs}, onset, abrupt=not by_and_by(level, fall.row))
     cause = cause_of_fall(case)
@@ -202,13 +215,23 @@ def _of_hack(evidence: Evidence, found: Finding) -> _Story:
     return _Story(headline, onset, signs, cause, advice_for(cause, found, step=step, onset=onset))
 
 
-def _of_finding(evidence: Evidence, answers: dict[str, Finding], found: Finding) -> _Story:
+def _of_finding(evidence: Evidence, answers: dict[str, Finding], found: Finding, progress: Progress) -> _Story:
     """Tell of what another check found."""
     signs = found.signs
-    case = Case(evidence, answers, {sign.signal: sign for sign in signs}, found.step)
-    cause = cause_of_standing(case)
-    step = None if evidence.reward is None or found.step is None else _before(evidence.reward, found.step)
+    if not signs and found.step is not None:
+        signs = signs_about(evidence, found.step, reach=_reach(evidence))
+    signs = tuple(sorted(signs, key=lambda sign: sign.step))
+    case = Case(evidence, answers, {sign.signal: sign for sign in signs}, found.step, learning=progress.learning)
+    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
+    cause = cause_of_fall(case) if broke else cause_of_standing(case)
+    first = signs[0].step if signs else found.step
+    step = None if evidence.reward is None or first is None else _before(evidence.reward, first)
     return _Story(found.message, found.step, signs, cause, advice_for(cause, found, step=step, onset=found.step))
+
+
+def _reach(evidence: Evidence) -> int:
+    """Rows before a change in which its first sign is looked for."""
+    return 10 if evidence.reward is None else max(10, len(evidence.reward) // 8)
 
 
 def _mention(answers: dict[str, Finding]) -> Cause:

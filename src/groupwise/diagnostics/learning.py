@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
-from groupwise.diagnostics.judgement import Learning
+from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval
 
-# Rows after which a reward that shows no gain is called flat: before, noise may hide one.
+# Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
 ENOUGH = 60
-# Standard errors that make a gain, and those that a second half without a gain stays below.
-_GAIN, _NO_GAIN = 2.5, 2.0
+# Standard errors that make a gain (one side of 5 %), and those that a stretch without a gain stays below.
+_GAIN, _NO_GAIN = 1.64, 2.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
@@ -38,13 +38,16 @@ class Progress:
     steps: int  # between the first row and the last
 
 
-def progress_of(evidence: Evidence) -> Progress:
-    """Say what the reward of a run does."""
+def progress_of(evidence: Evidence, *, ended: bool = True) -> Progress:
+    """Say what the reward of a run does; of one that has ended what it has not learnt in twenty rows it never will."""
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
         known = np.zeros(0) if reward is None else reward.value_T
         ends = (float(known[0]), float(known[-1])) if known.size else (float("nan"), float("nan"))
         return Progress(Learning.UNKNOWN, *ends, None, None, 0 if reward is None else int(reward.step_T[-1] - reward.step_T[0]))
+    if float(np.ptp(reward.value_T)) == 0:
+        constant = float(reward.value_T[0])
+        return Progress(Learning.UNKNOWN, constant, constant, None, None, int(reward.step_T[-1] - reward.step_T[0]))
     level = level_of(reward)[0]
     fall, steps = fall_of(evidence), int(reward.step_T[-1] - reward.step_T[0])
     if fall is not None:
@@ -56,7 +59,7 @@ def progress_of(evidence: Evidence) -> Progress:
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain, before, after = level.change(early, late), float(level.value_T[early].mean()), float(level.value_T[late].mean())
-    found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence))
+    found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=ended)
     return Progress(found, before, after, gain, since, steps)
 
 
@@ -69,21 +72,28 @@ def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
     return Progress(Learning.RECOVERED, fall.end, float(level.value_T[-few:].mean()), None, int(level.step_T[fall.row]), steps)
 
 
-def _course(level: Signal, gain: Interval, score: float, *, arrived: bool) -> tuple[Learning, int | None]:
+def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended: bool) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
+    at_top = arrived or near_top(level) is not False
     if score > _GAIN:
-        half, third = n // 2, max((n - n // 2) // 3, 1)
-        still = n - half >= ENOUGH // 2 and level.score(slice(half, half + third), slice(n - third, n)) < _NO_GAIN
-        if not still:
-            return Learning.LEARNING, None
-        if arrived or near_top(level) is not False:
-            return Learning.AT_TOP, int(level.step_T[half])
-        return (Learning.FLAT, int(level.step_T[half])) if n - half >= ENOUGH else (Learning.LEARNING, None)
+        if n >= ENOUGH and _still(level, n // 2) and (at_top or not ended):
+            return Learning.AT_TOP, int(level.step_T[n // 2])
+        # What was gained in the first quarter of a long log alone is a plateau, and one below the top is worth a look.
+        if ended and n - n // 4 >= ENOUGH and _still(level, n // 4):
+            return Learning.FLAT, int(level.step_T[n // 4])
+        return (Learning.AT_TOP, int(level.step_T[n // 2])) if n >= ENOUGH and _still(level, n // 2) else (Learning.LEARNING, None)
     if arrived or near_top(level):
         return Learning.AT_TOP, None
     shown = n >= _FEW and level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
-    return (Learning.FLAT if n >= ENOUGH or shown else Learning.UNKNOWN), None
+    long = n >= _FEW if ended else n >= ENOUGH and score < 0
+    return (Learning.FLAT if long or shown else Learning.UNKNOWN), None
+
+
+def _still(level: Signal, row: int) -> bool:
+    """Whether a reward shows no gain from a row to the end: between the first and the last third of those rows."""
+    third = max((len(level) - row) // 3, 1)
+    return level.score(slice(row, row + third), slice(len(level) - third, len(level))) < _NO_GAIN
 
 
 def near_top(signal: Signal) -> bool | None:
@@ -100,3 +110,32 @@ def _held_out_arrived(evidence: Evidence) -> bool:
     if held is None or float(held.value_T.min()) < 0 or float(held.value_T.max()) > 1:
         return False
     return bool(float(held.value_T[-max(len(held) // 4, 1) :].mean()) >= 1 - NEAR)
+
+
+RATE, _FEWEST_RATES = "learning_rate", 3
+LOG_RATE = "the learning rate"
+
+
+def rate(evidence: Evidence) -> Finding:
+    """Look for a learning rate of 0, throughout or since a step to which no schedule had brought it down."""
+    signal = evidence.quantity("learning_rate")
+    if signal is None or len(signal) < _FEWEST_RATES:
+        if evidence.setting("learning_rate") == 0:
+            return _no_rate("the learning rate is 0 in the settings: nothing can be learnt", None)
+        return Finding(RATE, Status.NOT_LOGGED, "the learning rate is not in the log", log=LOG_RATE)
+    live = np.flatnonzero(signal.value_T > 0)
+    if not live.size:
+        return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: nothing can be learnt", int(signal.step_T[0]))
+    row, n = int(live[-1]) + 1, len(signal)
+    before = float(np.median(signal.value_T[max(0, row - 3) : row]))
+    if n - row < max(5, n // 20) or before < _NOTHING * float(signal.value_T.max()):
+        return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {signal.value_T[-1]:.2g}.")
+    step = int(signal.step_T[row])
+    return _no_rate(f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the {n - row} rows since", step)
+
+
+def _no_rate(message: str, step: int | None) -> Finding:
+    """Report a learning rate of 0."""
+    return Finding(
+        RATE, Status.CRITICAL, message, step, advice="set a learning rate above 0; check the schedule", evidence={"rate": "likely"}
+    )

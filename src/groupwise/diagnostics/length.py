@@ -1,90 +1,98 @@
-"""Length runaway: completions grow to their limit and are truncated, and the reward does not rise with it.
+"""Truncation and length: completions that are cut off, from the start or since a step, and completions that outgrow their reward.
 
-Longer answers with a rising reward are what reasoning looks like, and no finding. It does not judge what the answers say.
+Longer answers with a rising reward are what reasoning looks like, and no finding as long as they end. A limit counts only where it is
+certain: where truncation is logged, where the mean length of many rows is one and the same largest number, or where the settings say it
+and no row goes beyond. It does not judge what the answers say.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from groupwise.diagnostics.collapse import HALF, find_fall
-from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, reward_floor, share_of
+from groupwise.diagnostics.collapse import HALF, fall_of
+from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors
+from groupwise.diagnostics.signs import limit_of, repeated_most, short
+from groupwise.intervals import wilson
 
-NAME = "length_runaway"
-LOG = (
-    "the mean length of the completions and the share that is truncated (TRL: completions/mean_length, "
-    "completions/clipped_ratio; verl: response_length/mean, response_length/clip_ratio)"
-)
-ADVICE = (
-    "Average the loss over the tokens of the batch and not over those of each answer (long wrong answers pay less there), penalise or mask "
-    "answers that are truncated, and check that the end-of-sequence token is learnt; raise the limit only if the answers need it."
-)
+NAME = "truncation"
+LOG = "the share of truncated completions (TRL: completions/clipped_ratio; verl: response_length/clip_ratio)"
+ADVICE = "raise the completion limit, or mask truncated completions"
+WHAT = "share of the completions that are truncated"
+# Rows in which all completions are cut off that make most of them so: a quarter, even in groups of two.
+_ALL_CUT = 0.25
+# Of its limit: a mean length from which most completions may be cut off.
+_AT_LIMIT = 0.9
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for completions that have come to be truncated."""
-    cut = evidence.quantity("truncated_share")
-    length = evidence.quantity("completion_length")
-    if (cut is None or len(cut) < FEWEST_ROWS) and (length is None or len(length) < FEWEST_ROWS):
+    """Look for completions that are cut off."""
+    cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
+    if cut is not None and len(cut) >= FEWEST_ROWS:
+        return _by_share(cut)
+    if length is None or len(length) < FEWEST_ROWS:
         return Finding(NAME, Status.NOT_LOGGED, "neither length nor the share of truncated completions is in the log", log=LOG)
-    signal = cut if cut is not None and len(cut) >= FEWEST_ROWS else _of_limit(evidence, length)
-    if signal is None:
-        return _by_length(evidence, length)
-    most = signal.value_T > HALF
-    early = float(most[: max(len(most) // 5, 3)].mean())
-    onset = lasting(rare_event_factors(most, min(0.5, max(0.2, 2 * early))), event_T=most)
-    if early > HALF or onset is None:
-        late = float(signal.value_T[-max(3, len(signal) // 10) :].mean())
-        return Finding(NAME, Status.NONE, f"{100 * late:.0f} % of the last completions are truncated.")
-    step = int(signal.step_T[onset])
-    value = signal.mean(slice(onset, None))
-    status, said = _effect(evidence, step)
-    before = 100 * float(signal.value_T[:onset].mean())
-    message = f"Since step {step:,} {100 * value.value:.0f} % of the completions are truncated, {before:.0f} % before; {said}."
-    what = "share of the completions that are truncated"
-    return Finding(NAME, status, message, step=step, value=value, limit=HALF, advice=ADVICE, evidence={"length": "runaway"}, what=what)
+    return _by_rows(length) or _by_limit(evidence, length) or _by_length(evidence, length)
 
 
-def _of_limit(evidence: Evidence, length: Signal | None) -> Signal | None:
-    """Whether the mean length stands at the limit, where that is known: nine tenths of it."""
-    limit = evidence.setting("max_completion_length")
-    if limit is None or length is None:
+def _by_share(cut: Signal) -> Finding:
+    """Judge by the logged share: most of the completions, to the end."""
+    most = cut.value_T > HALF
+    late = cut.mean(slice(-max(5, len(cut) // 5), None))
+    onset = lasting(rare_event_factors(most, 0.2), event_T=most)
+    if onset is None or late.value <= HALF:
+        return Finding(NAME, Status.NONE, f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.")
+    now, step = 100 * late.value, int(cut.step_T[onset])
+    if onset < 3 or float(cut.value_T[: max(3, len(cut) // 10)].mean()) > HALF:
+        message = f"{now:.0f} % of the completions are truncated, {100 * float(cut.value_T[:3].mean()):.0f} % from the start"
+        return Finding(NAME, Status.WARNING, message, None, late, HALF, advice=ADVICE, evidence={"truncation": "likely"}, what=WHAT)
+    before = float(np.median(cut.value_T[max(0, onset - 20) : onset]))
+    sign = Sign("truncated_share", step, before, late.value, f"{now:.0f} % truncated (was {100 * before:.0f} %)")
+    message = f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % before"
+    facts = {"truncation": "likely"}
+    return Finding(NAME, Status.WARNING, message, step, late, HALF, advice=ADVICE, signs=(sign,), evidence=facts, what=WHAT)
+
+
+def _by_rows(length: Signal) -> Finding | None:
+    """Judge by rows whose mean length is the largest there is, over and over: all of their completions are cut off."""
+    most = repeated_most(length)
+    if most is None:
         return None
-    return share_of(length.step_T, length.value_T > 0.9 * float(limit))
+    late = length.value_T[-max(20, len(length) // 2) :]
+    share = wilson(int((late >= 0.999 * most).sum()), late.size)
+    if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
+        return None
+    message = f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the last {late.size} rows"
+    what, facts = "share of the rows in which all completions are cut off", {"truncation": "likely"}
+    return Finding(NAME, Status.WARNING, message, None, share, _ALL_CUT, advice=ADVICE, evidence=facts, what=what)
 
 
-def _by_length(evidence: Evidence, length: Signal | None) -> Finding:
-    """Judge by length alone: it doubled and more, and the reward fell."""
-    assert length is not None
-    n, few = len(length), max(4, len(length) // 6)
-    change = length.change(slice(0, few), slice(n - few, None))
-    first = float(length.value_T[:few].mean())
-    row = int(np.argmax(length.value_T > 1.5 * first)) if (length.value_T > 1.5 * first).any() else 0
-    status, said = _effect(evidence, int(length.step_T[row]))
-    if length.score(slice(0, few), slice(n - few, None)) < 5 or change.value < first or status == Status.INFO or row == 0:
-        return Finding(
-            NAME, Status.NONE, f"The completions are {float(length.value_T[-few:].mean()):.3g} tokens long, {first:.3g} at the beginning."
-        )
-    step = int(length.step_T[row])
-    message = f"The completions grew from {first:.3g} to {first + change.value:.3g} tokens; {said}."
-    late, what = length.mean(slice(n - few, None)), "tokens of a completion at the end"
+def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
+    """Judge by a mean length that stands at a certain limit."""
+    limit = limit_of(evidence)
+    if limit is None:
+        return None
+    near = length.value_T > _AT_LIMIT * limit
+    onset = lasting(rare_event_factors(near, 0.2), event_T=near)
+    if onset is None:
+        return None
+    step, late = int(length.step_T[onset]), length.mean(slice(onset, None))
+    since = "" if onset == 0 else f" since step {step:,}"
+    message = f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
+    facts, where = {"truncation": "possible"}, None if onset == 0 else step
     return Finding(
-        NAME, Status.WARNING, message, step=step, value=late, limit=2 * first, advice=ADVICE, evidence={"length": "runaway"}, what=what
+        NAME, Status.WARNING, message, where, late, _AT_LIMIT * limit, advice=ADVICE, evidence=facts, what="tokens of a completion"
     )
 
 
-def _effect(evidence: Evidence, step: int) -> tuple[Status, str]:
-    """Say what the reward did meanwhile, and how bad that makes it."""
-    reward = evidence.reward
-    if reward is None or len(reward) < FEWEST_ROWS:
-        return Status.WARNING, "the reward is not in the log"
-    fall = find_fall(reward, reward_floor(evidence, reward))
-    if fall is not None and fall.lasts:
-        return Status.CRITICAL, "the reward lost more than half of its height"
-    row, few = reward.at(step), max(3, len(reward) // 10)
-    before, after = slice(max(0, row - few), row), slice(max(row, len(reward) - few), len(reward))
-    score = reward.score(before, after) if row >= 3 else 0.0
-    if score > 3:
-        return Status.INFO, "the reward rose meanwhile"
-    return Status.WARNING, "the reward fell meanwhile" if score < -3 else "the reward did not rise meanwhile"
+def _by_length(evidence: Evidence, length: Signal) -> Finding:
+    """Judge by length alone: it doubled and more as the reward fell for good."""
+    few = max(4, len(length) // 6)
+    early, late = slice(0, few), slice(len(length) - few, None)
+    first, last = float(length.value_T[early].mean()), float(length.value_T[late].mean())
+    fall = fall_of(evidence)
+    doubled = last > 2 * first and length.score(early, late) > 5
+    if not doubled or fall is None or not fall.lasts:
+        return Finding(NAME, Status.NONE, f"No sign of it: the completions are {short(last)} tokens long, {short(first)} at the beginning.")
+    message = f"the completions grew from {short(first)} to {short(last)} tokens as the reward fell"
+    return Finding(NAME, Status.WARNING, message, None, length.mean(late), 2 * first, advice=ADVICE, what="tokens of a completion")

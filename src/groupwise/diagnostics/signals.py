@@ -40,6 +40,8 @@ LOG_REWARD = "the mean reward of every step (TRL: reward; verl: critic/rewards/m
 _HELD_OUT = re.compile(
     r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
 )
+# What an evaluation table calls the reward that it holds.
+_ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
 _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
@@ -143,7 +145,7 @@ class Evidence:
 
     @cached_property
     def reward(self) -> Signal | None:
-        """The training reward; in the absence of a total the share of positive completions."""
+        """The training reward; in the absence of a total the share of positive completions, or else the held-out reward."""
         for name in ("reward", "positive_share"):
             try:
                 series = metric_series(self.record, name)
@@ -155,7 +157,7 @@ class Evidence:
                 found = _of_series(series, usable, alone=len(self.functions) < 2)
                 grades = self.grades if name == "reward" else None
                 return found if grades is None else replace(found, bounds=grades)
-        return None
+        return self.held_out or next(iter(self.matching(_ACCURACY)), None)
 
     @cached_property
     def grades(self) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from groupwise.diagnostics.signals import Evidence, Signal
 
 # Scatters of the rows before that a move must exceed, and the part of the whole move that makes its first row.
 _SCATTERS, _PART = 4.0, 0.5
-_FEWEST_BEFORE = 3
+_FEWEST_BEFORE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     """Return the move of a signal about a step, or None where it stayed within what it did before."""
     begin, onset = signal.at(low), signal.at(step)
     few = max(3, len(signal) // 20)
-    before = slice(max(0, begin - max(10, len(signal) // 6)), begin) if begin >= _FEWEST_BEFORE else slice(0, max(onset // 2, 1))
+    before = slice(max(0, begin - max(10, len(signal) // 6)), begin) if begin >= _FEWEST_BEFORE else slice(0, max(onset - 1, 1))
     window = slice(before.stop, min(len(signal), onset + max(few, 4)))
     if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
         return None
@@ -97,9 +97,9 @@ def _logarithm(value_T: Float) -> Float:
 
 
 def _scatter(value_T: Float) -> float:
-    """How far rows stand from their median, and neighbouring thirds from each other."""
+    """How far rows stand from their median, and the halves from each other."""
     middle = float(np.median(value_T))
-    parts = [float(np.median(part)) for part in np.array_split(value_T, 3) if part.size]
+    parts = [float(np.median(part)) for part in np.array_split(value_T, 2) if part.size]
     return max(1.4826 * float(np.median(np.abs(value_T - middle))), 0.5 * float(np.ptp(parts)))
 
 
@@ -150,10 +150,19 @@ def limit_of(evidence: Evidence) -> float | None:
         full = length.value_T[its][cut.value_T[mine] >= 0.999]
         if full.size >= 3 and float(np.ptp(full)) <= 0.01 * float(full.max()):
             return float(full.max())
+    most = None if length is None else repeated_most(length)
     stated = evidence.setting("max_completion_length")
     # A limit that lengths go beyond is none of this run: a notebook's other cell, another unit.
     beyond = length is not None and stated is not None and float(length.value_T.max()) > 1.01 * float(stated)
-    return None if stated is None or beyond else float(stated)
+    return most if stated is None or beyond else float(stated)
+
+
+def repeated_most(length: Signal) -> float | None:
+    """Return the largest mean length where many rows share it: only a limit makes them all alike."""
+    most = float(length.value_T.max())
+    same = int((length.value_T >= 0.999 * most).sum())
+    varies = float(length.value_T.min()) < 0.9 * most
+    return most if varies and same >= max(5, len(length) // 10) else None
 
 
 def short(value: float) -> str:

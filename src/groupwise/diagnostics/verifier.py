@@ -6,13 +6,12 @@ spread over many rows, with answers that change, is a collapse. It grades no ans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics.collapse import behaviour_change, by_and_by, find_fall, held_out_at
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.arrays import Float
+from groupwise.diagnostics.collapse import behaviour_change, by_and_by, constant_tail, fall_of, held_out_at
+from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -21,51 +20,33 @@ from groupwise.diagnostics.signals import (
     WARNING,
     Evidence,
     Signal,
-    alarm,
     counted,
     lasting,
     rare_event_factors,
     reward_floor,
 )
+from groupwise.diagnostics.signs import short
 from groupwise.diagnostics.swings import level_of
 from groupwise.intervals import Interval, wilson
+from groupwise.wording import clean
 
-NAME = "verifier_failure"
+NAME = "verifier"
 # Of a two-sided 95 % interval.
 _QUANTILE = 1.96
-LOG = "the completions with their rewards, and a count of the reward function's exceptions, timeouts and failed parses"
-ADVICE = (
-    "Run the reward function by hand on completions of this step. Usual reasons: a timeout or an exception that returns 0, an answer "
-    "format that the parser no longer finds, a worker or service that is down. Nothing learnt since is worth keeping."
-)
-HARDER = (
-    "Look first at what changed in the data there, a curriculum, another source, a new epoch: harder prompts look the same, and are no "
-    "failure."
-)
-PASSES = (
-    "Give the reward function an answer that is wrong: a verifier that passes everything looks like this. If it grades it right, the "
-    "prompts have all been solved, and there is nothing left to learn from them."
-)
-CONSTANT = "constant throughout"
-# A constant this near to the top may be rounding of a run that is done.
-_TOP = 0.95
+LOG = "completions with their rewards; the reward function's exceptions and timeouts"
+ADVICE = "run the reward function by hand on completions of this step"
+PASSES = "give the reward function a wrong answer: it may pass everything"
+# Rows of nothing but 0 that are a failure, and no slow start.
+_MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
+# Groups on either side of a drop that tell who fails, and standard errors between the two explanations.
+_GROUPS, _CLEARLY = 20, 3.0
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A stretch of rows that are all one number, to the end of the log."""
-
-    row: int  # its first
-    value: float  # the number
-    before: float  # mean of the rows before
-    abrupt: bool  # whether the rows just before it still stood where they used to
-
-
 def check(evidence: Evidence) -> Finding:
-    """Look for a reward that is one number, for a drop at once, for ties broken by nearly nothing, and for logged failures."""
+    """Look for a reward of nothing but 0, for one number at once, for a drop, for ties broken by nearly nothing, for logged failures."""
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
@@ -73,76 +54,36 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", log=LOG)
     if evidence.relative:
         return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
-    constant = _constant(evidence)
-    if constant is not None:
-        return constant
+    nothing = _nothing(reward)
+    if nothing is not None:
+        return nothing
     for name, signal in [("reward", reward), *evidence.functions.items()]:
         found = _stuck(name, signal, evidence)
         if found is not None:
             return found
-    for search in (_logged_failures, _broken_ties, _drop, _truncation):
+    for search in (_logged_failures, _broken_ties, _drop):
         found = search(evidence)
         if found is not None:
             return found
-    if float(np.ptp(reward.value_T)) == 0:
-        return Finding(
-            NAME,
-            Status.NONE,
-            f"The reward is {reward.value_T[0]:.3g} in all rows: it never told anything apart.",
-            evidence={"drop": CONSTANT},
-        )
-    return Finding(NAME, Status.NONE, "The reward varies as rewards do, and did not jump.", evidence={"drop": "none"})
+    return Finding(NAME, Status.NONE, "No sign of it: the reward did not jump.", evidence={"drop": "none"})
 
 
-def _constant(evidence: Evidence) -> Finding | None:
-    """Report a reward that never told anything apart, unless it stands at its known top."""
-    reward = evidence.reward
-    assert reward is not None
+def _nothing(reward: Signal) -> Finding | None:
+    """Report a reward that was never above 0, or only in a few of its first rows."""
     value = reward.value_T
-    level = float(value[0])
-    if float(np.ptp(value)) > 1e-9 * max(1.0, abs(level)):
+    zero = value == 0
+    paid = np.flatnonzero(~zero)
+    row = int(paid[-1]) + 1 if paid.size else 0
+    if row > len(value) // 10 + 1 or not zero[row:].all() or float(value.min()) < 0:
         return None
-    if reward.bounds is not None and level >= reward.bounds[0] + _TOP * (reward.bounds[1] - reward.bounds[0]):
-        return None
-    status: Status = Status.CRITICAL if level <= 0 or reward.bounds is not None else Status.WARNING
-    told = "" if reward.bounds is not None or level <= 0 else "; its range is not known, so that it may be the top"
-    spread = evidence.groups.spread
-    none = bool(spread.known and np.nanmax(np.abs(spread.value_T)) == 0.0)
-    within = ", and no group has a spread" if none else ""
-    advice = (
-        "Grade some completions by hand. If right ones get this reward the verifier is at fault; if all are wrong the task is too hard: "
-        "take easier prompts or a larger group."
-    )
-    message = f"The reward is {level:.3g} in all {len(reward)} rows{within}: nothing can be learnt from it{told}."
+    where = f"in all {len(value)} rows" if row == 0 else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
+    status = Status.CRITICAL if len(value) - row >= _MANY_ZEROS else Status.WARNING
+    step = None if row == 0 else int(reward.step_T[row])
+    message = f"the reward is 0 {where}: nothing is earned"
+    none = Interval(0.0, 0.0, 0.0)
     return Finding(
-        NAME, status, message, value=Interval(level, level, level), limit=level, advice=advice, evidence={"drop": CONSTANT}, what="reward"
+        NAME, status, message, step, none, 0.0, advice="grade some completions by hand", evidence={"drop": "nothing"}, what="reward"
     )
-
-
-def constant_tail(signal: Signal) -> Constant | None:
-    """Find the stretch of equal rows at the end of a log."""
-    value = signal.value_T
-    same = np.isclose(value, value[-1], rtol=0, atol=1e-9 * max(1.0, float(np.abs(value).max())))
-    different = np.flatnonzero(~same)
-    if not different.size:
-        return None
-    row = int(different[-1]) + 1
-    earlier = same[:row]
-    usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
-    # A number that stood there in a quarter of the rows before is nothing new.
-    if usual > 0.5 or row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
-        return None
-    few = max(2, min(5, row // 4))
-    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
-    level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
-    # Rows that are window means mix both states once: the row just before the stretch is left out.
-    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
-    abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
-    # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
-    smooth = np.convolve(value, np.ones(few) / few, "valid")
-    farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
-    abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
-    return Constant(row, float(value[-1]), level, abrupt)
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
@@ -160,15 +101,14 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)
-    zero = "exactly 0" if found.value == 0 else f"the constant {found.value:.6g}"
-    unchanged = "; entropy and length went on as before" if behaviour else ""
-    message = f"Since step {step:,} the {name} is {zero} in all {count} rows, from {found.before:.3g} before, at once{unchanged}."
-    known = {"drop": "constant at once", "behaviour": behaviour}
+    exactly = "exactly 0" if found.value == 0 else f"exactly {found.value:.6g}"
+    message = f"{clean(name, longest=60)} {short(found.before)} → {exactly} at step {step:,}, in all {counted(count, 'row')} since"
     reward = evidence.reward
     felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
-    status: Status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
+    status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
+    known = {"drop": "constant at once" if name == "reward" else "function at once", "behaviour": behaviour}
     advice = ADVICE if fell > 0 else PASSES
-    return Finding(NAME, status, message, step=step, value=lost, limit=0.0, advice=advice, evidence=known, what="change at once")
+    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known, what="change at once")
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -183,20 +123,10 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         onset = lasting(rare_event_factors(high, 0.2), rate=WARNING)
         if onset is None:
             continue
-        step, value = int(signal.step_T[onset]), signal.mean(slice(onset, n))
-        message = f"Since step {step:,} {signal.column} is {value.value:.2g}, from {base:.2g} at the beginning."
-        status: Status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(
-            NAME,
-            status,
-            message,
-            step=step,
-            value=value,
-            limit=base,
-            advice=ADVICE,
-            evidence={"drop": "failures logged"},
-            what=signal.column,
-        )
+        step, value, name = int(signal.step_T[onset]), signal.mean(slice(onset, n)), clean(signal.column, longest=60)
+        message = f"{name} {short(base)} → {short(value.value)} at step {step:,}"
+        status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
+        return Finding(NAME, status, message, step, value, base, advice=ADVICE, evidence={"drop": "failures logged"}, what=name)
     return None
 
 
@@ -215,13 +145,11 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     share = wilson(int(hair.sum()), int(spread.size))
     if share.low < 0.05:
         return None
-    message = (
-        f"In {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range: ties broken by a hair."
-    )
-    advice = "Remove what breaks the ties (a length term, a rounding remainder): the division by the group's spread makes full steps of it."
-    status: Status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
+    message = f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range"
+    advice = "remove what breaks the ties: the division by the group's spread makes full steps of it"
+    status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     what = "share of groups that differ by a hair"
-    return Finding(NAME, status, message, value=share, limit=0.05, advice=advice, evidence={"drop": "ties broken"}, what=what)
+    return Finding(NAME, status, message, None, share, 0.05, advice=advice, evidence={"drop": "ties broken"}, what=what)
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -230,43 +158,37 @@ def _drop(evidence: Evidence) -> Finding | None:
     assert reward is not None
     level, floor = level_of(reward)[0], reward_floor(evidence, reward)
     clear = step_down(level)
-    found = clear or _fallen(level, floor)
+    found = clear or _fallen(evidence, level)
     if found is None:
         return None
-    row, change, how = found
+    row, change = found
     step = int(reward.step_T[row])
     behaviour, _ = behaviour_change(evidence, step)
     if behaviour == "changed":
         return None
-    told = "entropy and length went on as before" if behaviour else "no entropy or length is logged to see whether the answers changed"
-    message = f"At step {step:,} the reward dropped by {-change.value:.3g} {how}, and {told}"
     held_out = held_out_at(evidence, step, change.value)
     if clear is None and held_out != "stayed":
         return None
-    height = float(reward.value_T[max(0, row - 10) : row].mean()) - floor
+    before = float(reward.value_T[max(0, row - 10) : row].mean())
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
-    status: Status = Status.CRITICAL if surely and -change.value > 0.3 * max(height, 1e-9) else Status.WARNING
-    stayed = "; the held-out reward did not drop with it" if held_out == "stayed" else ""
-    known = {"drop": "part at once", "behaviour": behaviour}
-    advice = ADVICE if surely else f"{HARDER} {ADVICE}"
-    return Finding(
-        NAME, status, f"{message}{stayed}.", step=step, value=change, limit=0.0, advice=advice, evidence=known, what="change at once"
-    )
+    status = Status.CRITICAL if surely and -change.value > 0.3 * max(before - floor, 1e-9) else Status.WARNING
+    message = f"reward {short(before)} → {short(before + change.value)} at step {step:,}, at once"
+    known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
+    return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known, what="change at once")
 
 
-def _fallen(signal: Signal, floor: float) -> tuple[int, Interval, str] | None:
+def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     """Find a fall below half of the height that came at once as far as the noise shows."""
-    fall = find_fall(signal, floor)
-    if fall is None or not fall.lasts or by_and_by(signal, fall.row):
+    fall = fall_of(evidence)
+    if fall is None or not fall.lasts or by_and_by(level, fall.row):
         return None
-    few = max(5, len(signal) // 20)
-    half = _QUANTILE * signal.scatter * np.sqrt(2 / few)
+    half = _QUANTILE * level.scatter * np.sqrt(2 / max(5, len(level) // 20))
     change = fall.end - fall.height
-    return fall.row, Interval(change, change - half, change + half), "within a few rows"
+    return fall.row, Interval(change, change - half, change + half)
 
 
-def step_down(signal: Signal) -> tuple[int, Interval, str] | None:
+def step_down(signal: Signal) -> tuple[int, Interval] | None:
     """Find the row at which a metric dropped at once and stayed down."""
     n, value = len(signal), signal.value_T
     few = max(5, n // 20)
@@ -291,35 +213,36 @@ def step_down(signal: Signal) -> tuple[int, Interval, str] | None:
     # And it had not been falling: the rows just before stand near the height reached.
     levels = (total[few : row + 1] - total[: row + 1 - few]) / few
     flat_before = float(value[row - few : row].mean()) >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
-    how = f"from one row to the next ({-change.value / error:.0f} standard errors)"
-    return (row, change, how) if sharp and stayed and flat_before else None
+    return (row, change) if sharp and stayed and flat_before else None
 
 
-def _truncation(evidence: Evidence) -> Finding | None:
-    """Note answers that are truncated and fail for it, in the rollouts."""
-    rollouts, limit = evidence.record.rollouts, evidence.setting("max_completion_length")
-    if rollouts is None or limit is None or not {"length", "reward"} <= set(rollouts.columns):
-        return None
-    known = rollouts.drop_nulls(["length", "reward"])
-    cut = known.filter(pl.col("length") >= limit)
-    if len(cut) < 50 or len(cut) < 0.2 * len(known):
-        return None
-    lowest = float(known["reward"].min() or 0.0)  # type: ignore[arg-type]
-    failing = wilson(int((cut["reward"] == lowest).sum()), len(cut))
-    if failing.low < 0.95:
-        return None
-    share = wilson(len(cut), len(known))
-    message = (
-        f"{100 * share.value:.0f} % of the completions are truncated at {limit} tokens, and nearly all of those earn the lowest reward."
-    )
-    advice = "Raise max_completion_length or leave truncated completions out of the loss: being truncated is graded as being wrong."
-    return Finding(
-        NAME,
-        Status.INFO,
-        message,
-        value=share,
-        limit=0.2,
-        advice=advice,
-        evidence={"drop": "none"},
-        what="share of the completions that are truncated",
-    )
+def who_fails(evidence: Evidence, step: int) -> str:
+    r"""Say whether whole prompts fail since a step, or answers here and there; "" where the rollouts do not tell.
+
+    Let a share f of the reward be lost. If whole prompts fail, the share of groups without a success goes from w to $w + f(1 - w)$; if
+    answers fail one by one it goes to the mean of $f^k$ over the groups before, k their successes.
+    """
+    known = evidence.graded
+    if known is None or known["reward"].n_unique() > 2:
+        return ""
+    low = float(known["reward"].min() or 0.0)  # type: ignore[arg-type]
+    groups = known.group_by("step", "prompt_id").agg((pl.col("reward") > low).sum().alias("right"), pl.len().alias("size"))
+    before, after = (groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step))
+    if min(len(before), len(after)) < _GROUPS:
+        return ""
+    right = before["right"].to_numpy().astype(float)
+    rate_before = float(right.sum()) / float(before["size"].to_numpy().sum())
+    rate_after = float(after["right"].to_numpy().sum()) / float(after["size"].to_numpy().sum())
+    if not 0 <= rate_after < rate_before:
+        return ""
+    return _explained(right, 1 - rate_after / rate_before, after["right"].to_numpy().astype(float))
+
+
+def _explained(before: Float, lost: float, after: Float) -> str:
+    """Hold both explanations against the share of groups without a success."""
+    wrong, none = float((before == 0).mean()), float((after == 0).mean())
+    whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
+    error = float(np.sqrt(max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size))
+    if abs(whole - scattered) < _CLEARLY * error:
+        return ""
+    return "whole prompts fail" if none > (whole + scattered) / 2 else "scattered answers fail"

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -28,10 +29,11 @@ from groupwise.diagnostics.signals import (
     share_of,
     signal_of,
 )
-from groupwise.diagnostics.verifier import constant_tail
+from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval, wilson
 
-NAME = "advantage_degeneracy"
+NAME = "zero_variance"
+ADVICE = "look at two completions of one prompt; filter prompts by pass rate, or raise the group size"
 SHARE = "share of groups whose rewards are all equal"
 LOG = (
     "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir), or the share of groups whose rewards "
@@ -50,12 +52,8 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG)
     equal = _pooled(evidence, equal)
     if len(equal) < FEWEST_ROWS:
-        return Finding(
-            NAME,
-            Status.NOT_LOGGED,
-            f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest",
-            log=LOG,
-        )
+        rows = counted(len(equal), "stretch", "stretches")
+        return Finding(NAME, Status.NOT_LOGGED, f"{rows} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -65,36 +63,26 @@ def check(evidence: Evidence) -> Finding:
     usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
     onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
     if onset is None:
-        other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room)
-        return other if other is not None else _calm(evidence, room, float(equal.value_T.mean()))
+        return (
+            _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room) or _calm(evidence, room, float(equal.value_T.mean()))
+        )
+    return _starved(evidence, equal, room, onset)
+
+
+def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:
+    """Report groups that hardly ever teach."""
     rows = slice(onset, len(equal))
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
-    message = (
-        f"Since step {step:,} {100 * value.value:.0f} % of the groups have rewards that are all equal, and hardly any group teaches; "
-        f"{_explained(evidence, expected)}."
-    )
-    advice = (
-        "Look at two completions of one prompt: if they are the same, the sampler's temperature, seed or cache is at fault; else "
-        "the prompts are too easy or too hard: filter them by pass rate, or raise the group size."
-    )
+    before = "" if onset == 0 else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
+    message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
     began = "throughout" if onset == 0 else _beginning(equal, onset)
-    known = {"zero_variance": "above expectation", "zero_variance_onset": began, "gradient": _gradient(evidence, step)}
-    status: Status = Status.CRITICAL
+    known = {"zero_variance": "above expectation", "zero_variance_onset": began, "groups_gradient": _gradient(evidence, step)}
     if _at_its_height(evidence, step):
-        status, message = Status.WARNING, f"{message} The range of the reward is not known; it stands at its height."
-    return Finding(
-        NAME, status, message, step=None if onset == 0 else step, value=value, limit=expected, advice=advice, evidence=known, what=SHARE
-    )
-
-
-def _explained(evidence: Evidence, expected: float) -> str:
-    """Say how many zero-variance groups the rewards explain: their mean where they are right or wrong, else those of the completions."""
-    reward = evidence.reward
-    if reward is not None and reward.bounds is not None:
-        return f"with equally hard prompts and the mean reward of those steps {100 * expected:.0f} % would be"
-    if expected > 0:
-        return f"rewards at either end of their range explain {100 * expected:.0f} %"
-    return "how many their rewards would explain cannot be told"
+        known = {"zero_variance": "explained by the reward"}
+        message = f"{message}; the reward stands at its height, and its range is not known"
+        return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)
+    where = None if onset == 0 else step
+    return Finding(NAME, Status.CRITICAL, message, where, value, expected, advice=ADVICE, evidence=known, what=SHARE)
 
 
 def _at_its_height(evidence: Evidence, step: int) -> bool:
@@ -216,11 +204,11 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
         return None
     value = equal.mean(slice(None))
     message = (
-        f"{100 * value.value:.0f} % of the groups have been all wrong from the first row on (mean reward {reward.value_T.mean():.2g})."
+        f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward {short(float(reward.value_T.mean()))})"
     )
-    advice = "Grade some completions by hand: if right ones get 0 the verifier is at fault; else take easier prompts, or a larger group."
     known = {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
-    return Finding(NAME, Status.CRITICAL, message, value=value, limit=1 - STARVED, advice=advice, evidence=known, what=SHARE)
+    advice = "grade some completions by hand; take easier prompts, or a larger group"
+    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known, what=SHARE)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -238,12 +226,13 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
-    message = (
-        f"Since step {step:,} {100 * value.value:.0f} % of the groups are alike in reward ({100 * old:.0f} % before) at the same mean."
-    )
-    advice = "The prompts part into those always right and those always wrong: filter them by pass rate, or take new ones."
-    known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset), "gradient": _gradient(evidence, step)}
-    return Finding(NAME, Status.WARNING, message, step=step, value=value, limit=old, advice=advice, evidence=known, what=SHARE)
+    message = f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, {100 * old:.0f} % before, at the same mean"
+    known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset)}
+    advice = "filter prompts by pass rate, or take new ones"
+    # While most groups teach there is nothing to mend.
+    status = Status.WARNING if value.value > HALVED else Status.INFO
+    known = known if status is Status.WARNING else {"zero_variance": "as expected"}
+    return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
@@ -254,7 +243,7 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
         keep = np.isfinite(expected.value_T)
         excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
     known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
-    return Finding(NAME, Status.NONE, f"{100 * mean:.0f} % of the groups are alike in reward{excess}.", evidence=known)
+    return Finding(NAME, Status.NONE, f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.", evidence=known)
 
 
 LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"

@@ -28,6 +28,10 @@ ALIKE = "zero-variance groups: hardly any group teaches"
 NO_RATE = "the learning rate is 0"
 NO_GRADIENT = "no gradient reaches the policy"
 TOO_HARD = "the task is too hard"
+REPETITION = "completions repeat themselves"
+PAID = "truncated answers are paid"
+STALE = "rollouts are older than the settings say"
+FAR = "the policy is far from its reference (KL)"
 
 LOG_BEHAVIOUR = "entropy and completion length"
 LOG_REWARDS = "completions with their rewards"
@@ -51,6 +55,10 @@ DO: Mapping[str, str] = {
     ALIKE: "look at two completions of one prompt; filter prompts by pass rate, or raise the group size",
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
     NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
+    REPETITION: "read some completions; penalise repetition, or lower the temperature",
+    PAID: "pay no truncated answer",
+    STALE: "check the queue between sampler and trainer",
+    FAR: "restart from step {step}; lr ÷ 3, or a KL term",
     TOO_HARD: "grade some completions by hand; take easier prompts",
 }
 
@@ -83,6 +91,13 @@ class Case:
         return 0.0 if sign is None or sign.before is None or sign.after is None else sign.after - sign.before
 
     @property
+    def sampler_first(self) -> bool:
+        """Whether sampler and trainer came apart before anything else moved: a policy that breaks takes them apart as well."""
+        found = next((one for one in self.answers.values() if one.evidence.get("sampler") == "mismatch"), None)
+        others = [sign.step for sign in self.signs.values() if sign.signal not in {one.signal for one in (found.signs if found else ())}]
+        return found is not None and (found.step is None or found.step < min(others, default=found.step + 1))
+
+    @property
     def watched(self) -> bool:
         """Whether entropy or length is logged, so that a policy that came apart would show."""
         return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
@@ -101,7 +116,7 @@ def cause_of_fall(case: Case) -> Cause:
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
         return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
-    if case.fact("sampler") == "mismatch":
+    if case.sampler_first:
         return _likely(SAMPLER)
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
     if length >= 1.3 or case.gained("truncated_share") >= 0.15:
@@ -112,6 +127,10 @@ def cause_of_fall(case: Case) -> Cause:
         return _likely(UNSTABLE)
     if entropy <= 0.5:
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
+    if case.fact("fall") == "function":
+        standing = cause_of_standing(case)
+        if standing.names:
+            return standing
     return _graded_down(case)
 
 
@@ -146,8 +165,12 @@ _STANDING = (
     ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),
     ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
     ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
-    ("format", "likely", FORMAT, Certainty.LIKELY),
-    ("components", "part", FORMAT, Certainty.POSSIBLE),
+    ("reward", "format alone", FORMAT, Certainty.LIKELY),
+    ("components", "part", HACKING, Certainty.POSSIBLE),
+    ("texts", "repeat", REPETITION, Certainty.POSSIBLE),
+    ("truncated", "paid", PAID, Certainty.POSSIBLE),
+    ("staleness", "beyond the settings", STALE, Certainty.POSSIBLE),
+    ("kl", "huge", FAR, Certainty.POSSIBLE),
     ("swings", "oscillate", UNSTABLE, Certainty.LIKELY),
     ("small_group", "possible", SMALL_GROUP, Certainty.POSSIBLE),
 )

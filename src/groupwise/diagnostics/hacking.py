@@ -19,6 +19,7 @@ from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
 from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval
+from groupwise.wording import clean
 
 ADVICE = "read the completions with the highest reward; close the loophole in the reward function"
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
@@ -36,6 +37,8 @@ _HALF, _MANY = 0.5, 2.8
 # Rows from which two rewards are said to move against each other, and standard errors: perhaps, and surely.
 _FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
 RATIO = "held-out gain over training gain"
+# A level, and a gain, that are next to nothing of a function of 0 and 1.
+_LITTLE = 0.02
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
 
@@ -262,30 +265,34 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
 
 
 def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) -> Finding | None:
-    """Report a reward function that earns the whole gain while another with weight has stayed near 0."""
+    """Report a reward function that earns more and more while another with weight stays at nothing, however its noise moves the total."""
     n, few = len(reward), max(4, len(reward) // 6)
+    counted = {name: evidence.functions[name] for name, weight in weights.items() if weight >= 0.01}
+    if n < 3 * few or len(counted) < 2:
+        return None
     early, late = slice(0, few), slice(n - few, n)
-    gain = reward.change(early, late) if n >= 3 * few else None
-    if gain is None or gain.low <= 0 or reward.score(early, late) < 4 or len(weights) < 2:
+    best = max(counted, key=lambda name: weights[name] * counted[name].change(early, late).value)
+    gain = counted[best].change(early, late)
+    if gain.value < _LITTLE or counted[best].score(early, late) < 4:
         return None
-    parts = {name: w * evidence.functions[name].change(early, late).value for name, w in weights.items()}
-    best = max(parts, key=lambda name: parts[name])
-    if parts[best] < 0.9 * gain.value:
-        return None
-    for name, weight in weights.items():
-        function = evidence.functions[name]
-        change = function.change(early, late)
-        most = weight * float(function.value_T[late].mean())
-        if name == best or weight < 0.01 or weight * change.high > NOTHING * gain.value or not 0 <= most < NOTHING * gain.value:
+    for name, function in counted.items():
+        change, level = function.change(early, late), float(function.value_T[late].mean())
+        if name == best or not 0 <= level < _LITTLE or float(function.value_T.min()) < 0 or change.high > NOTHING * gain.value:
             continue
-        share = Interval(parts[name] / gain.value, weight * change.low / gain.value, weight * change.high / gain.value)
-        message = (
-            f"The reward gained {gain.value:.3g}, {100 * parts[best] / gain.value:.0f} % of it by its function {best}; {name}, "
-            f"which counts too, stands at {function.value_T[late].mean():.2g}."
+        step = function.step_T
+        pair = Pair(step, counted[best].value_T, function.value_T, 1.0, 1.0, name)
+        since, _, _ = parting_of(pair)
+        words = [_moved(clean(one, longest=40), counted[one].value_T, early, late) for one in (best, name)]
+        message = f"{words[0]} while {words[1]}, which counts too"
+        signs = tuple(
+            Sign(f"reward/{one}", since, float(counted[one].value_T[early].mean()), float(counted[one].value_T[late].mean()), said)
+            for one, said in zip((best, name), words, strict=True)
         )
-        status: Status = Status.WARNING if _WANTED.search(name) else Status.INFO
-        what = "share of the gain that the function earned"
-        return Finding(NAME, status, message, value=share, limit=NOTHING, advice=ADVICE, evidence={"components": "part"}, what=what)
+        status = Status.WARNING if _WANTED.search(name) else Status.INFO
+        share = Interval(change.value / gain.value, change.low / gain.value, change.high / gain.value)
+        what = "its gain over that of the other"
+        known = {"components": "part"} if status is Status.WARNING else {}
+        return Finding(NAME, status, message, since, share, NOTHING, advice=ADVICE, signs=signs, evidence=known, what=what)
     return None
 
 

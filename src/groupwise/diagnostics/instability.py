@@ -31,8 +31,8 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     signal_of,
 )
-from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
 from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
 from groupwise.intervals import Interval
 
 NAME = "instability"
@@ -86,10 +86,10 @@ def check(evidence: Evidence) -> Finding:
         return _ordered(order, known)
     if not signs:
         return Finding(NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known)
-    return _unstable(signs, order, _status(signs, fall), known)
+    return _unstable(signs, _status(signs, fall), known)
 
 
-def _unstable(signs: Sequence[Sign], order: DataOrder | None, status: Status, known: Mapping[str, str]) -> Finding:
+def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -> Finding:
     """Report signs of instability, since the earliest of them."""
     first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
     steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]

@@ -11,13 +11,17 @@ import polars as pl
 from groupwise.diagnostics import (
     collapse,
     concentration,
+    divergence,
     diversity,
+    functions,
     hacking,
     instability,
     learning,
     length,
     margin,
     numerics,
+    sampler,
+    texts,
     verifier,
     zero_variance,
 )
@@ -41,8 +45,14 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     instability.check,
     concentration.check,
     zero_variance.check,
+    sampler.check,
+    divergence.check,
     numerics.gradient,
     length.check,
+    functions.check,
+    texts.repetition,
+    texts.truncated,
+    sampler.staleness,
 )
 MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
     hacking.measures,
@@ -158,7 +168,11 @@ def _story(evidence: Evidence, answers: dict[str, Finding], found: Finding | Non
         return _of_hack(evidence, found)
     if found is not None:
         return _of_finding(evidence, answers, found, progress)
-    cause = cause_of_standing(Case(evidence, answers, {}, None, learning=progress.learning)) if progress.learning is Learning.FLAT else _mention(answers)
+    cause = (
+        cause_of_standing(Case(evidence, answers, {}, None, learning=progress.learning))
+        if progress.learning is Learning.FLAT
+        else _mention(answers)
+    )
     return _Story(_course(progress), None, (), cause, advice_for(cause, None, step=None, onset=None))
 
 

@@ -18,8 +18,8 @@ from groupwise.intervals import Interval
 
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
 ENOUGH = 60
-# Standard errors that make a gain (one side of 5 %), and those that a stretch without a gain stays below.
-_GAIN, _NO_GAIN = 1.64, 2.0
+# Standard errors that make a gain, and those that a stretch without a gain stays below.
+_GAIN, _NO_GAIN = 2.0, 2.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
@@ -75,14 +75,14 @@ def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
 def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended: bool) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
-    at_top = arrived or near_top(level) is not False
     if score > _GAIN:
-        if n >= ENOUGH and _still(level, n // 2) and (at_top or not ended):
-            return Learning.AT_TOP, int(level.step_T[n // 2])
+        if n < ENOUGH or not _still(level, n // 2):
+            return Learning.LEARNING, None
         # What was gained in the first quarter of a long log alone is a plateau, and one below the top is worth a look.
-        if ended and n - n // 4 >= ENOUGH and _still(level, n // 4):
+        low = not arrived and near_top(level) is False
+        if ended and low and n - n // 4 >= ENOUGH and _still(level, n // 4):
             return Learning.FLAT, int(level.step_T[n // 4])
-        return (Learning.AT_TOP, int(level.step_T[n // 2])) if n >= ENOUGH and _still(level, n // 2) else (Learning.LEARNING, None)
+        return Learning.AT_TOP, int(level.step_T[n // 2])
     if arrived or near_top(level):
         return Learning.AT_TOP, None
     shown = n >= _FEW and level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])

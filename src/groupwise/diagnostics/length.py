@@ -43,10 +43,10 @@ def _by_share(cut: Signal) -> Finding:
     if onset is None or late.value <= HALF:
         return Finding(NAME, Status.NONE, f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.")
     now, step = 100 * late.value, int(cut.step_T[onset])
-    if onset < 3 or float(cut.value_T[: max(3, len(cut) // 10)].mean()) > HALF:
+    if float(cut.value_T[:3].mean()) > HALF:
         message = f"{now:.0f} % of the completions are truncated, {100 * float(cut.value_T[:3].mean()):.0f} % from the start"
         return Finding(NAME, Status.WARNING, message, None, late, HALF, advice=ADVICE, evidence={"truncation": "likely"}, what=WHAT)
-    before = float(np.median(cut.value_T[max(0, onset - 20) : onset]))
+    before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
     sign = Sign("truncated_share", step, before, late.value, f"{now:.0f} % truncated (was {100 * before:.0f} %)")
     message = f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % before"
     facts = {"truncation": "likely"}

@@ -80,10 +80,10 @@ def _nothing(reward: Signal) -> Finding | None:
     status = Status.CRITICAL if len(value) - row >= _MANY_ZEROS else Status.WARNING
     step = None if row == 0 else int(reward.step_T[row])
     message = f"the reward is 0 {where}: nothing is earned"
-    none = Interval(0.0, 0.0, 0.0)
-    return Finding(
-        NAME, status, message, step, none, 0.0, advice="grade some completions by hand", evidence={"drop": "nothing"}, what="reward"
-    )
+    none, advice = Interval(0.0, 0.0, 0.0), "grade some completions by hand"
+    before = float(value[:row].mean()) if row else 0.0
+    signs = () if step is None else (Sign("reward", step, before, 0.0, f"reward {short(before)} → 0"),)
+    return Finding(NAME, status, message, step, none, 0.0, advice=advice, signs=signs, evidence={"drop": "nothing"}, what="reward")
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:

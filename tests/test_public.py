@@ -37,12 +37,14 @@ def test_the_names_of_the_writers_of_records() -> None:
 
 
 def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    stuck = str(tmp_path / "stuck")
-    with RecordWriter(stuck) as writer:
-        for step in range(1, 61):
-            writer.append({"step": step, "reward": 0.5}, sync=False)
+    stuck, nothing = str(tmp_path / "stuck"), str(tmp_path / "nothing")
+    for folder, reward in ((stuck, 0.5), (nothing, 0.0)):
+        with RecordWriter(folder) as writer:
+            for step in range(1, 61):
+                writer.append({"step": step, "reward": reward}, sync=False)
     assert main(["diagnose", str(trl_run())]) == 0
-    assert main(["diagnose", stuck]) == 1
+    assert main(["diagnose", nothing]) == 1  # nothing is earned
+    assert main(["diagnose", stuck]) == 3  # one number in all rows tells nothing apart
     assert main(["diagnose", str(tmp_path / "nowhere")]) == 2
     assert main(["no-such-command"]) == 2
 

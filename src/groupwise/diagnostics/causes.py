@@ -116,8 +116,11 @@ def cause_of_fall(case: Case) -> Cause:
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
         return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
-    if case.sampler_first:
-        return _likely(SAMPLER)
+    return _likely(SAMPLER) if case.sampler_first else _of_behaviour(case)
+
+
+def _of_behaviour(case: Case) -> Cause:
+    """Say what the policy did as the reward fell, or that it went on as before."""
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
     if length >= 1.3 or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)

@@ -232,7 +232,12 @@ def test_every_quantity_is_described(rule: object) -> None:
         ("openrlhf", None, "train/group_reward_std", "reward_std_within_group"), ("openrlhf", None, "eval/eval_math_pass1", "eval/reward"),
         ("slime", None, "eval/aime", "eval/reward"), ("nemo-rl", None, "train/gen_kl_error", "sampler_mismatch"),
         ("ms-swift", None, "train/reward_std", "reward_std_within_group"), ("trl", "0.26.0", "train/reward_std", "reward_std_within_group"),
-        ("trl", "0.27.0", "reward_std", "reward_std_batch"), ("unsloth", None, "kl", "kl"),
+        ("trl", "0.27.0", "reward_std", "reward_std_batch"), ("unsloth", None, "kl", "kl"), ("trl", "1.8.0", "aux_loss", "router_loss"),
+        ("verl", None, "num_turns/mean", "turns"), ("verl", None, "training/num_turns/max", "turns_max"),
+        ("prime-rl", None, "train/agg/all/policy/num_turns/mean", "turns"), ("slime", None, "rollout/repetition_frac", "repetition_share"),
+        ("slime", None, "train/tis", "sampler_ratio"), ("nemo-rl", None, "train/sampling_importance_ratio", "sampler_ratio"),
+        ("", None, "grpo/frac_reward_zero_std", "dead_group_share"), ("", None, "batch/solver/fractions/too_hard", "all_wrong_share"),
+        ("", None, "batch/solver/fractions/too_easy", "all_right_share"),
     ],
 )  # fmt: skip
 def test_keys_by_framework_and_version(framework: str, version: str | None, key: str, quantity: str | None) -> None:

@@ -141,7 +141,7 @@ class TestOrder:
         record = self.log(tmp_path, [*range(1, 21), *range(16, 31)])
         assert values(record, "step") == list(range(1, 31))
         assert values(record, "reward")[14:16] == [14.0, 20.0]
-        assert record.notes == ("the run was restarted 1 time (the step drops back): 5 rows superseded by what came after",)
+        assert record.notes == ("the run was restarted 1 time (the step drops back to 16): 5 rows superseded by what came after",)
 
     def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [*range(1, 21), 16, 17])

@@ -124,7 +124,8 @@ def staleness(evidence: Evidence) -> Finding:
     """Look for rollouts that are older than the settings allow."""
     age = evidence.quantity("staleness")
     if age is None or len(age) < FEWEST_ROWS:
-        return Finding(STALENESS, Status.NOT_LOGGED, "The age of the rollouts is not in the log.", log=LOG_AGE)
+        wanted = evidence.setting("lag_kind") not in (None, "none")
+        return Finding(STALENESS, Status.NOT_LOGGED, "The age of the rollouts is not in the log.", log=LOG_AGE if wanted else "")
     late = float(np.median(age.value_T[-max(3, len(age) // 10) :]))
     try:
         longest = float(lag_of(evidence.record).longest)

@@ -97,9 +97,11 @@ _PLAIN_RULES: tuple[tuple[str, str], ...] = (
     (r"((train|rollouts?|env|critic)/)?((mean_|avg_|raw_)?rewards?|reward_mean|rewards?/mean|score/mean|reward_(trace|history))", "reward"),
     (r"(train/)?(reward_std|std_reward|reward_std_dev)|reward/std", "reward_std_ambiguous"),
     (
-        r"((train|rollout|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction)",
+        r"((train|rollout|grpo|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction)",
         "dead_group_share",
     ),
+    (r"batch/\w+/fractions/too_hard", "all_wrong_share"),
+    (r"batch/\w+/fractions/too_easy", "all_right_share"),
     (
         r"(rollout(_partition_done|_done)?/)?(avg_|mean_)?(response|completion|generation)s?(_token)?_length(/mean|_mean)?",
         "completion_length",

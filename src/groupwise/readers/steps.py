@@ -220,8 +220,8 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
             f"same log, so the last run is read and {counted(lost, 'row')} before it set aside"
         )
     else:
-        times = counted(len(falls), "time")
-        notes.append(f"the run was restarted {times} (the step drops back): {counted(lost, 'row')} superseded by what came after")
+        times, back = counted(len(falls), "time"), ", ".join(str(int(step[place])) for place in position[falls[:20]])
+        notes.append(f"the run was restarted {times} (the step drops back to {back}): {counted(lost, 'row')} superseded by what came after")
     return kept
 
 

@@ -1,12 +1,13 @@
-"""How often the diagnosis is right on simulated runs: false alarms in health, controls, and the confusion matrix of induced failures.
+"""How often the judgement is right on simulated runs whose truth is known: states, causes, first signs, and alarms as a run goes on.
 
-    python experiments/diagnosis/confusion.py --healthy 1000 --failures 200 --workers 2 --state build/confusion.jsonl
+    nice python experiments/diagnosis/confusion.py rates --runs 200 --state build/confusion
+    nice python experiments/diagnosis/confusion.py sequential --runs 1000 --rows 150 --state build/confusion [--seconds 3600]
+    python experiments/diagnosis/confusion.py tables --state build/confusion
 
-Writes confusion.csv (one row a kind and verdict), alarms.csv (critical and any finding, with Wilson intervals) and delay.csv (onset found
-minus true onset, and steps until the first alarm, as shares of the run), calibration.csv (stated against observed probability of the first
-cause) and prefixes.csv (alarms on healthy runs that are looked at as they grow), or the same in --output FOLDER. With --state a run that
-was cut short goes on where it stopped: each kind is kept there as it is done. Each run has its own seed, so that neither the workers nor
-the order change a number.
+`rates` judges runs of every kind once they have ended; `sequential` judges healthy runs after every row, as one that looks all the time.
+Each run has its own seed and is kept in the state's folder as it is done, so that a study that was cut short goes on where it stopped;
+another version of the engine begins anew. `tables` writes states.csv, causes.csv, likely.csv, signs.csv and sequential.csv beside this
+script from what is there. The simulator is `experiments/worlds/logs.py`.
 """
 
 from __future__ import annotations
@@ -18,209 +19,278 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is loaded: its
 
 import argparse
 import csv
+import hashlib
 import json
+import re
+import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+from scipy.stats import beta
 
-from groupwise.diagnostics.former import Diagnosis, diagnose
-from groupwise.intervals import wilson
+import groupwise
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from worlds.runs import CONTROLS, FAILURES, HEALTHY, MIXTURES, SYMPTOMS, control_run, simulated_run
+from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
-SEED = 20261121
-# What is kept of a diagnosis: its worst severity, its verdict, its first cause and the probability of that.
-Told = tuple[str | None, str, str | None, float]
+FIRST_SEED = 1_000_000  # below are those that anybody looked at
+ROWS = 150
+# A cause of the simulator by the words of the engine.
+NAMED: Mapping[str, str] = {
+    "length": "ran away in length",
+    "instability": "instab|came apart",
+    "numerics": "numeric|not finite",
+    "verifier": "verifier",
+    "harder_data": "harder data|too hard",
+    "hacking": "hacking",
+    "overfitting": "overfit",
+    "truncation": "truncation|cut off",
+    "concentration": "concentration|entropy is spent",
+    "degeneracy": "degenera|no gradient|zero-variance|all the same|identical",
+    "sampler": "sampler",
+    "group": "group is too small|too small a group",
+    "format": "format",
+    "rate": "learning rate",
+}
+# The states that a label allows.
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "healthy": ("ok",),
+    "recovered": ("ok",),
+    "overfitting": ("ok", "watch"),
+    "slow": ("ok", "watch"),
+    "flat": ("watch",),
+    "stalled": ("watch", "failed"),
+    "declining": ("watch", "failed"),
+    "harder": ("watch", "failed"),
+    "cutoff": ("watch", "failed"),
+    "format": ("watch", "failed"),
+    "hacking": ("watch", "failed"),
+    "failure": ("watch", "failed"),
+    "collapse": ("failed",),
+    "zero": ("failed",),
+}
+VERDICTS = ("likely, right", "possible, right", "between two, one right", "none", "wrong, not likely", "likely, wrong")
 
 
-def run_of(kind: str, i: int) -> tuple[RunRecord, int | None]:
-    """Simulate one run of a kind."""
-    return simulated_run(kind, np.random.default_rng([SEED, _number(kind), i]))
+def causes_in(names: Iterable[str]) -> list[str]:
+    """The simulator's names of what the engine named."""
+    return [next((key for key, words in NAMED.items() if re.search(words, name, re.IGNORECASE)), name) for name in names]
 
 
-def _number(kind: str) -> int:
-    """A number of a name, the same everywhere."""
-    return sum(ord(letter) * 31**place for place, letter in enumerate(kind[:8]))
+def verdict_of(found: Judgement, truth: Truth) -> str:
+    """What a cause is worth: see VERDICTS."""
+    named, certainty = causes_in(found.cause.names), found.cause.certainty
+    if certainty is Certainty.NONE or not named:
+        return "none"
+    right = bool({*truth.causes[:1], *truth.also} & set(named))
+    if certainty is Certainty.LIKELY:
+        # Where such a log cannot tell, "likely" is luck unless the name is the true one.
+        return "likely, right" if right else "likely, wrong"
+    if certainty is Certainty.POSSIBLE:
+        return "possible, right" if right else "wrong, not likely"
+    return "between two, one right" if right or set(named) & set(truth.causes) else "wrong, not likely"
 
 
-def told(found: Diagnosis) -> Told:
-    """What is kept of a diagnosis."""
-    first = found.causes[0] if found.causes else None
-    return found.worst, found.verdict, None if first is None else first.cause, 0.0 if first is None else first.probability
-
-
-def told_of_run(kind: str, i: int) -> Told:
-    """Diagnose one run."""
-    return told(diagnose(run_of(kind, i)[0]))
-
-
-def told_of_control(control: str, i: int) -> Told:
-    """Diagnose one control."""
-    return told(diagnose(control_run(control, "trending", np.random.default_rng([SEED, 7, i]))))
-
-
-def alarm_row(kind: str, found: Sequence[Told]) -> list[object]:
-    """Count critical and serious findings."""
-    critical = wilson(sum(worst == "critical" for worst, *_ in found), len(found))
-    serious = wilson(sum(verdict != "healthy" for _, verdict, *_ in found), len(found))
-    cells = [critical.value, critical.low, critical.high, serious.value, serious.low, serious.high]
-    return [kind, len(found), *(f"{cell:.4f}" for cell in cells)]
-
-
-def delay(kind: str, i: int) -> list[object] | None:
-    """Onset found minus true onset, and steps from onset to the first prefix of the log that is not healthy, as shares of the run."""
-    record, onset = run_of(kind, i)
-    found = diagnose(record)
-    steps = record.steps["step"]
-    last = int(steps[-1])
-    # Of the check that the failure belongs to, its worst finding: no other finding may happen to stand nearer.
-    named = [f.since_step for f in found.findings if f.severity != "info" and f.check == kind]
-    if not named or onset is None:
+def rows_off(record: RunRecord, step: int | None, low: int, high: int) -> float | None:
+    """Rows between a step and a range of rows; None without a step."""
+    if step is None:
         return None
-    since = named[0] if named[0] is not None else int(steps[0])
-    detected = float("nan")
-    for share in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7):
-        until = onset + share * last
-        if until >= last:
-            break
-        if diagnose(replace(record, steps=record.steps.filter(steps <= until))).verdict != "healthy":
-            detected = share
-            break
-    return [kind, last, onset, since, f"{(since - onset) / last:.4f}", f"{detected:.2f}"]
+    row = int(np.searchsorted(record.steps["step"].to_numpy(), step))
+    return float(row - high if row > high else min(row - low, 0))
 
 
-def calibration(stated: Sequence[tuple[float, bool]]) -> list[list[object]]:
-    """How often the most probable cause was the true one, by its stated probability."""
-    lines: list[list[object]] = []
-    for low, high in ((0.0, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.01)):
-        part = [(p, right) for p, right in stated if low <= p < high]
+def judged(kind: str, seed: int) -> dict[str, Any]:
+    """Judge one run that has ended."""
+    record, truth = run_of(kind, seed)
+    found = judge(record)
+    sign = None if found.first_sign is None else found.first_sign.step
+    told: dict[str, Any] = {"kind": kind, "seed": seed, "state": str(found.state), "right": str(found.state) in ALLOWED[truth.label]}
+    told |= {"verdict": verdict_of(found, truth), "certainty": str(found.cause.certainty), "names": causes_in(found.cause.names)}
+    told |= {"learning": str(found.learning), "headline": found.headline[:120]}
+    if truth.signs is not None and truth.onset is not None:
+        told["sign_off"] = rows_off(record, sign, *truth.signs)
+        told["onset_off"] = rows_off(record, found.since_step, truth.onset, truth.onset)
+    return told
+
+
+def until(record: RunRecord, rows: int) -> RunRecord:
+    """The record as it stood after so many rows."""
+    steps = record.steps.head(rows)
+    rollouts = record.rollouts
+    if rollouts is not None:
+        rollouts = rollouts.filter(pl.col("step") <= int(steps["step"][-1]))
+    return replace(record, steps=steps, rollouts=rollouts)
+
+
+def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
+    """Judge one run after every row: the first row at which it is failing, and at which it is to be watched; None where it never is."""
+    record, _ = run_of(kind, seed, rows=rows)
+    first: dict[State, tuple[int, str]] = {}
+    for row in range(1, rows + 1):
+        found = judge(until(record, row), ended=False)
+        first.setdefault(found.state, (row, found.headline[:120]))
+    alarm, watch = first.get(State.FAILING), first.get(State.WATCH)
+    seen = {"alarm": alarm and alarm[0], "watch": watch and watch[0], "headline": (alarm or watch or (0, ""))[1]}
+    return {"kind": kind, "seed": seed, "rows": rows, **seen}
+
+
+def engine() -> str:
+    """A name of this version of the engine: of its files."""
+    home = Path(groupwise.__file__).parent
+    parts = ("diagnostics", "series", "curves", "record", "stability", "intervals.py", "arrays.py", "wording.py")
+    files = sorted(path for part in parts for path in ((home / part).rglob("*.py") if (home / part).is_dir() else [home / part]))
+    files += [HERE.parent / "worlds" / "logs.py"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
+
+
+def known(path: Path) -> list[dict[str, Any]]:
+    """What is kept in a file, but for a last line that was cut short."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def study(
+    call: Callable[[str, int], dict[str, Any]], tasks: Sequence[tuple[str, int]], path: Path, *, workers: int, seconds: float
+) -> list[dict[str, Any]]:
+    """Call a function for every task that is not in the file yet, and write each as it is done, until the time is over."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = known(path)
+    done = {(one["kind"], one["seed"]) for one in kept}
+    left = [task for task in tasks if task not in done]
+    end = time.monotonic() + seconds
+    with path.open("a") as file:
+        for one in _called(call, left, workers=workers, end=end):
+            kept.append(one)
+            file.write(json.dumps(one) + "\n")
+            file.flush()
+    return kept
+
+
+def _called(
+    call: Callable[[str, int], dict[str, Any]], left: Sequence[tuple[str, int]], *, workers: int, end: float
+) -> Iterator[dict[str, Any]]:
+    """Results as they come, until a time."""
+    if workers == 1:
+        for task in left:
+            if time.monotonic() > end:
+                return
+            yield call(*task)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for first in range(0, len(left), 20 * workers):
+            if time.monotonic() > end:
+                return
+            for future in as_completed([pool.submit(call, *task) for task in left[first : first + 20 * workers]]):
+                yield future.result()
+
+
+def tasks_of(kinds: Sequence[str], runs: int) -> list[tuple[str, int]]:
+    """A run of every kind, then the next of every kind: cut short anywhere, all kinds have as many."""
+    return [(kind, FIRST_SEED + number) for number in range(runs) for kind in kinds]
+
+
+def upper(count: int, runs: int, level: float = 0.975) -> float:
+    """The upper end of the 95 % interval of Clopper and Pearson; of none that is 1 - 0.025^(1/n)."""
+    return 1.0 if count >= runs else float(beta.ppf(level, count + 1, runs - count))
+
+
+def lower(count: int, runs: int, level: float = 0.025) -> float:
+    """The lower end of the same."""
+    return 0.0 if count == 0 else float(beta.ppf(level, count, runs - count + 1))
+
+
+def write(path: Path, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write a CSV."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(header)
+        table.writerows([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines)
+
+
+def grouped(found: Sequence[dict[str, Any]], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Runs by kind, in the order of the kinds."""
+    for kind in kinds:
+        part = [one for one in found if one["kind"] == kind]
         if part:
-            share = wilson(sum(right for _, right in part), len(part))
-            mean = float(np.mean([p for p, _ in part]))
-            lines.append([low, min(high, 1.0), len(part), *(f"{x:.4f}" for x in (mean, share.value, share.low, share.high))])
+            yield kind, part
+
+
+def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home: Path) -> None:
+    """Write all tables."""
+    states = [str(state) for state in State if state is not State.FAILING]
+    lines: list[list[object]] = []
+    for kind, part in grouped(found):
+        count, wrong = Counter(one["state"] for one in part), sum(not one["right"] for one in part)
+        shares = [count[state] / len(part) for state in states]
+        lines.append([kind, len(part), *shares, count["failed"], upper(count["failed"], len(part)), 1 - wrong / len(part)])
+    write(home / "states.csv", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines)
+    lines = []
+    for kind, part in grouped(found, ILL):
+        count = Counter(one["verdict"] for one in part)
+        lines.append([kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS)])
+    write(home / "causes.csv", ["kind", "runs", *VERDICTS], lines)
+    write(home / "likely.csv", ["certainty", "named", "runs", "right", "low", "high"], calibration(found))
+    lines = []
+    for kind, part in grouped(found, ILL):
+        for name in ("sign_off", "onset_off"):
+            off = np.abs([one[name] for one in part if one.get(name) is not None])
+            if off.size:
+                lines.append([kind, name, off.size, float(np.median(off)), float(np.quantile(off, 0.9)), float(np.mean(off <= 5))])
+    write(home / "signs.csv", ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"], lines)
+    lines = []
+    for kind, part in [*grouped(seen, HEALTHY), ("all", list(seen))]:
+        alarms, watch = (sum(one[name] is not None for one in part) for name in ("alarm", "watch"))
+        if part:
+            rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
+            lines.append([kind, len(part), alarms, alarms / len(part), *rest])
+    write(home / "sequential.csv", ["kind", "runs", "alarms", "share", "upper", "watched", "watched_share", "watched_upper"], lines)
+
+
+def calibration(found: Sequence[dict[str, Any]]) -> list[list[object]]:
+    """How often a named cause is the true one, by what was named and how surely; of a healthy run none is."""
+    lines: list[list[object]] = []
+    for certainty in ("likely", "possible"):
+        part = [one for one in found if one["certainty"] == certainty]
+        for name in ["all", *sorted({one["names"][0] for one in part if one["names"]})]:
+            of = [one for one in part if name in ("all", *one["names"])]
+            right = sum(one["verdict"].endswith(", right") for one in of)
+            if of:
+                lines.append([certainty, name, len(of), right / len(of), lower(right, len(of)), upper(right, len(of))])
     return lines
 
 
-def worst_of_prefixes(kind: str, i: int) -> list[str | None]:
-    """The severities that a run is ever given where it is looked at six times as it grows."""
-    record, _ = run_of(kind, i)
-    steps = record.steps["step"]
-    return list({diagnose(replace(record, steps=record.steps.filter(steps <= int(steps[-1] * k / 6)))).worst for k in range(1, 7)})
-
-
-class Study:
-    """Calls of functions of a number, on some processes, each batch kept in a file as it is done.
-
-    Args:
-        workers: processes.
-        state: the file, or None.
-    """
-
-    def __init__(self, workers: int, state: Path | None) -> None:
-        self.pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else None
-        self.state = state
-        self.known: dict[str, list[Any]] = {}
-        if state is not None and state.exists():
-            self.known = {batch["key"]: batch["found"] for batch in _whole_lines(state)}
-
-    def each(self, name: str, call: Callable[[int], Any], count: int) -> list[Any]:
-        """Return what a function gives for 0 to count - 1, from the file where it is known."""
-        key = f"{name} {count} {SEED}"
-        if key not in self.known:
-            # Through JSON either way, so that a result is the same whether it was kept or not.
-            self.known[key] = json.loads(json.dumps(list(map(call, range(count)) if self.pool is None else self._mapped(call, count))))
-            if self.state is not None:
-                self.state.parent.mkdir(parents=True, exist_ok=True)
-                with self.state.open("a") as file:
-                    file.write(json.dumps({"key": key, "found": self.known[key]}) + "\n")
-            print(name, count, flush=True)
-        return self.known[key]
-
-    def _mapped(self, call: Callable[[int], Any], count: int) -> Iterator[Any]:
-        """The same on all processes."""
-        assert self.pool is not None
-        return self.pool.map(call, range(count), chunksize=max(1, min(20, count // 8)))
-
-
-def _whole_lines(state: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file but for a last one that was cut short."""
-    for line in state.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
-
-
-@contextmanager
-def table(path: Path, header: Sequence[str]) -> Iterator[Callable[[Sequence[object]], None]]:
-    """A CSV that is written row by row."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-
-        def add(row: Sequence[object]) -> None:
-            writer.writerow(row)
-            file.flush()
-
-        yield add
-
-
-def rates(study: Study, healthy: int, failures: int, home: Path) -> None:
-    """Write alarms.csv, confusion.csv and calibration.csv."""
-    stated: list[tuple[float, bool]] = []
-    header = ["kind", "runs", "critical", "critical_low", "critical_high", "finding", "finding_low", "finding_high"]
-    cells = ["kind", "verdict", "runs", "of", "share", "low", "high"]
-    kinds = [*((kind, failures) for kind in (*FAILURES, *SYMPTOMS, *("+".join(pair) for pair in MIXTURES)))]
-    with table(home / "alarms.csv", header) as alarms, table(home / "confusion.csv", cells) as matrix:
-        for kind, count in [*kinds, *((kind, healthy) for kind in HEALTHY)]:
-            found = study.each(kind, partial(told_of_run, kind), count)
-            if kind in FAILURES:
-                stated += [(probability, cause == kind) for _, _, cause, probability in found if cause is not None]
-            alarms(alarm_row(kind, found))
-            for verdict, times in Counter(verdict for _, verdict, *_ in found).most_common():
-                share = wilson(times, count)
-                matrix([kind, verdict, times, count, *(f"{x:.4f}" for x in (share.value, share.low, share.high))])
-        for control in CONTROLS:
-            alarms(alarm_row(f"control: {control}", study.each(f"control: {control}", partial(told_of_control, control), failures)))
-    with table(home / "calibration.csv", ["from", "to", "runs", "stated", "right", "low", "high"]) as lines:
-        for line in calibration(stated):
-            lines(line)
-
-
 def main() -> None:
-    """Run everything and write the tables as they come."""
+    """Run a study, or write its tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--healthy", type=int, default=1000)
-    parser.add_argument("--failures", type=int, default=200)
-    parser.add_argument("--delays", type=int, default=20)
-    parser.add_argument("--prefixes", type=int, default=15)
+    parser.add_argument("what", choices=["rates", "sequential", "tables"])
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--state", type=Path)
+    parser.add_argument("--state", type=Path, default=Path("build/confusion"))
     parser.add_argument("--output", type=Path, default=HERE)
     given = parser.parse_args()
-    study = Study(given.workers, given.state)
+    warnings.simplefilter("ignore")
+    rates, sequential = (given.state / f"{name}-{engine()}.jsonl" for name in ("rates", "sequential"))
+    if given.what == "rates":
+        study(judged, tasks_of(KINDS, given.runs), rates, workers=given.workers, seconds=given.seconds)
+    elif given.what == "sequential":
+        study(watched, tasks_of(HEALTHY, given.runs), sequential, workers=given.workers, seconds=given.seconds)
     given.output.mkdir(parents=True, exist_ok=True)
-    rates(study, given.healthy, given.failures, given.output)
-    with table(given.output / "prefixes.csv", ["kind", "runs", "looks", "ever_critical", "ever_warned"]) as looks:
-        for kind in ("trending", "noisy", "smoothed"):
-            worst = study.each(f"prefixes of {kind}", partial(worst_of_prefixes, kind), given.prefixes)
-            looks(
-                [kind, given.prefixes, 6, sum("critical" in w for w in worst), sum(bool({"critical", "warning"} & set(w)) for w in worst)]
-            )
-    with table(given.output / "delay.csv", ["kind", "steps", "onset", "found", "error_share", "detected_after_share"]) as delays:
-        for kind in (*FAILURES, "collapse", "length_runaway"):
-            for row in study.each(f"delay of {kind}", partial(delay, kind), given.delays):
-                if row is not None:
-                    delays(row)
+    tables(known(rates), known(sequential), given.output)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ python experiments/diagnosis/tables.py
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 PICTURE = HERE.parents[1] / "docs" / "img" / "diagnosis-confusion.svg"
-CAUSES = ("verifier_failure", "reward_hacking", "advantage_degeneracy", "policy_concentration", "dynamical_instability")
-VERDICTS = (*CAUSES, "several", "undetermined", "healthy")
+VERDICTS = ("likely, right", "possible, right", "between two, one right", "none", "wrong, not likely", "likely, wrong")
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -22,35 +22,40 @@ def rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open())) if path.exists() else []
 
 
-def matrix() -> tuple[list[str], np.ndarray]:
-    """Share of each verdict by kind of run."""
-    found = rows("confusion.csv")
-    kinds = list(dict.fromkeys(row["kind"] for row in found))
-    table = np.zeros((len(kinds), len(VERDICTS)))
+def share(text: str) -> str:
+    """A share as per cent, a tenth where it is small."""
+    value = 100 * float(text)
+    return f"{value:.1f} %" if 0 < value < 10 or 90 < value < 100 else f"{value:.0f} %"
+
+
+def lines_of(found: Sequence[Mapping[str, str]], heads: Mapping[str, str], shares: Sequence[str] = ()) -> list[str]:
+    """A table with the heads of some columns."""
+    lines = [f"| {' | '.join(heads.values())} |", "|---" * len(heads) + "|"]
     for row in found:
-        table[kinds.index(row["kind"]), VERDICTS.index(row["verdict"])] = float(row["share"])
-    return kinds, table
+        cells = [share(row[key]) if key in shares else row[key].replace("_", " ") for key in heads]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def draw() -> None:
-    """Draw the confusion matrix."""
+    """Draw what was named for each kind."""
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "groupwise"
     import matplotlib.pyplot as plt
 
-    kinds, table = matrix()
-    figure, axes = plt.subplots(figsize=(8.5, 0.36 * len(kinds) + 2.2))
+    found = rows("causes.csv")
+    table = np.array([[float(row[verdict]) for verdict in VERDICTS] for row in found])
+    figure, axes = plt.subplots(figsize=(7.0, 0.32 * len(found) + 1.6))
     axes.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for (i, j), share in np.ndenumerate(table):
-        if share >= 0.005:
-            axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9, color="white" if share > 0.5 else "black")
-    axes.set_xticks(range(len(VERDICTS)), [verdict.replace("_", "\n") for verdict in VERDICTS], fontsize=7)
-    axes.set_yticks(range(len(kinds)), [kind.replace("_", " ").replace("+", " + ") for kind in kinds], fontsize=9)
-    axes.set_xlabel("verdict")
-    axes.set_ylabel("what was simulated")
-    axes.set_title("Runs by verdict, per cent of each row", fontsize=10)
+    for (i, j), value in np.ndenumerate(table):
+        if value >= 0.005:
+            axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=9, color="white" if value > 0.5 else "black")
+    axes.set_xticks(range(len(VERDICTS)), [verdict.replace(", ", ",\n") for verdict in VERDICTS], fontsize=7)
+    axes.set_yticks(range(len(found)), [row["kind"].replace("_", " ") for row in found], fontsize=9)
+    axes.set_xlabel("what the judgement named as the cause")
+    axes.set_title("Simulated runs by named cause, per cent of each row", fontsize=10)
     figure.tight_layout()
     figure.savefig(PICTURE, metadata={"Date": None})
 
@@ -69,30 +74,22 @@ def peers(found: list[dict[str, str]]) -> list[str]:
 def main() -> None:
     """Draw, and print the tables."""
     draw()
-    print("| kind | runs | critical | 95 % | any finding | 95 % |\n|---|---|---|---|---|---|")
-    for row in rows("alarms.csv"):
-        cells = [
-            f"{100 * float(row[key]):.1f}"
-            for key in ("critical", "critical_low", "critical_high", "finding", "finding_low", "finding_high")
-        ]
-        name = row["kind"].replace("_", " ")
-        print(f"| {name} | {row['runs']} | {cells[0]} % | {cells[1]} to {cells[2]} | {cells[3]} % | {cells[4]} to {cells[5]} |")
-    print("\n| kind | runs | onset error, median | 90 % of errors within | found after, median |\n|---|---|---|---|---|")
-    delays = rows("delay.csv")
-    for kind in dict.fromkeys(row["kind"] for row in delays):
-        error = np.abs([float(row["error_share"]) for row in delays if row["kind"] == kind])
-        after = np.array([float(row["detected_after_share"]) for row in delays if row["kind"] == kind])
-        late = f"{100 * np.nanmedian(after):.0f} %" if np.isfinite(after).any() else "–"
-        print(
-            f"| {kind.replace('_', ' ')} | {error.size} | {100 * np.median(error):.1f} % | {100 * np.quantile(error, 0.9):.0f} % | {late} |"
-        )
-    print("\n| stated | runs | mean stated | right | 95 % |\n|---|---|---|---|---|")
-    for row in rows("calibration.csv"):
+    states = {key: key.replace("_", " ") for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")}
+    print("\n".join(lines_of(rows("states.csv"), states, ("ok", "watch", "failed", "cannot_tell", "allowed"))))
+    causes = {"kind": "kind", "runs": "runs"} | {verdict: verdict for verdict in VERDICTS}
+    print("\n" + "\n".join(lines_of(rows("causes.csv"), causes, VERDICTS)))
+    print("\n| said | cause | runs | right | 95 % |\n|---|---|---|---|---|")
+    for row in rows("likely.csv"):
         ends = f"{100 * float(row['low']):.0f} to {100 * float(row['high']):.0f}"
-        print(f"| {row['from']} to {row['to']} | {row['runs']} | {float(row['stated']):.2f} | {float(row['right']):.2f} | {ends} |")
-    print("\n| kind | runs | looks | ever critical | ever warned |\n|---|---|---|---|---|")
-    for row in rows("prefixes.csv"):
-        print(f"| {row['kind']} | {row['runs']} | {row['looks']} | {row['ever_critical']} | {row['ever_warned']} |")
+        print(f"| {row['certainty']} | {row['named'].replace('_', ' ')} | {row['runs']} | {share(row['right'])} | {ends} |")
+    print("\n| kind | what | runs | rows off, median | 90 % within | within five rows |\n|---|---|---|---|---|---|")
+    for row in rows("signs.csv"):
+        what = "first sign" if row["what"] == "sign_off" else "onset"
+        middle, most = (f"{float(row[key]):.3g}" for key in ("median", "ninth_tenth"))
+        print(f"| {row['kind'].replace('_', ' ')} | {what} | {row['runs']} | {middle} | {most} | {share(row['within_five_rows'])} |")
+    seen = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
+    seen |= {"watched": "watched", "watched_share": "share", "watched_upper": "upper limit "}
+    print("\n" + "\n".join(lines_of(rows("sequential.csv"), seen, ("upper", "watched_share", "watched_upper"))))
     for name in ("peers.csv", "peers_real.csv"):
         print("\n" + "\n".join(peers(rows(name))))
 

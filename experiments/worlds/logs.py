@@ -32,10 +32,11 @@ class Truth:
     """What is known of a simulated run."""
 
     kind: str
-    label: str  # healthy, recovered, overfitting, slow, flat, cutoff, zero, format, hacking, declining, harder, collapse, failure
+    label: str  # healthy, recovered, overfitting, slow, flat, stalled, cutoff, zero, format, hacking, declining, harder, collapse, failure
     causes: tuple[str, ...]  # the true one first; the others cannot be told from it by such a log
     signs: tuple[int, int] | None  # rows between which the first sign is seen
     onset: int | None  # row from which the reward is harmed, or what it stands for
+    also: tuple[str, ...] = ()  # names of the cause that are as right
 
 
 @dataclass(slots=True)
@@ -431,14 +432,16 @@ def _sampler(world: World, rng: np.random.Generator) -> Change:
     """Sampler and trainer drift apart; effective samples fall, and with them the reward."""
     onset, stretch = _when(world, rng, 0.2, 0.5), _stretch(world, rng, 15, 50)
     _ability_at(world, max(float(world.ability[onset]), 0.0), onset)
-    world.mismatch *= np.exp(rng.uniform(np.log(50), np.log(1000)) * _ramp(world, onset, stretch))
+    most = np.exp(rng.uniform(np.log(0.15), np.log(3.0)))
+    world.mismatch *= (most / world.mismatch[onset]) ** _ramp(world, onset, stretch)
+    seen = int(np.argmax(world.mismatch > 0.15 * most))
     late = onset + 0.6 * stretch
     loss = rng.uniform(1.5, 6.0) * _ramp(world, late, _stretch(world, rng, 5, 25))
     world.ability, world.held_out = world.ability - loss, world.held_out - loss
     world.entropy *= np.exp(rng.uniform(-0.3, 0.7) * _ramp(world, late, stretch))
     world.gradient *= np.exp(rng.uniform(0.0, 1.5) * _ramp(world, late, stretch))
     world.needs |= {"sampler_mismatch", "effective_sample_size"} if world.framework == "verl" else {"sampler_mismatch"}
-    return onset, int(onset + 0.5 * stretch), int(late + 5 * world.window)
+    return onset, seen, int(late + 5 * world.window)
 
 
 def _concentration(world: World, rng: np.random.Generator) -> Change:
@@ -497,6 +500,7 @@ def _declining(world: World, rng: np.random.Generator) -> Change:
     fall = rng.uniform(1.2, 2.5) * _ramp(world, onset, (world.steps - onset) * rng.uniform(0.7, 1.2))
     world.ability[onset:] = world.ability[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
     world.ability, world.held_out = world.ability - fall, world.held_out - fall
+    world.formatted = np.full(world.steps, float(world.formatted[-1]))
     return onset, int(onset + 0.5 * (world.steps - onset)), int(onset + 0.4 * (world.steps - onset))
 
 
@@ -562,8 +566,10 @@ def run_of(kind: str, seed: int, *, rows: int | None = None) -> tuple[RunRecord,
         if kind in ("verifier_broken", "harder_data") and world.kept:
             causes = causes[:1]
         if kind == "flat" and not world.learning_rate.any():
-            causes = ("rate",)
-        truth = Truth(kind, label, causes, (first, last), onset)
+            label, causes = "stalled", ("rate",)
+        # A gradient norm of 1e16 is numerics to one and instability to another.
+        also = ("instability",) if kind == "numerics" and not world.lost else ()
+        truth = Truth(kind, label, causes, (first, last), onset, also)
     return _logged(kind, seed, world, rng), truth
 
 
@@ -576,6 +582,7 @@ def _world(rng: np.random.Generator, rows: int, *, window: int) -> World:
     prompts, group_size = ((8, 8), (16, 4), (16, 8), (32, 8), (64, 4), (8, 16), (4, 8))[rng.integers(7)]
     median = rng.uniform(np.log(60), np.log(800))
     length_sd = rng.uniform(0.2, 0.5)
+    drift = rng.uniform(-0.4, 0.3)
     framework = "trl" if rng.random() < 0.6 else "verl"
     schedule = 1 - place if rng.random() < 0.4 else np.ones(n)
     return World(
@@ -587,9 +594,9 @@ def _world(rng: np.random.Generator, rows: int, *, window: int) -> World:
         held_out=ability - rng.uniform(0.0, 0.4) * place - rng.uniform(0.0, 0.5),
         ease=np.zeros(n),
         formatted=0.97 - rng.uniform(0.02, 0.6) * np.exp(-rng.uniform(5, 30) * place),
-        log_length=median + rng.uniform(-0.4, 0.3) * place + autoregressive(rng, n, 0.05, 0.9),
+        log_length=median + drift * place + autoregressive(rng, n, 0.05, 0.9),
         length_sd=float(length_sd),
-        limit=float(2 ** np.ceil(np.log2(np.exp(median + rng.uniform(1.5, 4.0) * length_sd)))),
+        limit=float(2 ** np.ceil(np.log2(np.exp(median + max(drift, 0.0) + rng.uniform(1.8, 4.0) * length_sd)))),
         entropy=rng.uniform(0.15, 1.0) * rng.uniform(0.15, 0.9) ** place * np.exp(autoregressive(rng, n, 0.1, 0.95)),
         gradient=10.0 ** rng.uniform(-1.5, 0.7) * np.exp(rng.uniform(0.15, 0.45) * rng.standard_normal(n)),
         kl=10.0 ** rng.uniform(-3, -0.5) * place ** rng.uniform(0.5, 1.5) * np.exp(autoregressive(rng, n, 0.15, 0.8)) + 1e-5,

@@ -16,6 +16,7 @@ NAMES = {
     "loss": "loss",
     "learning_rate": "learning_rate",
     "kl": "kl",
+    "epoch": "epoch",
     "spread": "reward_std_within_group",
     "dead": "dead_group_share",
     "train/advantage": "advantage",
@@ -65,6 +66,11 @@ def test_advantages_that_never_were_numbers_are_a_warning() -> None:
     assert found.message == "train/advantage has no finite value in any of 120 rows."
 
 
+def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
+    found = finite(log(reward=rewards(), grad_norm=norms(), kl=np.full(N, np.nan)))
+    assert (found.status, found.signs, found.message) == (Status.INFO, (), "kl has no finite value in any of 120 rows.")
+
+
 def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> None:
     assert finite(log(grad_norm=from_row(norms(), 100, np.inf), reward=rewards())).status is Status.CRITICAL
     few = norms()
@@ -82,7 +88,8 @@ def test_a_column_that_stops_while_the_reward_rises_is_no_alarm() -> None:
 
 
 def test_a_trainer_whose_rows_come_later_and_sparse_columns_are_no_nan() -> None:
-    late = finite(log(reward=rewards(), loss=from_row(norms(), N - 6, np.nan), grad_norm=from_row(norms(), N - 6, np.nan)))
+    clock = np.arange(N, dtype=float)  # of the rollouts, which goes on
+    late = finite(log(epoch=clock, reward=rewards(), loss=from_row(norms(), N - 6, np.nan), grad_norm=from_row(norms(), N - 6, np.nan)))
     sparse = finite(log(reward=rewards(), kl=np.where(np.arange(N) % 10 == 0, 0.1, np.nan), loss=norms()))
     assert late.status is sparse.status is Status.NONE
 

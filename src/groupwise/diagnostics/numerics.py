@@ -26,7 +26,7 @@ LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: acto
 _OF_UPDATE = ("loss", "gradient_norm", "advantage", "advantage_min", "advantage_max")
 _WATCHED = (*_OF_UPDATE, "reward", "kl", "entropy", "policy_change", "sampler_mismatch")
 # What is logged by the trainer beside the loss: where it goes on, the row was written whole.
-_BESIDE = (*_WATCHED[:3], "kl", "entropy", "learning_rate", "clip_ratio", "policy_change", "step_time", "epoch", "tokens")
+_BESIDE = (*_OF_UPDATE, "kl", "entropy", "learning_rate", "clip_ratio", "policy_change")
 # A column is one of every row where nine rows of ten have it; a trainer whose rows come later than the rollouts' lags by fewer than ten.
 _FULL, _STOPPED, _LAGGING = 0.9, 3, 10
 # A gradient norm is a product of many factors, so it scatters by factors: in health by e or so from row to row. 30 is 3.4 of them,
@@ -94,7 +94,9 @@ def finite(evidence: Evidence) -> Finding:
     since = f"in any of {counted(first.rows, 'row')}" if first.row == 0 else f"since step {step:,} ({counted(first.rows, 'row')})"
     message = f"{name} has no finite value {since}{f', {was} before' if was else ''}{also}."
     wrecks = first.row > 0 and any(one.quantity in _OF_UPDATE for one in broken)
-    status = Status.INFO if rose_since(evidence, step) else Status.CRITICAL if wrecks else Status.WARNING
+    # A metric that was never computed may be written as NaN in every row; what every update has is no such metric.
+    placeholder = first.row == 0 and not any(one.quantity in _OF_UPDATE for one in broken)
+    status = Status.INFO if placeholder or rose_since(evidence, step) else Status.CRITICAL if wrecks else Status.WARNING
     goes_on = status is Status.INFO
     return Finding(
         FINITE,

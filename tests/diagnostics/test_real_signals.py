@@ -1,0 +1,51 @@
+"""The checks of signals that nothing read before, on real public runs that went well, as they grew; the files stay outside the project."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from groupwise.diagnostics import divergence, functions, numerics, restart, sampler, texts
+from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.readers import open_run
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("GROUPWISE_DATA", ROOT.parent / "shared" / "data"))
+CHECKS = (
+    *(numerics.finite, numerics.gradient, numerics.updates, divergence.check, sampler.check, sampler.staleness, functions.check),
+    *(texts.repetition, texts.truncated, restart.check, restart.discards, restart.router, restart.tools),
+)
+_LABELS = ((ROOT / "experiments" / "diagnosis" / "labels.tsv", ""), (DATA / "hard" / "LABELS.tsv", "hard/"))
+
+
+def labelled(*labels: str) -> list[str]:
+    """The files of some labels."""
+    found = []
+    for table, home in _LABELS:
+        if table.is_file():
+            with table.open(encoding="utf-8") as file:
+                found += [home + row["file"] for row in csv.DictReader(file, delimiter="\t") if row["label"] in labels]
+    return found
+
+
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public runs are not on this machine: {DATA} is absent")
+
+
+@pytest.mark.parametrize("file", labelled("healthy", "recovered"))
+def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> None:
+    record = open_run(DATA / file)
+    total = len(record.steps)
+    for rows in sorted({*range(5, total + 1, max(1, total // 20)), total}):
+        evidence = Evidence(replace(record, steps=record.steps.head(rows)))
+        told = [found.message for found in (look(evidence) for look in CHECKS) if found.status in (Status.WARNING, Status.CRITICAL)]
+        assert not told, rows
+
+
+def test_the_run_whose_numbers_broke_has_its_step() -> None:
+    found = numerics.finite(Evidence(open_run(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")))
+    assert (found.status, found.step) == (Status.CRITICAL, 196)

@@ -32,10 +32,20 @@ REPETITION = "completions repeat themselves"
 PAID = "truncated answers are paid"
 STALE = "rollouts are older than the settings say"
 FAR = "the policy is far from its reference (KL)"
+TOOLS = "tool calls fail"
+ROUTER = "the load of the experts drifts"
+RESTART = "a restart that lost state"
+DISCARDS = "discards starve slow, hard prompts"
+
+# Quantities of the sampler beside the trainer.
+SAMPLED = ("sampler_mismatch", "effective_sample_size", "importance_ratio", "staleness")
 
 LOG_BEHAVIOUR = "entropy and completion length"
 LOG_REWARDS = "completions with their rewards"
 LOG_HELD_OUT = "a held-out reward"
+
+# Times its usual height at which a gradient before a fall is no gradient any more.
+_EXPLODED = 1e4
 
 # What to do about a cause, a line; {step} is the last step before the first sign.
 DO: Mapping[str, str] = {
@@ -59,6 +69,10 @@ DO: Mapping[str, str] = {
     PAID: "pay no truncated answer",
     STALE: "check the queue between sampler and trainer",
     FAR: "restart from step {step}; lr ÷ 3, or a KL term",
+    TOOLS: "read failing tool calls; check the environment before the policy",
+    ROUTER: "raise the balance loss of the router, or replay its routes in training",
+    RESTART: "resume with optimizer state, weights of the sampler and data order",
+    DISCARDS: "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped",
     TOO_HARD: "grade some completions by hand; take easier prompts",
 }
 
@@ -94,8 +108,16 @@ class Case:
     def sampler_first(self) -> bool:
         """Whether sampler and trainer came apart before anything else moved: a policy that breaks takes them apart as well."""
         found = next((one for one in self.answers.values() if one.evidence.get("sampler") == "mismatch"), None)
-        others = [sign.step for sign in self.signs.values() if sign.signal not in {one.signal for one in (found.signs if found else ())}]
-        return found is not None and (found.step is None or found.step < min(others, default=found.step + 1))
+        if found is not None and found.evidence.get("rate") == "zero":
+            return True  # nothing is learnt, so that the engines themselves differ
+        mine = [sign.step for sign in (*(found.signs if found else ()), *self._of_sampler)]
+        others = [sign.step for name, sign in self.signs.items() if name not in SAMPLED]
+        return bool(mine) and min(mine) < min(others, default=min(mine) + 1)
+
+    @property
+    def _of_sampler(self) -> list[Sign]:
+        """The signs of the sampler about the change."""
+        return [sign for name, sign in self.signs.items() if name in SAMPLED and self.ratio(name) >= 5]
 
     @property
     def watched(self) -> bool:
@@ -107,9 +129,11 @@ def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
     if case.fact("numbers") == "not finite":
         return _likely(f"{NUMERICS} ({case.fact('first_column')} first)")
-    if case.fact("gradient") == "exploded" and case.onset is not None:
+    if case.fact("gradient") == "exploded" or case.ratio("gradient_norm") >= _EXPLODED:
         return _likely(f"{NUMERICS} (the gradient exploded)")
-    if case.fact("rate"):
+    if case.fact("sampler") == "mismatch" and case.sampler_first:
+        return _likely(SAMPLER)
+    if case.fact("rate") == "likely":
         return _likely(NO_RATE)
     if case.fact("drop") == "failures logged":
         return _likely(VERIFIER)
@@ -130,10 +154,9 @@ def _of_behaviour(case: Case) -> Cause:
         return _likely(UNSTABLE)
     if entropy <= 0.5:
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
-    if case.fact("fall") == "function":
-        standing = cause_of_standing(case)
-        if standing.names:
-            return standing
+    if case.fact("fall").startswith(("function", "partial")):
+        # A slow decline, or that of one function, is no verifier's.
+        return cause_of_standing(case)
     return _graded_down(case)
 
 
@@ -164,16 +187,20 @@ _STANDING = (
     ("gradient", "lost", NO_GRADIENT, Certainty.LIKELY),
     ("truncation", "likely", TRUNCATION, Certainty.LIKELY),
     ("truncation", "possible", TRUNCATION, Certainty.POSSIBLE),
-    ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),
-    ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),
-    ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
-    ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
     ("reward", "format alone", FORMAT, Certainty.LIKELY),
+    ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
+    ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),
+    ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
+    ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),
     ("components", "part", HACKING, Certainty.POSSIBLE),
     ("texts", "repeat", REPETITION, Certainty.POSSIBLE),
     ("truncated", "paid", PAID, Certainty.POSSIBLE),
     ("staleness", "beyond the settings", STALE, Certainty.POSSIBLE),
     ("kl", "huge", FAR, Certainty.POSSIBLE),
+    ("tools", "fail", TOOLS, Certainty.LIKELY),
+    ("router", "load", ROUTER, Certainty.POSSIBLE),
+    ("restart", "jump", RESTART, Certainty.POSSIBLE),
+    ("discards", "stale", DISCARDS, Certainty.POSSIBLE),
     ("swings", "oscillate", UNSTABLE, Certainty.LIKELY),
     ("small_group", "possible", SMALL_GROUP, Certainty.POSSIBLE),
 )

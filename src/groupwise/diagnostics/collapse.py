@@ -30,7 +30,7 @@ from groupwise.diagnostics.signals import (
     reward_floor,
 )
 from groupwise.diagnostics.signs import short
-from groupwise.diagnostics.swings import level_of
+from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Finding:
         return other
     if found:
         return _recovered(*found[0])
-    if row_size(level_of(reward)[0], reward_floor(evidence, reward)) is None:
+    if row_size(reward_level(evidence)[0], reward_floor(evidence, reward)) is None:
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards")
     return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
 
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Finding:
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     assert evidence.reward is not None
-    yield "reward", level_of(evidence.reward)[0], fall_of(evidence)
+    yield "reward", reward_level(evidence)[0], fall_of(evidence)
     # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
     earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
     others = {**({} if evidence.held_out is None else {"held-out reward": evidence.held_out}), **earned}
@@ -101,7 +101,7 @@ def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     reward = evidence.reward
     if reward is None:
         return None
-    reward, floor = level_of(reward)[0], reward_floor(evidence, reward)
+    reward, floor = reward_level(evidence)[0], reward_floor(evidence, reward)
     n = len(reward)
     few = max(5, n // 8)
     if n < 4 * few:
@@ -243,7 +243,7 @@ def fall_of(evidence: Evidence) -> Fall | None:
     """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
     if "fall" not in evidence.memo:
         reward = evidence.reward
-        level, floor = (None, 0.0) if reward is None else (level_of(reward)[0], reward_floor(evidence, reward))
+        level, floor = (None, 0.0) if reward is None else (reward_level(evidence)[0], reward_floor(evidence, reward))
         evidence.memo["fall"] = None if level is None else find_fall(level, floor) or _stopped(level, floor)
     found: Fall | None = evidence.memo["fall"]
     return found

@@ -16,7 +16,7 @@ from groupwise.wording import clean
 
 NAME = "reward_functions"
 LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
-_FORM = re.compile(
+FORM = re.compile(
     r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
 )
 # What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that.
@@ -37,8 +37,8 @@ def check(evidence: Evidence) -> Finding:
     if not nothing:
         said = ", ".join(f"{_named(name)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
         return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
-    purpose = [name for name in functions if not _FORM.search(name)]
-    form = [name for name in earning if _FORM.search(name)]
+    purpose = [name for name in functions if not FORM.search(name)]
+    form = [name for name in earning if FORM.search(name)]
     if form and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form[0], purpose[0])
     rows = counted(len(functions[nothing[0]]), "row")

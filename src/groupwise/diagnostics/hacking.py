@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.functions import FORM
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
 from groupwise.diagnostics.signs import short
@@ -36,6 +37,8 @@ _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|
 _HALF, _MANY = 0.5, 2.8
 # Rows from which two rewards are said to move against each other, and standard errors: perhaps, and surely.
 _FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
+# Standard errors by which the held-out reward gained at first, and the share of the log in which a loophole parts the two.
+_GAINED, _ABRUPT = 1.64, 0.15
 RATIO = "held-out gain over training gain"
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
@@ -107,7 +110,7 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         gained = float(levels[best] - pair.held_M[:few].mean())
         # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
         if -held <= _HALF * gained:
-            return _overfitting(pair, best, coupling)
+            return _learnt_by_heart(pair, evidence, best, coupling)
         return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
     return _flat_since(pair, evidence, few)
 
@@ -157,10 +160,20 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
             best = (limit, coupling, start)
     if best is None:
         return None
-    whole = _overall(pair)
-    if whole is not None and whole.low > 0 and whole.value >= TRANSFER:
-        return _overfitting(pair, best[2], best[1])
+    gained, error = pair.gain_held_out(slice(0, few), slice(max(best[2] - few, 0), best[2] + few))
+    if gained > _GAINED * error:
+        return _learnt_by_heart(pair, evidence, best[2], best[1])
     return _finding(pair, evidence, best[1], Status.WARNING, f" since step {pair.step_M[best[2]]:,}")
+
+
+def _learnt_by_heart(pair: Pair, evidence: Evidence, row: int, coupling: Interval) -> Finding:
+    """Tell overfitting from a loophole: training learnt by heart parts slowly, and never from the true reward of the same answers."""
+    parting = parting_of(pair)
+    if pair.same:
+        return _finding(pair, evidence, coupling, Status.CRITICAL, f" since step {parting.step:,}")
+    if parting.length <= _ABRUPT and parting.step >= pair.step_M[few_of(pair)]:
+        return _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+    return _overfitting(pair, row, coupling)
 
 
 def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
@@ -177,7 +190,8 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
 
 def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status, where: str) -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out reward."""
-    since, first, last = parting_of(pair)
+    parting = parting_of(pair)
+    since, first, last = parting.step, parting.first, parting.last
     few = few_of(pair)
     row = int(np.searchsorted(pair.step_M, since))
     before = slice(max(0, row - few + 1), row + 1)
@@ -185,7 +199,7 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status,
     signs = tuple(
         Sign(signal, since, float(value[before].mean()), float(value[late].mean()), words)
         for signal, value, words in (
-            ("reward", pair.train_M, _moved("reward", pair.train_M, before, late)),
+            ("reward", pair.train_M / pair.scale, _moved("reward", pair.train_M / pair.scale, before, late)),
             ("held_out", pair.held_M, _moved(name, pair.held_M, before, late)),
         )
     )
@@ -273,7 +287,7 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
     early, late = slice(0, few), slice(n - few, n)
     best = max(counted, key=lambda name: weights[name] * counted[name].change(early, late).value)
     gain = counted[best].change(early, late)
-    if gain.value < _LITTLE or counted[best].score(early, late) < 4:
+    if gain.value < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
         change, level = function.change(early, late), float(function.value_T[late].mean())
@@ -281,7 +295,7 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
             continue
         step = function.step_T
         pair = Pair(step, counted[best].value_T, function.value_T, 1.0, 1.0, name)
-        since, _, _ = parting_of(pair)
+        since = parting_of(pair).step
         words = [_moved(clean(one, longest=40), counted[one].value_T, early, late) for one in (best, name)]
         message = f"{words[0]} while {words[1]}, which counts too"
         signs = tuple(
@@ -321,6 +335,8 @@ class Pair:
     held_deviation: float  # noise of one value of `held_M`
     name: str  # of the held-out one
     percent: bool = False  # whether one of the two was in per cent, and was divided by 100
+    same: bool = False  # whether both grade the same answers
+    scale: float = 1.0  # what the training reward was multiplied by
 
     @property
     def told(self) -> str:
@@ -388,7 +404,22 @@ def pair_of(evidence: Evidence) -> Pair | None:
     train, value = train / scales[0], held.value_T[keep] / scales[1]
     noise = max(long_run_deviation(value), 1e-12)
     spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
-    return Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0))
+    found = Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0), "weight" in name)
+    return found if found.same else _in_common(found)
+
+
+def _in_common(pair: Pair) -> Pair:
+    """Bring a training reward that goes beyond 0 and 1 to the units of a held-out share: by their gains up to the share's best."""
+    share = float(pair.held_M.min()) >= 0 and float(pair.held_M.max()) <= 1
+    if not share or (float(pair.train_M.min()) >= 0 and float(pair.train_M.max()) <= 1):
+        return pair
+    few = few_of(pair)
+    levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")
+    best = int(levels.argmax())
+    held, error = pair.gain_held_out(slice(0, few), slice(best, best + few))
+    train, noise = pair.gain_of_training(slice(0, few), slice(best, best + few))
+    scale = held / train if held > _GAINED * error and train > _GAINED * noise else 1 / max(float(np.ptp(pair.train_M)), 1e-12)
+    return replace(pair, train_M=pair.train_M * scale, train_deviation=pair.train_deviation * scale, scale=scale)
 
 
 def _no_pair(evidence: Evidence) -> tuple[str, str]:
@@ -471,8 +502,18 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
     return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
 
 
-def parting_of(pair: Pair) -> tuple[int, int, int]:
-    r"""Return the step from which training gains on the held-out reward, with its range, by profile likelihood.
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where training and held-out reward part."""
+
+    step: int  # the likeliest
+    first: int  # of its range
+    last: int  # of its range
+    length: float  # of the stretch over which they part, as a share of the log
+
+
+def parting_of(pair: Pair) -> Parting:
+    r"""Say from which step training gains on the held-out reward, with its range, by profile likelihood, and how long it takes.
 
     The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood: the joint 95 % region of onset and
     length of the ramp for independent normal rows of unknown variance. Of simulated runs, which are no ramps, it holds fewer.
@@ -484,17 +525,19 @@ def parting_of(pair: Pair) -> tuple[int, int, int]:
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
     left = gap - gap.mean()
     total = float(left @ left)
-    rest_K = np.full(_ONSETS, total)
+    rest_K, length_K = np.full(_ONSETS, total), np.ones(_ONSETS)
     for length in _LENGTHS:
         ramp_KM = np.clip((time[None, :] - onset_K[:, None]) / (length * span), 0.0, 1.0)
         ramp_KM -= ramp_KM.mean(axis=1, keepdims=True)
         shared_K, own_K = ramp_KM @ left, (ramp_KM**2).sum(axis=1)
-        rest_K = np.minimum(rest_K, total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300))
+        left_K = total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300)
+        length_K = np.where(left_K < rest_K, length, length_K)
+        rest_K = np.minimum(rest_K, left_K)
     if not float(rest_K.min()) < total:
-        return (int(pair.step_M[0]),) * 3
+        return Parting(*(int(pair.step_M[0]),) * 3, 1.0)
     floor = max(1e-12 * total, 1e-300)
     drop_K = 0.5 * len(time) * np.log(np.maximum(rest_K, floor) / max(float(rest_K.min()), floor))
     inside = onset_K[drop_K <= _limit(len(time))]
     place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
     best, first, last = (int(step) for step in pair.step_M[np.minimum(place, len(pair.step_M) - 1)])
-    return best, first, last
+    return Parting(best, first, last, float(length_K[int(rest_K.argmin())]))

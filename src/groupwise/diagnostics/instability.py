@@ -32,7 +32,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
 )
 from groupwise.diagnostics.signs import short
-from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, level_of, swing_of
+from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
 NAME = "instability"
@@ -76,7 +76,7 @@ def check(evidence: Evidence) -> Finding:
         return Finding(
             NAME, Status.NOT_LOGGED, f"{few} of reward cannot tell a swing from noise", log=f"the reward of {FEWEST} steps or more"
         )
-    reward, order = level_of(reward)
+    reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))

@@ -20,6 +20,7 @@ from groupwise.diagnostics import (
     length,
     margin,
     numerics,
+    restart,
     sampler,
     texts,
     verifier,
@@ -31,7 +32,7 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Jud
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal
 from groupwise.diagnostics.signs import short, signs_about
-from groupwise.diagnostics.swings import level_of
+from groupwise.diagnostics.swings import reward_level
 from groupwise.record.run import RunRecord
 
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
@@ -53,6 +54,10 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     texts.repetition,
     texts.truncated,
     sampler.staleness,
+    restart.check,
+    restart.discards,
+    restart.router,
+    restart.tools,
 )
 MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
     hacking.measures,
@@ -63,6 +68,12 @@ MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
 )
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
+# A check, and the fact of another that explains what it finds.
+_EXPLAINED = {
+    concentration.NAME: ("truncation", "likely"),
+    zero_variance.NAME: ("truncation", "likely"),
+    hacking.NAME: ("reward", "format alone"),
+}
 _RANK = {Status.CRITICAL: 0, Status.WARNING: 1, Status.INFO: 2, Status.NONE: 3, Status.NOT_LOGGED: 4}
 
 
@@ -134,11 +145,12 @@ NO_CAUSE = Cause()
 
 
 def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
-    """The finding to tell of: the worst, but what most completions being cut off explains is told as that."""
-    cut = next((one for one in ranked if one.evidence.get("truncation") == "likely"), None)
-    if found is None or cut is None or found.check not in (concentration.NAME, zero_variance.NAME):
+    """The finding to tell of: the worst, but what another explains, that came no later, is told as that."""
+    if found is None or found.check not in _EXPLAINED:
         return found
-    return cut if (cut.step or 0) <= (found.step or 0) else found
+    name, value = _EXPLAINED[found.check]
+    better = next((one for one in ranked if one.evidence.get(name) == value and is_serious(one)), None)
+    return found if better is None or (better.step or 0) > (found.step or 0) else better
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +193,7 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     fall, reward = fall_of(evidence), evidence.reward
     assert fall is not None
     assert reward is not None
-    level = level_of(reward)[0]
+    level = reward_level(evidence)[0]
     begin, end = _span_of_fall(level, fall.row)
     onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
     before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))

@@ -13,7 +13,7 @@ import numpy as np
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
-from groupwise.diagnostics.swings import level_of
+from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
@@ -24,6 +24,7 @@ _GAIN, _NO_GAIN = 2.0, 2.0
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
 _NOTHING, _FEW = 0.1, 20
+_MOST_GROUPS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def progress_of(evidence: Evidence, *, ended: bool = True) -> Progress:
     if float(np.ptp(reward.value_T)) == 0:
         constant = float(reward.value_T[0])
         return Progress(Learning.UNKNOWN, constant, constant, None, None, int(reward.step_T[-1] - reward.step_T[0]))
-    level = level_of(reward)[0]
+    level = reward_level(evidence)[0]
     fall, steps = fall_of(evidence), int(reward.step_T[-1] - reward.step_T[0])
     if fall is not None:
         return _fallen(level, fall, steps)
@@ -60,6 +61,8 @@ def progress_of(evidence: Evidence, *, ended: bool = True) -> Progress:
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain, before, after = level.change(early, late), float(level.value_T[early].mean()), float(level.value_T[late].mean())
     found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=ended)
+    if found is Learning.FLAT and since is None and _piled_up(evidence, level):
+        found = Learning.AT_TOP
     return Progress(found, before, after, gain, since, steps)
 
 
@@ -102,6 +105,15 @@ def near_top(signal: Signal) -> bool | None:
         return None
     low, high = signal.bounds
     return bool(float(signal.value_T[-max(len(signal) // 4, 1) :].mean()) >= high - NEAR * (high - low))
+
+
+def _piled_up(evidence: Evidence, level: Signal) -> bool:
+    """Whether rows pile up at their largest value while most groups have zero variance: at a top that is not known."""
+    equal = evidence.groups.zero_variance
+    if not equal.known or float(np.nanmedian(equal.value_T)) <= _MOST_GROUPS:
+        return False
+    low, middle, high = (float(end) for end in np.quantile(level.value_T, (0.0, 0.5, 1.0)))
+    return low != 0 and high - middle < (middle - low) / 3
 
 
 def _held_out_arrived(evidence: Evidence) -> bool:

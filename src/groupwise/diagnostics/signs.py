@@ -27,15 +27,17 @@ class Watched:
     name: str  # as a reader calls it
     share: bool  # a share, compared by difference; else by ratio
     least: float  # the smallest difference, or ratio, that is a move
+    spike: bool = False  # whether it leaps for a row and is told by its peak
 
 
 WATCHED = (
     Watched("truncated_share", "truncated", share=True, least=0.1),
     Watched("completion_length", "length", share=False, least=1.3),
     Watched("entropy", "entropy", share=False, least=1.4),
-    Watched("gradient_norm", "gradient norm", share=False, least=5.0),
+    Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True),
     Watched("kl", "KL", share=False, least=4.0),
     Watched("clip_ratio", "clipped tokens", share=False, least=4.0),
+    Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0),
     Watched("dead_group_share", "zero-variance groups", share=True, least=0.3),
 )
 
@@ -82,11 +84,16 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     moved = y_T[window] - base
     late = float(np.median(y_T[onset : onset + few])) - base
     # A spike just before the change counts as well as a level that lasts.
-    peak = late if abs(late) > usual else float(moved[np.argmax(np.abs(moved))])
+    farthest = window.start + int(np.argmax(np.abs(moved)))
+    spiked = watched.spike or abs(late) <= usual
+    peak = float(moved[farthest - window.start]) if spiked else late
     if abs(peak) <= usual:
         return None
     row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
-    return Sign(watched.quantity, int(signal.step_T[row]), *_levels(signal, before, row, onset, few), _told(signal, watched, before, row))
+    first, last = _levels(signal, before, row, onset, few)
+    last = float(signal.value_T[farthest]) if watched.spike else last
+    words = f"{watched.name} {short(first)} → {short(last)}" if watched.spike else _told(signal, watched, before, row)
+    return Sign(watched.quantity, int(signal.step_T[row]), first, last, words)
 
 
 def _logarithm(value_T: Float) -> Float:

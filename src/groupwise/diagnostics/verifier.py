@@ -26,7 +26,7 @@ from groupwise.diagnostics.signals import (
     reward_floor,
 )
 from groupwise.diagnostics.signs import short
-from groupwise.diagnostics.swings import level_of
+from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval, wilson
 from groupwise.wording import clean
 
@@ -156,7 +156,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     """Report a reward that dropped from one row to the next and stayed down while the answers went on as before."""
     reward = evidence.reward
     assert reward is not None
-    level, floor = level_of(reward)[0], reward_floor(evidence, reward)
+    level, floor = reward_level(evidence)[0], reward_floor(evidence, reward)
     clear = step_down(level)
     found = clear or _fallen(evidence, level)
     if found is None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
+from groupwise.diagnostics.learning import near_top
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -31,6 +32,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.signs import short
 from groupwise.intervals import Interval, wilson
+from groupwise.series.groups import zero_variance_outlook
 
 NAME = "zero_variance"
 ADVICE = "look at two completions of one prompt; filter prompts by pass rate, or raise the group size"
@@ -42,6 +44,8 @@ LOG = (
 # Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
 STARVED = 0.1
 HALVED = 0.5
+# Groups of so many at most, most of them with zero variance, and the share that four times the size would make teach.
+_SMALL, _MOSTLY, _WORTH = 4, 0.7, 0.2
 GROUPS = 20
 
 
@@ -77,7 +81,9 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
     began = "throughout" if onset == 0 else _beginning(equal, onset)
     known = {"zero_variance": "above expectation", "zero_variance_onset": began, "groups_gradient": _gradient(evidence, step)}
-    if _at_its_height(evidence, step):
+    # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
+    jumped = began == "jump" and float(equal.value_T[max(0, onset - 10) : onset].mean()) < HALVED
+    if not jumped and _at_its_height(evidence, step):
         known = {"zero_variance": "explained by the reward"}
         message = f"{message}; the reward stands at its height, and its range is not known"
         return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)
@@ -233,6 +239,27 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     status = Status.WARNING if value.value > HALVED else Status.INFO
     known = known if status is Status.WARNING else {"zero_variance": "as expected"}
     return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
+
+
+def _small_group(evidence: Evidence) -> Finding | None:
+    """Say that larger groups would make many more groups teach, where the reward stands below its top."""
+    outlook = zero_variance_outlook(evidence.record)
+    reward = evidence.reward
+    if outlook is None or reward is None or near_top(reward):
+        return None
+    now, last = outlook.now, outlook.shares[-1]
+    gained = last.gained
+    if gained is None or now.value < HALVED or gained.value < _WORTH:
+        return None
+    sizes = f"G = {outlook.group_size}", f"{last.group_size}"
+    words = (
+        f"{100 * now.value:.0f} % of the groups have zero variance at {sizes[0]}, about {100 * last.share.value:.0f} % would at {sizes[1]}"
+    )
+    grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
+    known = {"small_group": "likely" if grave else "possible", "zero_variance": "as expected"}
+    status = Status.WARNING if grave else Status.INFO
+    advice = f"raise the group size to {last.group_size}, or drop prompts that are always right or always wrong"
+    return Finding(NAME, status, words, None, now, HALVED, advice=advice, evidence=known, what=SHARE)
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:

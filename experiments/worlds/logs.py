@@ -64,6 +64,7 @@ class World:
     impossible: Float  # share of prompts that nobody solves
     bonus: Float  # share of wrong answers that earn the reward by a loophole
     rewards: str  # the reward functions: see _functions
+    format_weight: float  # of the format beside the accuracy
     framework: str  # whose names the columns have: trl or verl
     kept: bool  # whether the completions are logged
     needs: set[str] = field(default_factory=set)  # quantities that are logged in any case
@@ -607,6 +608,7 @@ def _world(rng: np.random.Generator, rows: int, *, window: int) -> World:
         impossible=np.zeros(n),
         bonus=np.zeros(n),
         rewards=str(rng.choice(["accuracy", "accuracy", "signed", "small", "accuracy+format", "accuracy+format", "graded", "three"])),
+        format_weight=float(rng.choice([0.1, 0.5, 1.0])),
         framework=framework,
         kept=bool(rng.random() < 0.15),
     )
@@ -632,7 +634,7 @@ def _functions(
     if world.rewards == "small":
         return {"accuracy": 0.1 * value}, {"accuracy": 1.0}
     if world.rewards == "accuracy+format":
-        return {"accuracy": value, "format": formatted.astype(np.float64)}, {"accuracy": 1.0, "format": float(rng.choice([0.1, 0.5, 1.0]))}
+        return {"accuracy": value, "format": formatted.astype(np.float64)}, {"accuracy": 1.0, "format": world.format_weight}
     if world.rewards.endswith("+strict"):
         strict = rng.random(shape) < rng.choice([0.0, 0.0005, 0.002])
         parts = {"accuracy": value} | ({"format": formatted.astype(np.float64)} if "+format" in world.rewards else {})
@@ -674,15 +676,23 @@ def _draw(world: World, rng: np.random.Generator) -> _Drawn:
 
 
 def _held_out(world: World, rng: np.random.Generator) -> Float:
-    """The mean reward on held-out prompts at every few rows, NaN elsewhere."""
+    """The mean reward on held-out prompts at every few rows, by the same functions; NaN elsewhere."""
     n, prompts = world.steps, int(rng.choice([64, 128, 256, 500]))
     hard = rng.normal(0.0, world.spread, prompts)
     share = (1 / (1 + np.exp(hard[None, :] - world.held_out[:, None]))).mean(axis=1)
-    share = rng.binomial(prompts, np.clip(share, 0, 1)) / prompts
+    right = rng.binomial(prompts, np.clip(share, 0, 1)) / prompts
+    formatted = rng.binomial(prompts, np.clip(world.formatted, 0, 1)) / prompts
     every = int(rng.choice([1, 5, 10])) * world.window if n // world.window >= 60 else world.window
     due = np.arange(1, n + 1) % every == 0
-    low, high = {"signed": (-1.0, 1.0), "small": (0.0, 0.1), "graded": (0.2, 0.8), "three": (-2.5, 7.5)}.get(world.rewards, (0.0, 1.0))
-    return np.where(due, low + (high - low) * share if world.framework == "trl" else share, np.nan)
+    low, gain, of_format = {
+        "signed": (-1.0, 2.0, 0.0),
+        "small": (0.0, 0.1, 0.0),
+        "graded": (0.2, 0.6, 0.0),
+        "accuracy+format": (0.0, 1.0, world.format_weight),
+        "accuracy+format+strict": (0.0, 1.0, 0.5),
+        "three": (-2.5, 4.0, 6.0),
+    }.get(world.rewards, (0.0, 1.0, 0.0))
+    return np.where(due, low + gain * right + of_format * formatted, np.nan)
 
 
 def _quantities(world: World, rng: np.random.Generator, drawn: _Drawn) -> dict[str, Float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ NAMES = {
     "kl": "kl",
     "epoch": "epoch",
     "spread": "reward_std_within_group",
+    "batch": "reward_std_batch",
     "dead": "dead_group_share",
     "train/advantage": "advantage",
 }
@@ -131,6 +134,21 @@ def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
 @pytest.mark.parametrize("more", [{"dead": np.ones(N)}, {"spread": np.zeros(N)}, {}], ids=["dead", "no spread", "unknown"])
 def test_a_gradient_of_0_is_no_alarm_where_groups_may_have_zero_variance(more: dict[str, np.ndarray]) -> None:
     assert updates(log(grad_norm=from_row(norms(6), 50, 0.0), **more)).status is Status.INFO
+
+
+@pytest.mark.parametrize("more", [{}, {"batch": np.full(N, 0.5)}], ids=["mean", "spread of the batch"])
+def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(more: dict[str, np.ndarray]) -> None:
+    found = updates(log(grad_norm=from_row(norms(7), 30, 0.0), reward=rewards(), loss=from_row(norms(7), 30, 0.0), **more))
+    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 31, {"gradient": "zero"})
+    assert found.message == "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch differ, and so is the loss."
+    assert found.log
+
+
+def test_a_share_of_dead_groups_that_may_be_the_batchs_is_no_proof() -> None:
+    evidence = log(grad_norm=from_row(norms(8), 90, 0.0), dead=np.zeros(N))
+    unsure = tuple(replace(one, ambiguous=one.quantity == "dead_group_share") for one in evidence.record.meanings)
+    assert updates(evidence).status is Status.CRITICAL
+    assert updates(Evidence(replace(evidence.record, meanings=unsure))).status is Status.INFO
 
 
 def test_the_spread_of_several_steps_says_nothing_of_the_last_gradient() -> None:

@@ -22,6 +22,7 @@ from groupwise.wording import clean
 
 FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
+LOG_DEAD = "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their rewards"
 # What an update is made of: without these numbers it is NaN, and so are the weights after it.
 _OF_UPDATE = ("loss", "gradient_norm", "advantage", "advantage_min", "advantage_max")
 _WATCHED = (*_OF_UPDATE, "reward", "kl", "entropy", "policy_change", "sampler_mismatch")
@@ -37,8 +38,9 @@ _FIRST = 10
 _ROUNDING = 1e-9
 # In health at most one row in ten is beyond a limit, whatever came before: what the e-processes bet against.
 USUAL = 0.1
-# The chance of a gradient of 0 where one is lost.
-_MOST = 0.95
+# The chance of a gradient of 0 where one is lost, and in health where rewards of the batch differ and those of no group may: it takes
+# very few groups, or prompts that are all solved always or never.
+_MOST, _BATCH_DIFFERS = 0.95, 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,18 +277,22 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     step, before = int(norm.step_T[row]), float(np.median(norm.value_T[:row])) if row else None
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
+    sure = bool((_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5)
     differ = f"rewards differ (spread {np.median(spread):.2g})" if spread.size and np.median(spread) > 1e-6 else "groups differ in reward"
     loss = evidence.quantity("loss")
     also = ", and so is the loss" if loss is not None and not loss.value_T[loss.at(step) :].any() else ""
+    if not sure:
+        differ = "rewards of the batch differ"
     message = f"The gradient is exactly 0 since step {step:,} ({counted(len(norm) - row, 'row')}) although {differ}{also}."
     return Finding(
         UPDATES,
-        Status.CRITICAL,
+        Status.CRITICAL if sure else Status.WARNING,
         message,
         step,
-        advice="check advantages and completion mask: one is lost",
+        advice="check advantages and completion mask: one is lost" if sure else "log the share of zero-variance groups; check advantages",
+        log="" if sure else LOG_DEAD,
         signs=(Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0"),),
-        evidence={"gradient": "lost"},
+        evidence={"gradient": "lost"} if sure else {"gradient": "zero"},
     )
 
 
@@ -308,15 +314,26 @@ def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
 def _chance(evidence: Evidence, norm: Signal) -> Float:
     """The chance of a gradient of exactly 0 in health: that all groups of the step have zero variance; 1 where that is not known.
 
-    It is at most the share of groups with zero variance, however few groups a step has. Where a row averages several steps a spread
-    above 0 says nothing of the last of them, whose gradient may be the one that is logged.
+    It is at most the share of groups with zero variance, however few groups a step has. Where a row averages several steps what it says
+    of rewards is not of the last of them, whose gradient may be the one that is logged.
     """
-    dead = _at_steps(evidence.groups.zero_variance.step_T, evidence.groups.zero_variance.value_T, norm)
-    spread = _spread_at(evidence, norm)
-    window = evidence.record.steps["window"].median()
+    groups, record = evidence.groups, evidence.record
+    dead = _at_steps(groups.zero_variance.step_T, groups.zero_variance.value_T, norm)
+    unsure = record.rollouts is None and any(one.quantity == "dead_group_share" and one.ambiguous for one in record.meanings)
+    window = record.steps["window"].median()
     single = isinstance(window, float) and window <= 1
-    chance = np.where(np.isfinite(dead), np.maximum(dead, USUAL), np.where(single & (spread > 1e-6), USUAL, 1.0))
-    return np.asarray(chance, dtype=np.float64)
+    within = np.full(len(norm), single and not groups.spread_gap) & (_spread_at(evidence, norm) > 1e-6)
+    chance = np.where(within, USUAL, np.where(single & _mixed(evidence, norm), _BATCH_DIFFERS, 1.0))
+    return np.asarray(np.where(np.isfinite(dead), np.maximum(dead, _BATCH_DIFFERS if unsure else USUAL), chance), dtype=np.float64)
+
+
+def _mixed(evidence: Evidence, norm: Signal) -> NDArray[np.bool_]:
+    """Whether the rewards of the whole batch differ in each row: by their spread, or by a mean between right and wrong."""
+    reward = evidence.reward
+    mean = np.full(len(norm), np.nan)
+    if reward is not None and reward.bounds == (0.0, 1.0):
+        mean = _at_steps(reward.step_T.astype(np.float64), reward.value_T, norm)
+    return np.asarray((_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6)))
 
 
 def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:

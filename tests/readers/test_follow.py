@@ -245,10 +245,21 @@ def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: P
     assert follower.record.config == loaded.config
     assert follower.record.rollouts is not None
     assert loaded.rollouts is not None
-    numbers = ["step", "prompt_id", "reward"]
-    assert follower.record.rollouts.select(numbers).equals(loaded.rollouts.select(numbers))
+    assert follower.record.rollouts.select(loaded.rollouts.columns).equals(loaded.rollouts)
     assert follower.bytes_read == (home / "journal.jsonl").stat().st_size
     assert {sample["completion"] for sample in follower.samples()} == {"c30"}
+
+
+def test_texts_beyond_a_size_are_those_of_the_newest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.readers.journals._TEXT_CHARACTERS", 40)
+    follower = Follower(tmp_path / "record")
+    with RecordWriter(tmp_path / "record") as writer:
+        for step in (1, 2, 3):
+            writer.append({"step": step, "reward": 0.5}, [{"prompt_id": 0, "completion": f"{step:020}", "reward": 0.5}])
+    follower.poll()
+    assert follower.record is not None
+    assert follower.record.rollouts is not None
+    assert follower.record.rollouts["completion"].to_list() == [None, None, f"{3:020}"]
 
 
 def test_a_torn_entry_is_not_read_and_a_damaged_one_is_told(tmp_path: Path) -> None:

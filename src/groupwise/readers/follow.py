@@ -111,8 +111,6 @@ class Follower:
 
     def samples(self) -> list[dict[str, Any]]:
         """Return a few completions of the newest step that has any: prompt, completion and reward."""
-        if isinstance(self._feed, JournalFeed) and (texts := self._feed.newest_texts()):
-            return texts[:_MOST_SAMPLES]
         rollouts = None if self.record is None else self.record.rollouts
         if rollouts is None or not len(rollouts) or not set(TEXT_COLUMNS) & set(rollouts.columns):
             return []

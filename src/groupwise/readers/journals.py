@@ -1,6 +1,6 @@
 """The journal of a record that is being written, entry by entry: what `RunRecord.load` says of it, without reading it again.
 
-Texts of completions are kept for the newest step alone. It writes nothing.
+Texts of completions are kept up to a size; beyond it those of earlier steps are let go. It writes nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, 
 from groupwise.record.table import TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_of_columns, steps_table
 
 
+_TEXT_CHARACTERS = 1 << 28
+
+
 class JournalFeed(Feed):
     """Takes the lines of a journal; a line that is damaged was never confirmed, and nothing after it is taken."""
 
     def __init__(self) -> None:
         self._rows, self._rollouts = RowStore(), RowStore()
         self._row_of = array("q")
-        self._texts: list[Mapping[str, Any]] = []
+        self._texts: dict[str, list[str | None]] = {name: [] for name in TEXT_COLUMNS}
+        self._characters = 0
         self._about: Mapping[str, Any] = {}
         self._saved: RunRecord | None = None
 
@@ -48,12 +52,7 @@ class JournalFeed(Feed):
             self._about = entry["about"]
         row = entry.get("row")
         if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rollouts = [one for one in entry.get("rollouts") or [] if isinstance(one, dict)]
-            for one in rollouts:
-                self._rollouts.add({key: value for key, value in one.items() if key not in TEXT_COLUMNS} | {"step": row["step"]})
-                self._row_of.append(self._rows.count)
-            if rollouts:
-                self._texts = [{"step": row["step"], **one} for one in rollouts]
+            self._take_rollouts([one for one in entry.get("rollouts") or [] if isinstance(one, dict)], row["step"])
             self._rows.add(row)
         return True
 
@@ -63,9 +62,19 @@ class JournalFeed(Feed):
             if not self.accept(line.encode()):
                 return
 
-    def newest_texts(self) -> list[dict[str, Any]]:
-        """Return the completions of the newest step that has any, with their rewards."""
-        return [dict(one) for one in self._texts]
+    def _take_rollouts(self, rollouts: list[dict[str, Any]], step: int) -> None:
+        """Take the rollouts of a step."""
+        for one in rollouts:
+            self._rollouts.add({key: value for key, value in one.items() if key not in TEXT_COLUMNS} | {"step": step})
+            self._row_of.append(self._rows.count)
+        for name, kept in self._texts.items():
+            texts = [None if one.get(name) is None else str(one[name]) for one in rollouts]
+            self._characters += sum(len(text) for text in texts if text is not None)
+            kept += texts
+        if self._characters > _TEXT_CHARACTERS:
+            for kept in self._texts.values():
+                kept[: len(kept) - len(rollouts)] = [None] * (len(kept) - len(rollouts))
+            self._characters = sum(len(text) for kept in self._texts.values() for text in kept if text is not None)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
@@ -82,9 +91,11 @@ class JournalFeed(Feed):
         return record
 
     def _rollout_table(self, stands: NDArray[np.bool_]) -> pl.DataFrame | None:
-        """Return the numbers of the rollouts whose rows stand."""
+        """Return the rollouts whose rows stand."""
         kept = stands[np.frombuffer(self._row_of, dtype=np.int64)] if self._row_of else np.zeros(0, dtype=bool)
         if not kept.any():
             return None
         table = pl.DataFrame({name: self._rollouts.dense(name)[kept] for name in (*WHOLE_COLUMNS, *self._rollouts.names())})
-        return table.select(pl.col(WHOLE_COLUMNS).cast(pl.Int64, strict=False), pl.exclude(WHOLE_COLUMNS).fill_nan(None))
+        table = table.select(pl.col(WHOLE_COLUMNS).cast(pl.Int64, strict=False), pl.exclude(WHOLE_COLUMNS).fill_nan(None))
+        texts = [pl.Series(name, texts, dtype=pl.Utf8).filter(pl.Series(kept)) for name, texts in self._texts.items()]
+        return table.with_columns([text for text in texts if text.count()])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from groupwise.analysis import watched
-from groupwise.analysis.watched import completions_of, judged, lines_of, tracks_of, usual_pace
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Judgement, Learning, Sign, State
+from groupwise.analysis.watched import completions_of, judged, tracks_of, usual_pace
+from groupwise.diagnostics.judgement import Judgement, Learning, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
@@ -84,36 +84,6 @@ def test_a_completion_is_cleaned_and_cut() -> None:
     assert shown.prompt == "…" + "s" * 114 + " 1+1="
 
 
-FAILED = Judgement(
-    run="made",
-    state=State.FAILED,
-    headline="reward 0.89 → 0.00",
-    since_step=75,
-    first_sign=Sign("truncated_share", 75, 0.0, 0.6, "60 % truncated (was 0 %)"),
-    then=(Sign("entropy", 85, 0.13, 0.54, "entropy 0.13 → 0.31 → 0.54"),),
-    cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)),
-    learning=Learning.FALLING,
-    do="restart from step 70",
-    cost=Cost(125, of_steps=200),
-)
-
-
-def test_the_lines_below_a_headline_are_those_of_the_judgement() -> None:
-    assert lines_of(FAILED) == [
-        ("first sign", "step 75  60 % truncated (was 0 %)"),
-        ("then", "step 85  entropy 0.13 → 0.31 → 0.54"),
-        ("likely", "the policy ran away in length"),
-        ("do", "restart from step 70"),
-        ("cost", "125 of 200 steps (62 %)"),
-        ("reward", "falling"),
-    ]
-
-
-def test_two_causes_that_the_log_cannot_tell_apart_say_what_to_log() -> None:
-    made = Judgement("made", State.WATCH, "", cause=Cause(Certainty.CANNOT_TELL, ("hacking", "overfitting"), ("eval/reward",)))
-    assert lines_of(made) == [("cause", "cannot tell between hacking and overfitting: log eval/reward")]
-
-
 @pytest.mark.parametrize(
     ("state", "learning", "forecast"),
     [
@@ -127,11 +97,19 @@ def test_there_is_a_forecast_where_a_run_learns_and_nothing_is_wrong(
     state: State, learning: Learning, *, forecast: bool, monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
 ) -> None:
     monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning))
-    said = judged(made_record(60), "reward", 0.9, ended=False)["forecast"]
+    said = judged(made_record(60), "reward", 0.9, ended=False).forecast
     assert said.startswith("Forecast of the mean at step ") is forecast
     assert bool(said) is forecast
 
 
 def test_a_metric_that_is_not_in_the_log_has_no_forecast(monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]) -> None:
     monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", State.OK, "", learning=Learning.LEARNING))
-    assert judged(made_record(60), "nothing", 0.9, ended=False)["forecast"] == ""
+    assert judged(made_record(60), "nothing", 0.9, ended=False).forecast == ""
+
+
+def test_lines_that_the_judgement_speaks_of_are_named_by_key_and_by_title(
+    monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
+) -> None:
+    first, then = Sign("reward", 3, 0.2, 0.7, "reward 0.2 → 0.7"), Sign("held_out", 3, 0.0, 0.0, "f 0.001 → 0.002")
+    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", State.FAILED, "", first_sign=first, then=(then,)))
+    assert judged(made_record(60), "reward", 0.9, ended=True).moved == ("reward", "reward", "held_out", "f")

@@ -31,9 +31,9 @@ from groupwise.record.run import RecordWriter, RunRecord
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from groupwise.analysis.watched import judged
 from groupwise.report.live import HOST, allowed_host, application, bound_socket
-from groupwise.report.live_hub import Hub, followers_of, whole_page
+from groupwise.report.live_hub import Hub, followers_of, shown, whole_page
+from groupwise.report.screen import said_of
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e</script>\x1b[31m'
 
@@ -164,8 +164,8 @@ def test_hostile_texts_are_cleaned_and_stay_data(tmp_path: Path) -> None:
     (sample,) = newest(hub, "completions")["shown"]
     name = newest(hub, "state")["name"]
     assert name.startswith("<img src=x")  # shown as text, so it is kept
-    for shown in (sample["prompt"], sample["text"], name):
-        assert not set(shown) & {"\u202e", "\x1b"}
+    for text in (sample["prompt"], sample["text"], name):
+        assert not set(text) & {"\u202e", "\x1b"}
     assert sample["text"].startswith("a\n")
     assert len(sample["text"]) == 301
 
@@ -215,7 +215,9 @@ def test_a_failing_run_is_judged_as_the_judgement_says_and_has_failed_once_nothi
     assert said["judgement"] == expected.as_dict()
     assert (said["judgement"]["state"], said["judgement"]["since_step"]) == ("failing", 40)
     assert (said["last_step"], said["rows"], said["forecast"]) == (60, 60, "")
-    assert said["lines"][0][0] == "first sign"
+    assert said["head"] == "✗ FAILING"
+    assert said["lines"] == [[label, words] for label, words in (*said_of(expected), ("reward", "falling"))]
+    assert said["lines"][0][1].startswith("step 40  reward 0.80 → 0.00")
 
     an_hour_ago = time.time() - 3600
     os.utime(path, (an_hour_ago, an_hour_ago))
@@ -260,7 +262,7 @@ def test_a_judgement_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("groupwise.report.live_hub.judged", broken)
+    monkeypatch.setattr("groupwise.report.live_hub.shown", broken)
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Inline)
     asyncio.run(judged_by(hub))
     assert newest(hub, "judged")["problem"] == "The run could not be judged: no. This is a defect of groupwise."
@@ -295,7 +297,7 @@ def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(tmp_path:
         seen.append(float(record.steps["reward"].mean()))  # type: ignore[arg-type]
         return {"took": 0.0}
 
-    monkeypatch.setattr("groupwise.report.live_hub.judged", found)
+    monkeypatch.setattr("groupwise.report.live_hub.shown", found)
     monkeypatch.setattr("groupwise.report.live_hub._FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
     path = write_log(tmp_path / "run.jsonl", 30)
     hub = hub_of(path, pool=Inline)
@@ -331,7 +333,7 @@ def test_a_log_that_is_gone_and_back_is_said_to_be_back(tmp_path: Path) -> None:
 
 
 def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
-    found = judged(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
+    found = shown(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
     assert found["judgement"]["state"] == "cannot_tell"
     assert found["judgement"]["headline"]
     assert found["forecast"] == ""
@@ -436,7 +438,7 @@ def test_a_report_does_not_wait_for_a_judgement(tmp_path: Path, monkeypatch: pyt
         """Never done with a judgement."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            self.judges = getattr(self, "judges", getattr(fn, "func", None) is judged)
+            self.judges = getattr(self, "judges", getattr(fn, "func", None) is shown)
             return Future() if self.judges else super().submit(fn, *args, **kwargs)
 
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Busy)

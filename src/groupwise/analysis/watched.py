@@ -6,7 +6,6 @@ Lines are made by the process that serves; `judged` may fit, so a process of its
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,13 +20,13 @@ from numpy.typing import NDArray
 from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, beyond_spikes, definition_of, meaning_of
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Sign
+from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import LOG_COMPLETIONS
-from groupwise.wording import capital, clean, ranged, share
+from groupwise.wording import capital, clean, ranged
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
@@ -162,44 +161,27 @@ def _finite(value: Any) -> float | None:
     return None
 
 
-def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[str, Any]:
-    """Return the judgement of a run as plain data for the live page, and a forecast where it learns and nothing is wrong."""
-    started = time.process_time()
+@dataclass(frozen=True, slots=True)
+class Judged(Plain):
+    """What is said of a run."""
+
+    judgement: Judgement
+    moved: tuple[str, ...]  # keys and titles of the lines that the judgement speaks of
+    last_step: int | None  # the newest step that it saw
+    rows: int  # that it saw
+    forecast: str  # a sentence, "" where the run does not learn or something is wrong
+
+
+def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judged:
+    """Judge a run; forecast its metric where it learns and nothing is wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = judge(record, ended=ended)
         forecast = "" if found.alarm or found.learning is not Learning.LEARNING else _forecast(record, metric, level)
-    return {
-        "judgement": found.as_dict(),
-        "lines": lines_of(found),
-        # Keys and titles of tracks; what was held out goes by its own name in the words.
-        "moved": [name for sign in _signs(found) for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))],
-        "last_step": found.last_step,
-        "rows": len(record.steps),
-        "forecast": forecast,
-        "took": time.process_time() - started,
-    }
-
-
-def lines_of(found: Judgement) -> list[tuple[str, str]]:
-    """Return the labelled lines below the headline: first sign, what followed, cause, what to do, cost, learning."""
-    cause, cost = found.cause, found.cost
-    lines = [("first sign" if sign is found.first_sign else "then", f"step {sign.step}  {sign.words}") for sign in _signs(found)]
-    if cause.certainty is Certainty.CANNOT_TELL:
-        log = f": log {', '.join(cause.log)}" if cause.log else ""
-        lines.append(("cause", f"cannot tell between {' and '.join(cause.names)}{log}"))
-    elif cause.certainty is not Certainty.NONE:
-        lines.append((cause.certainty.value, ", ".join(cause.names)))
-    lines.append(("do", found.do))
-    if cost is not None and cost.of_steps:
-        lines.append(("cost", f"{cost.steps:,} of {cost.of_steps:,} steps ({share(cost.steps / cost.of_steps)})"))
-    lines.append(("reward", "" if found.learning is Learning.UNKNOWN else found.learning.value.replace("_", " ")))
-    return [(label, clean(words, longest=300)) for label, words in lines if words]
-
-
-def _signs(found: Judgement) -> list[Sign]:
-    """Return the signals that moved, the first one first."""
-    return [*([found.first_sign] if found.first_sign else []), *found.then]
+    signs = [sign for sign in (found.first_sign, *found.then) if sign is not None]
+    # What was held out goes by its own name in the words.
+    moved = tuple(name for sign in signs for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60)))
+    return Judged(found, moved, found.last_step, len(record.steps), forecast)
 
 
 def _forecast(record: RunRecord, metric: str, level: float) -> str:

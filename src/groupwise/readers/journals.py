@@ -23,7 +23,6 @@ from groupwise.record.journal import decode_entry
 from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, with_description, with_steps
 from groupwise.record.table import TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_of_columns, steps_table
 
-
 _TEXT_CHARACTERS = 1 << 28
 
 
@@ -70,7 +69,7 @@ class JournalFeed(Feed):
         for name, kept in self._texts.items():
             texts = [None if one.get(name) is None else str(one[name]) for one in rollouts]
             self._characters += sum(len(text) for text in texts if text is not None)
-            kept += texts
+            kept.extend(texts)
         if self._characters > _TEXT_CHARACTERS:
             for kept in self._texts.values():
                 kept[: len(kept) - len(rollouts)] = [None] * (len(kept) - len(rollouts))

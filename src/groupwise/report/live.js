@@ -3,7 +3,6 @@
 (() => {
   const LOST = 12; // seconds without a word from the server
   const SPARK = [96, 20];
-  const STATES = { ok: "✓ OK", watch: "! WATCH", failing: "✗ FAILING", failed: "✗ FAILED", cannot_tell: "? CANNOT TELL" };
   const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
   const { format, panel } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
@@ -41,11 +40,11 @@
     if (state.ended) return `finished ${lasting(gone)} ago`;
     return `${silent ? "no new row for" : "newest row"} ${lasting(gone)}${silent ? "" : " ago"}${state.pace ? `, one every ${lasting(state.pace)}${silent ? " before" : ""}` : ""}`;
   };
-  const shortly = (state) => (!state?.grew ? "–" : `${state.ended ? "ended " : ""}${lasting(now() - state.grew)} ago`);
+  const shortly = (state) => (!state?.grew ? "–" : `${lasting(now() - state.grew)} ago`);
   const stands = (run) => {
     const found = run.judged?.judgement;
     if (!found) return ["", run.judged?.problem ? "not judged" : run.state?.rows ? "being judged" : "no rows yet"];
-    return [found.state, STATES[found.state]];
+    return [found.state, run.judged.head];
   };
   const failing = (run) => ["failing", "failed"].includes(run.judged?.judgement?.state);
   const shade = (run) => {
@@ -162,7 +161,7 @@
     const box = el("input", { type: "checkbox", "aria-label": "overlay" });
     box.addEventListener("change", () => { ticked[box.checked ? "add" : "delete"](run.id); later(); });
     const row = { box, link: el("a", { href: `#run-${run.id + 1}` }, el("bdi")), state: el("span"), spark: el("td", { class: "spark" }), step: el("td", { class: "n" }), age: el("td", { class: "age" }) };
-    row.root = el("tr", {}, el("td", {}, el("label", {}, box, el("i", { class: `swatch r${run.id % 8}` }))), el("td", {}, row.link), el("td", {}, row.state), row.spark, row.step, row.age);
+    row.root = el("tr", {}, el("td", {}, el("label", {}, box, el("i", { class: `swatch r${run.id % 8}` }))), el("td", {}, row.state), el("td", { class: "name" }, row.link), row.spark, row.step, row.age);
     return row;
   };
 

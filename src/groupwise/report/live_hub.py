@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.watched import NO_COMPLETIONS, completions_of, judged, tracks_of, usual_pace
+from groupwise.diagnostics.judgement import Learning
 from groupwise.errors import GroupwiseError
 from groupwise.plain import to_json
 from groupwise.readers.follow import Follower
@@ -39,6 +40,13 @@ _NICE = 10
 _POINTS, _FEWEST_POINTS = 1000, 120
 _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
+_LEARNING = {
+    Learning.LEARNING: "still learning",
+    Learning.AT_TOP: "at its top",
+    Learning.FLAT: "nothing learnt",
+    Learning.FALLING: "falling",
+    Learning.RECOVERED: "fell and recovered",
+}
 # Without a row for so long, and for so many times its usual pace, a run that nobody holds has ended.
 _QUIET_SECONDS, _QUIET_PACES = 600.0, 10
 
@@ -193,7 +201,7 @@ class Hub:
         run, started = self.runs[index], time.monotonic()
         record, run.stale = run.follower.record, False
         try:
-            found = await _ask(self._pool, partial(judged, ended=run.ended), record, self.metric, self.level)
+            found = await _ask(self._pool, partial(shown, ended=run.ended), record, self.metric, self.level)
         except BrokenProcessPool:
             self._failures += 1
             found = {"problem": "The process that judges the run died, perhaps for want of memory."}
@@ -281,6 +289,17 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
     for follower in followers:
         follower.start()
     return followers
+
+
+def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[str, Any]:
+    """Return what the page says of a run, and the processor seconds that it took."""
+    from groupwise.report.screen import head_of, said_of
+
+    started = time.process_time()
+    found = judged(record, metric, level, ended=ended)
+    learning = found.judgement.learning
+    lines = [*said_of(found.judgement), *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
+    return found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines, "took": time.process_time() - started}
 
 
 def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:

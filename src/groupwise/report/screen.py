@@ -51,7 +51,7 @@ def print_judgement(
     plain = not console.encoding.startswith("utf")
     first, *others = judgement_lines(found, heights, plain=plain)
     head = Text(first)
-    head.stylize(f"bold {_STYLES[found.state]}", 0, len(_head(found.state, plain=plain)))
+    head.stylize(f"bold {_STYLES[found.state]}", 0, len(head_of(found.state, plain=plain)))
     _print(console, head)
     for line in others:
         _print(console, Text(line))
@@ -91,6 +91,11 @@ def _less(kept: Sequence[_Line]) -> list[_Line]:
     return [other for one in kept for other in (shorter if one is least else [one])]
 
 
+def said_of(found: Judgement) -> list[tuple[str, str]]:
+    """Return the labels of a judgement, each with all that it has to say, for a page that has room."""
+    return [(line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(found)]
+
+
 def words_in(lines: Iterable[str]) -> int:
     """Return the number of words: what stands between blanks and has a letter."""
     return sum(any(letter.isalpha() for letter in word) for line in lines for word in line.split())
@@ -101,14 +106,14 @@ def _print(console: Console, line: Text) -> None:
     console.print(line, highlight=False, soft_wrap=not console.is_terminal)
 
 
-def _head(state: State, *, plain: bool) -> str:
+def head_of(state: State, *, plain: bool = False) -> str:
     """Return mark and word of a state."""
     return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
 
 
 def _headline(found: Judgement, *, plain: bool) -> list[str]:
     """Return the first line, and a second where the headline needs it; the run's name is shortened before the headline is."""
-    head, said = _head(found.state, plain=plain), _brief(found.headline, plain=plain)
+    head, said = head_of(found.state, plain=plain), _brief(found.headline, plain=plain)
     room = WIDTH - cell_len(head) - 4 - cell_len(said)
     name = _shortened(_spelt(clean(found.run) or "unnamed run", plain=plain), room if room >= _LEAST_NAME else _USUAL_NAME, plain=plain)
     return _wrapped(f"{head}  {name}  ", said, indent=2, lines=2, plain=plain)

@@ -91,6 +91,11 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
     if whole is not None and _rose(pair) and whole.high < TRANSFER:
         status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
+        if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
+            held, error = pair.gain_held_out(*pair.ends)
+            if held + 1.96 * error > NEGLIGIBLE:
+                return None
+            status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
         status = Status.INFO if _solved(pair, few) and whole.high >= 0 else status
         return _finding(pair, evidence, whole, status, " over the whole log")
     from scipy.special import ndtri

@@ -68,11 +68,11 @@ MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
 )
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
-# A check, and the fact of another that explains what it finds.
+# A check, and the facts of others that explain what it finds.
 _EXPLAINED = {
-    concentration.NAME: ("truncation", "likely"),
-    zero_variance.NAME: ("truncation", "likely"),
-    hacking.NAME: ("reward", "format alone"),
+    concentration.NAME: {("truncation", "likely")},
+    zero_variance.NAME: {("truncation", "likely")},
+    hacking.NAME: {("truncation", "likely"), ("reward", "format alone")},
 }
 _RANK = {Status.CRITICAL: 0, Status.WARNING: 1, Status.INFO: 2, Status.NONE: 3, Status.NOT_LOGGED: 4}
 
@@ -148,9 +148,8 @@ def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
     """The finding to tell of: the worst, but what another explains, that came no later, is told as that."""
     if found is None or found.check not in _EXPLAINED:
         return found
-    name, value = _EXPLAINED[found.check]
-    better = next((one for one in ranked if one.evidence.get(name) == value and is_serious(one)), None)
-    return found if better is None or (better.step or 0) > (found.step or 0) else better
+    better = next((one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]), None)
+    return found if better is None else better
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,15 @@ from groupwise.intervals import Interval
 
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
 ENOUGH = 60
+# Rows of a plateau below the top that make one worth a look.
+_LONG = 120
 # Standard errors that make a gain, and those that a stretch without a gain stays below.
 _GAIN, _NO_GAIN = 2.0, 2.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
 _NOTHING, _FEW = 0.1, 20
-_MOST_GROUPS = 0.5
+_NEARLY_ALL = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
             return Learning.LEARNING, None
         # What was gained in the first quarter of a long log alone is a plateau, and one below the top is worth a look.
         low = not arrived and near_top(level) is False
-        if ended and low and n - n // 4 >= ENOUGH and _still(level, n // 4):
+        if ended and low and n - n // 4 >= _LONG and _still(level, n // 4):
             return Learning.FLAT, int(level.step_T[n // 4])
         return Learning.AT_TOP, int(level.step_T[n // 2])
     if arrived or near_top(level):
@@ -108,12 +110,10 @@ def near_top(signal: Signal) -> bool | None:
 
 
 def _piled_up(evidence: Evidence, level: Signal) -> bool:
-    """Whether rows pile up at their largest value while most groups have zero variance: at a top that is not known."""
+    """Whether nearly all groups earn one and the same reward above 0, row for row: a top that is not known."""
     equal = evidence.groups.zero_variance
-    if not equal.known or float(np.nanmedian(equal.value_T)) <= _MOST_GROUPS:
-        return False
-    low, middle, high = (float(end) for end in np.quantile(level.value_T, (0.0, 0.5, 1.0)))
-    return low != 0 and high - middle < (middle - low) / 3
+    low, high = float(level.value_T.min()), float(level.value_T.max())
+    return equal.known and float(np.nanmedian(equal.value_T)) > _NEARLY_ALL and low > 0 and low > _NEARLY_ALL * high
 
 
 def _held_out_arrived(evidence: Evidence) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
-from groupwise.diagnostics.learning import near_top
+from groupwise.diagnostics.learning import NEAR, near_top
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -46,6 +46,8 @@ STARVED = 0.1
 HALVED = 0.5
 # Groups of so many at most, most of them with zero variance, and the share that four times the size would make teach.
 _SMALL, _MOSTLY, _WORTH = 4, 0.7, 0.2
+# By how much the share leaps at once where groups break, and no reward arrives.
+_LEAP = 0.4
 GROUPS = 20
 
 
@@ -82,7 +84,8 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     began = "throughout" if onset == 0 else _beginning(equal, onset)
     known = {"zero_variance": "above expectation", "zero_variance_onset": began, "groups_gradient": _gradient(evidence, step)}
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
-    jumped = began == "jump" and float(equal.value_T[max(0, onset - 10) : onset].mean()) < HALVED
+    near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
+    jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
     if not jumped and _at_its_height(evidence, step):
         known = {"zero_variance": "explained by the reward"}
         message = f"{message}; the reward stands at its height, and its range is not known"
@@ -245,8 +248,10 @@ def _small_group(evidence: Evidence) -> Finding | None:
     """Say that larger groups would make many more groups teach, where the reward stands below its top."""
     outlook = zero_variance_outlook(evidence.record)
     reward = evidence.reward
-    if outlook is None or reward is None or near_top(reward):
+    if reward is None or near_top(reward):
         return None
+    if outlook is None:
+        return _of_unknown_size(evidence, reward)
     now, last = outlook.now, outlook.shares[-1]
     gained = last.gained
     if gained is None or now.value < HALVED or gained.value < _WORTH:
@@ -260,6 +265,19 @@ def _small_group(evidence: Evidence) -> Finding | None:
     status = Status.WARNING if grave else Status.INFO
     advice = f"raise the group size to {last.group_size}, or drop prompts that are always right or always wrong"
     return Finding(NAME, status, words, None, now, HALVED, advice=advice, evidence=known, what=SHARE)
+
+
+def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
+    """Note that most groups have zero variance at a middling reward, where the group size is not known."""
+    equal = _equal_share(evidence)
+    if equal is None or reward.bounds is None or len(equal) < FEWEST_ROWS:
+        return None
+    value, mean = equal.mean(slice(-max(len(equal) // 4, 5), None)), float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
+    if value.value < _MOSTLY or not NEAR < mean < 1 - NEAR:
+        return None
+    words = f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of {short(float(reward.value_T[-1]))}"
+    known = {"small_group": "possible", "zero_variance": "as expected"}
+    return Finding(NAME, Status.INFO, words, None, value, _MOSTLY, log="the group size (--set group_size=G)", evidence=known, what=SHARE)
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:

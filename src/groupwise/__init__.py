@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.analysis.component_file import load_components, save_components
+    from groupwise.analysis.plan import RunPlan, plan
     from groupwise.analysis.summary import Summary, summarise
     from groupwise.curves.backtest import backtest
     from groupwise.curves.fit import fit
@@ -55,6 +56,7 @@ _HOME = {
     "READERS": "readers",
     "RecordWriter": "record.run",
     "RunConfig": "record.settings",
+    "RunPlan": "analysis.plan",
     "RunRecord": "record.run",
     "Setting": "record.settings",
     "Source": "record.run",
@@ -69,6 +71,7 @@ _HOME = {
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
     "open_run": "readers",
+    "plan": "analysis.plan",
     "plan_from_components": "estimators.best_group_size",
     "plan_group_size": "estimators.best_group_size",
     "preset": "estimators.presets",
@@ -101,6 +104,7 @@ __all__ = [
     "MetricSeries",
     "RecordWriter",
     "RunConfig",
+    "RunPlan",
     "RunRecord",
     "Setting",
     "Source",
@@ -116,6 +120,7 @@ __all__ = [
     "load_components",
     "metric_series",
     "open_run",
+    "plan",
     "plan_from_components",
     "plan_group_size",
     "preset",

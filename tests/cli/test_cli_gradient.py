@@ -16,8 +16,11 @@ from tests.cli.asked import printed, refused
 
 from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
 from groupwise.analysis.components import Measurement
+from groupwise.analysis.plan import NOT_LOGGED
 from groupwise.cli import app as cli
 from groupwise.estimators.components import components
+from groupwise.readers import open_run
+from groupwise.series.groups import zero_variance_outlook
 
 GROUPS, SIZE, WIDTH = 48, 8, 6
 
@@ -123,12 +126,27 @@ def test_costs_come_from_the_run_and_are_told(capsys: pytest.CaptureFixture[str]
     assert (given["budget"]["rollout_cost"], given["budget"]["prompt_cost"]) == (50, 10)
 
 
-def test_a_run_without_components_says_how_to_make_them(capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path) -> None:
-    bare = refused(capsys, "plan", "run.csv", "--budget", "64")
-    assert "log_completions=True" in bare
-    assert "`groupwise components run.csv --model CHECKPOINT`" in bare
-    logged = refused(capsys, "plan", str(trl_run), "--budget", "64")
-    assert f"`groupwise components {trl_run}` shows what rewards alone say" in logged
+def test_a_run_without_components_is_answered_from_its_rewards(capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path) -> None:
+    text = shown(capsys, "plan", str(trl_run), "--budget", "64")
+    found = printed(capsys, "plan", str(trl_run))
+    outlook = zero_variance_outlook(open_run(trl_run))
+    assert outlook is not None
+    assert found["zero_variance"] == outlook.as_dict()
+    assert found["effective_group_size"] == pytest.approx(outlook.group_size * (1 - outlook.now.value))
+    assert found["batch"]["said"] in text
+    assert text.startswith(found["status"])
+    assert text.endswith(f"For a best size: groupwise components {trl_run} --model CHECKPOINT\n")
+    told = [line for line in text.splitlines() if not line.startswith(" ")]
+    assert sum(any(letter.isalpha() for letter in word) for line in told for word in line.split()) <= 60
+
+
+def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
+    assert text.splitlines()[:2] == [
+        NOT_LOGGED,
+        "A step is ? prompts x 8 rollouts in ? updates; give --set prompts_per_step=B --set updates_per_step=U.",
+    ]
+    assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from groupwise.cli.shared import (
     positive,
     print_json,
 )
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, UnreadableRunError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 
 if TYPE_CHECKING:
     from groupwise.analysis.final_gap import Cost
@@ -96,8 +95,9 @@ def plan(
     column: Column = None,
     as_json: Json = False,
 ) -> None:
-    """Best group size and number of prompts for a budget, and what the size in use costs."""
+    """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
     from groupwise.analysis.final_gap import final_gap
+    from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
     from groupwise.report.text import print_plan
@@ -119,7 +119,11 @@ def plan(
         held = _components_of(source, cost, curvature, level)
         if held is None:
             record = opening.open(source)
-            held = _beside(source, record, level=level)
+            held = _beside(source, level=level)
+            if held is None:
+                _show_rewards(record, source, as_json=as_json)
+                return
+            notes.append(batch_in_use(record).said)
             whole, group_size = _of_run(record, spending, group_size, notes)
         elif opening:
             raise InvalidArgumentError(f"expected no --set, --config or --column with {source}, which is no run: leave them out")
@@ -259,23 +263,24 @@ def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: 
     return cost.projected(scores.reward_N, scores.prompt_N, scores.score_ND, level=_LEVEL if level is None else level)
 
 
-def _beside(path: Path, record: RunRecord, *, level: float | None) -> Components:
-    """Return the components that lie beside a run."""
+def _beside(path: Path, *, level: float | None) -> Components | None:
+    """Return the components that lie beside a run, or None."""
     from groupwise.analysis.component_file import components_of_file, path_beside
-    from groupwise.analysis.group_size import LOG_COMPLETIONS
 
     place = path_beside(path)
-    if place.is_file():
-        found = components_of_file(place, level=level)
-        if found is not None:
-            return found
-    name = shlex.quote(str(path))
-    make = f"make them with `groupwise components {name} --model CHECKPOINT`"
-    if record.rollouts is None or not len(record.rollouts):
-        raise InsufficientDataError(f"expected variance components beside {path}, got none: {LOG_COMPLETIONS}, then {make}")
-    raise InsufficientDataError(
-        f"expected variance components beside {path}, got none: {make}; `groupwise components {name}` shows what rewards alone say"
-    )
+    return components_of_file(place, level=level) if place.is_file() else None
+
+
+def _show_rewards(record: RunRecord, source: Path, *, as_json: bool) -> None:
+    """Print what rewards alone say, and the command for the rest."""
+    from groupwise.analysis.plan import plan_of_rewards
+    from groupwise.report.text import print_run_plan
+
+    found = plan_of_rewards(record, source)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_run_plan(found, out_console())
 
 
 def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:

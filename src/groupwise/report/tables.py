@@ -18,6 +18,7 @@ from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import RewardStatistics
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, sentence, share
 
@@ -191,6 +192,17 @@ def zero_variance_grid(found: RewardStatistics) -> Grid:
         ends = f"{share(row.share.low)} to {share(row.share.high)}"
         rows.append((str(row.group_size), share(row.share.value), ends, "extrapolated" if row.extrapolated else ""))
     return Grid(("Group size", "Zero-variance groups", "Interval", ""), tuple(rows), (0, 1, 2))
+
+
+def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
+    """Return the share of zero-variance groups at the size in use and at larger ones, and how many more would be informative."""
+    rows = []
+    for row in found.shares:
+        gained = "" if row.gained is None else f"{share(row.gained.value)} ({share(row.gained.low)} to {share(row.gained.high)})"
+        ends = f"{share(row.share.low)} to {share(row.share.high)}"
+        rows.append((str(row.group_size), share(row.share.value), ends, gained, "extrapolated" if row.extrapolated else "in use"))
+    level = percent(found.now.level)
+    return Grid(("Group size", "Zero-variance", f"{level} interval", "More informative", ""), tuple(rows), (0, 1, 2, 3))
 
 
 _MEANINGS = {

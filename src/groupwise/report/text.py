@@ -19,6 +19,7 @@ from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import RewardFacts, shown_sizes
 from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, spent_by_then, verdict
+from groupwise.analysis.plan import RunPlan
 from groupwise.curves.results import FitResult
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -31,6 +32,7 @@ from groupwise.report.tables import (
     component_grid,
     contrast_grid,
     forecast_grid,
+    outlook_grid,
     parameter_grid,
     plan_grid,
     reward_grid,
@@ -149,6 +151,16 @@ def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Seq
     if baselines:
         out.grid(baseline_grid(baselines, plan))
     out.notes((*plan.notes, *notes))
+
+
+def print_run_plan(found: RunPlan, console: Console) -> None:
+    """Print what rewards alone say of a run's group size, its batch, and the command for the rest."""
+    out = Printer(console)
+    out.line(found.status)
+    out.line(found.batch.said)
+    if found.zero_variance is not None:
+        out.grid(outlook_grid(found.zero_variance))
+    out.line(f"For a best size: {found.command}")
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

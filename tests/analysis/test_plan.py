@@ -1,0 +1,75 @@
+"""`groupwise.plan`: the batch in words, what rewards say without components, and the plan from those beside the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import groupwise
+from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.group_size import LOG_COMPLETIONS
+from groupwise.analysis.plan import NOT_LOGGED, Batch, plan
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.best_group_size import Budget
+from groupwise.estimators.components import components
+from groupwise.record.run import Meaning, RunConfig, RunRecord
+from groupwise.record.table import steps_table
+
+
+def log(**settings: float) -> RunRecord:
+    """A log of the share of zero-variance groups and a mean reward, 24 rows."""
+    columns = {"reward": [0.25] * 24, "frac_reward_zero_std": [0.5, 0.25, 0.75] * 8}
+    meanings = (Meaning("reward", "reward", "mean reward"), Meaning("frac_reward_zero_std", "dead_group_share", "share"))
+    return RunRecord("made", steps_table(range(1, 25), columns), config=RunConfig().with_settings(settings, "test"), meanings=meanings)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (Batch(64, 8, 2.0), "A step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),
+        (Batch(1, 2, 1.0), "A step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
+        (Batch(64, 8, 0.25), "A step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates."),
+        (Batch(None, 8, 2.0), "A step is ? prompts x 8 rollouts in 2 updates; give --set prompts_per_step=B."),
+        (
+            Batch(None, None, None),
+            "A step is ? prompts x ? rollouts in ? updates; give --set prompts_per_step=B --set group_size=G --set updates_per_step=U.",
+        ),
+    ],
+)
+def test_the_batch_in_one_line(batch: Batch, said: str) -> None:
+    assert batch.said == said
+
+
+def test_without_components_rewards_are_told() -> None:
+    found = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
+    assert found.effective_group_size == pytest.approx(4 * (1 - found.zero_variance.now.value))
+    assert (found.plan, found.command) == (None, f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT")
+    # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
+    assert found.status.startswith("50 % of groups have zero variance at G = 4; of 100 groups G = 8 would make ")
+    assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
+    assert set(found.as_dict()) == {"status", "batch", "zero_variance", "effective_group_size", "plan", "missing", "command"}
+    unknown = plan(log())
+    assert (unknown.zero_variance, unknown.missing) == (None, unknown.status)
+    # Of the last six rows two are at 0.5, two at 0.25 and two at 0.75.
+    assert unknown.status == (
+        "50 % of groups have zero variance; what twice the group size would change needs the size: give --set group_size=G."
+    )
+    bare = RunRecord("made", steps_table([1, 2], {"reward": [0.5, 0.5]}), meanings=(Meaning("reward", "reward", "mean reward"),))
+    assert plan(bare).status == NOT_LOGGED
+
+
+def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
+    run = tmp_path / "run.csv"
+    run.write_text("step,reward\n" + "".join(f"{step},{step / 40:.4f}\n" for step in range(1, 41)))
+    rng = np.random.default_rng(1)
+    score, prompt = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
+    pull = (score * rng.normal(0.2, 0.8, size=(48, 6))[prompt]).sum(axis=1)
+    reward = (rng.random(384) < 1 / (1 + np.exp(-pull))).astype(float)
+    save_components(components(reward, prompt, score_ND=score), path_beside(run), provenance={}, force=True)
+    found = groupwise.plan(run, budget=Budget(512))
+    assert found.plan is not None
+    assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)
+    with pytest.raises(InsufficientDataError, match="expected the batch in use, got none"):
+        plan(run)

@@ -123,7 +123,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(folder, steps, arguments.completion_length)
         trainer.callback_handler.callbacks = [one for one in trainer.callback_handler.callbacks if type(one).__name__ != "PrinterCallback"]
-        callback = GroupwiseCallback(trainer, sketch_every=BLOCK, checks=None, say=lambda _: None)
+        callback = GroupwiseCallback(trainer, sketch_every=BLOCK, checks=False, say=lambda _: None)
         callback._clock = time.thread_time  # what it takes itself, whoever else is on the processor
         blocks = Blocks(callback, arguments.blocks)
         trainer.add_callback(callback)

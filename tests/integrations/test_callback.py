@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, joined, text_of
-from groupwise.integrations.live_checks import Alert, Alerts, found_by, standard_checks
+from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
 from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
@@ -92,7 +94,7 @@ class PlayedTrainer:
 
 
 def attached(trainer: Any, **options: Any) -> GroupwiseCallback:
-    callback = GroupwiseCallback(trainer, **{"say": lambda _: None, "checks": None, **options})
+    callback = GroupwiseCallback(trainer, **{"say": lambda _: None, "checks": False, **options})
     trainer.add_callback(callback)
     return callback
 
@@ -173,7 +175,7 @@ def test_missing_metrics_are_said(tmp_path: Path) -> None:
 def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path, learning_rate=0, steps_per_generation=4, logging_steps=10)
     trainer.num_generations = 2
-    callback = attached(trainer, sketch_every=5, checks="standard", stop_on="critical")
+    callback = attached(trainer, sketch_every=5, checks=True, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
     for expected in ("no sketches: groups of 2", "the learning rate is 0", "serves 4 updates", "grad_norm is logged every 10 steps only"):
@@ -181,11 +183,11 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     assert "the checks were made ready" in said
 
 
-def test_a_severity_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
+def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=None, stop_on="critical")
+    callback = attached(trainer, checks=False, stop_on="failing")
     trainer.train(0)
-    assert "stop_on='critical' will stop nothing: there are no checks" in callback.notices
+    assert "stop_on='failing' will stop nothing: there are no checks" in callback.notices
 
 
 def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_what_is_no_trainer_is_refused(wrong: Any, match: str) -> None:
 def test_a_trainer_of_another_kind_trains_on_and_is_told(has: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     other = SimpleNamespace(add_callback=print, args=SimpleNamespace(output_dir=str(tmp_path)), **has)
     said: list[str] = []
-    callback = GroupwiseCallback(other, stop_on="critical", say=said.append)
+    callback = GroupwiseCallback(other, stop_on="failing", say=said.append)
     state, control = SimpleNamespace(global_step=0, is_world_process_zero=True), SimpleNamespace(should_training_stop=False)
     for event in (
         "on_init_end",
@@ -273,7 +275,7 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(has: dict[str, Any], se
     [
         ({"sketch_every": -1}, "for sketch_every"),
         ({"check_every": 0}, "for check_every"),
-        ({"stop_on": "fatal"}, "expected one of info, warning, critical"),
+        ({"stop_on": "critical"}, "expected watch or failing for stop_on, got 'critical'"),
         ({"checks": 3}, "for checks"),
     ],
 )
@@ -282,41 +284,103 @@ def test_arguments_outside_their_domain_are_refused(options: dict[str, Any], mat
         GroupwiseCallback(PlayedTrainer(tmp_path), **options)
 
 
-def finding(record: RunRecord) -> list[Any]:
-    """A finding whose severity grows with the run."""
-    level = "critical" if len(record.steps) >= 6 else "warning"
-    return [SimpleNamespace(check="demo", severity=level, message=f"{len(record.steps)} steps", advice="stop")]
+def judged(state: State, **more: Any) -> Judgement:
+    """A judgement made by hand."""
+    return Judgement("demo", state, "reward 0.8 → 0.0", **more)
 
 
-def test_findings_are_told_once_a_severity_and_the_run_stops_where_asked(tmp_path: Path) -> None:
+def judged_by(monkeypatch: pytest.MonkeyPatch, judge: Callable[[RunRecord], Any]) -> None:
+    """Let runs of a training be judged so; the played one that the judge is made ready with has no name."""
+
+    def instead(record: RunRecord, *, ended: bool) -> Any:
+        assert not ended, "a training goes on"
+        return judge(record) if record.name else judged(State.OK)
+
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", instead)
+
+
+def worse(record: RunRecord) -> Judgement:
+    """A state that gets worse with the run, and better in the end."""
+    rows = len(record.steps)
+    state = State.OK if rows < 4 or rows >= 16 else State.WATCH if rows < 8 else State.FAILING
+    return judged(state, do="stop" if state is State.FAILING else "")
+
+
+def test_a_change_of_the_state_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_by(monkeypatch, worse)
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=finding, check_every=2, stop_on="critical")
+    callback = attached(trainer, checks=True, check_every=2)
     trainer.train(20)
-    assert trainer.state.global_step == 6
-    told = [notice for notice in callback.notices if "demo" in notice]
-    assert told == ["warning at step 2, demo: 2 steps: stop", "critical at step 6, demo: 6 steps: stop"]
-    assert any("training stops after step 6" in notice for notice in callback.notices)
-    assert len(RunRecord.load(tmp_path / "groupwise").steps) == 6
-
-
-def test_a_check_that_fails_is_an_alert_and_the_run_goes_on(tmp_path: Path) -> None:
-    trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=lambda _: 1 / 0, check_every=1, stop_on="critical")
-    trainer.train(3)
-    assert trainer.state.global_step == 3
-    assert [notice for notice in callback.notices if "the checks failed" in notice] == [
-        "warning at step 1, checks: the checks failed, so nothing was checked: ZeroDivisionError: division by zero"
+    assert [notice for notice in callback.notices if "reward 0.8" in notice] == [
+        "watch at step 4 (was ok): reward 0.8 → 0.0",
+        "failing at step 8 (was watch): reward 0.8 → 0.0; stop",
+        "ok at step 16 (was failing): reward 0.8 → 0.0",
     ]
 
 
-def test_the_standard_checks_are_those_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.diagnostics.diagnose", lambda record: SimpleNamespace(findings=finding(record)))
-    record = RunRecord("demo", steps_table([1], {}))
-    assert found_by(standard_checks, record) == (Alert("demo", "warning", "1 steps: stop"),)
+@pytest.mark.parametrize(("stop_on", "step"), [("watch", 4), ("failing", 8)])
+def test_the_run_stops_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_on: str, step: int) -> None:
+    judged_by(monkeypatch, worse)
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=True, check_every=2, stop_on=stop_on)
+    trainer.train(20)
+    assert trainer.state.global_step == step
+    assert f"training stops after step {step}, as stop_on='{stop_on}' asks" in callback.notices
+    assert len(RunRecord.load(tmp_path / "groupwise").steps) == step
 
 
-def test_alerts_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_by(monkeypatch, lambda _: 1 / 0)
+    trainer = PlayedTrainer(tmp_path)
+    callback = attached(trainer, checks=True, check_every=1, stop_on="failing")
+    trainer.train(3)
+    assert trainer.state.global_step == 3
+    assert [notice for notice in callback.notices if "judged" in notice] == [
+        "the run could not be judged: ZeroDivisionError: division by zero; training goes on"
+    ]
+
+
+def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
+    said: list[str] = []
+    live = LiveJudgement(said.append, stop_on="failing")
+    reward = [0.8 + 0.01 * (-1) ** step for step in range(60)] + [0.0] * 40
+    assert not live.look(RunRecord("demo", steps_table(range(50), {"reward": reward[:50]})), 49)
+    assert live.look(RunRecord("demo", steps_table(range(100), {"reward": reward})), 99)
+    assert said[-1].startswith("failing at step 99 (was ")
+    assert "0.8" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "words"),
+    [
+        (judged(State.WATCH), None, "watch at step 7: reward 0.8 → 0.0"),
+        (
+            judged(State.FAILING, cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)), do="restart from step 70"),
+            State.OK,
+            "failing at step 7 (was ok): reward 0.8 → 0.0; likely the policy ran away in length; restart from step 70",
+        ),
+        (
+            judged(State.WATCH, cause=Cause(Certainty.POSSIBLE, ("too small a group",)), do="raise G."),
+            State.FAILING,
+            "watch at step 7 (was failing): reward 0.8 → 0.0; possibly too small a group; raise G",
+        ),
+        (
+            judged(State.FAILING, cause=Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the texts",))),
+            State.CANNOT_TELL,
+            "failing at step 7 (was cannot tell): reward 0.8 → 0.0; cannot tell between harder data and a broken verifier: log the texts",
+        ),
+        (judged(State.CANNOT_TELL, cause=Cause(log=("a reward",))), None, "cannot tell at step 7: reward 0.8 → 0.0; log a reward"),
+        (judged(State.OK, do="x\x1b[2J\ny"), State.WATCH, "ok at step 7 (was watch): reward 0.8 → 0.0; x\ufffd[2J y"),
+    ],
+)
+def test_a_change_is_one_line_of_fact_cause_and_what_to_do(found: Judgement, before: State | None, words: str) -> None:
+    assert change_in_words(found, before, 7) == words
+
+
+def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, ...]] = []
+    states = iter((State.FAILING, State.WATCH, State.OK, State.CANNOT_TELL, State.FAILING))
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", lambda _, *, ended: judged(next(states)))
     levels = SimpleNamespace(INFO="i", WARN="w", ERROR="e")
     trackio: Any = ModuleType("trackio")
     trackio.AlertLevel, trackio.alert = levels, lambda *, title, text, level: sent.append(("trackio", title, text, level))
@@ -326,20 +390,25 @@ def test_alerts_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> Non
     wandb.AlertLevel, wandb.run = levels, SimpleNamespace(alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)))
     for name, module in (("trackio", trackio), ("trackio.context_vars", variables), ("wandb", wandb)):
         monkeypatch.setitem(sys.modules, name, module)
-    alerts = Alerts(lambda _: None)
-    alerts.tell(Alert("one", "critical", "no run of trackio is open"), 3)
-    variables.current_run = SimpleNamespace(get=lambda: "run")
-    alerts.tell(Alert("two", "warning", "both"), 4)
-    text = "step 4: both"
-    assert sent == [("wandb", "one", "step 3: no run of trackio is open", "e"), ("trackio", "two", text, "w"), ("wandb", "two", text, "w")]
-
-    def offline(**_: Any) -> None:
-        raise ConnectionError("offline")
-
     said: list[str] = []
-    trackio.alert = offline
-    Alerts(said.append).tell(Alert("three", "info", "x"), 5)
-    assert said == ["info at step 5, three: x", "the alert did not reach the tracker: ConnectionError: offline"]
+    live, record = LiveJudgement(said.append), RunRecord("demo", steps_table([1], {}))
+    live.look(record, 3)
+    variables.current_run = SimpleNamespace(get=lambda: "a run")
+    live.look(record, 4)
+    wandb.run = None
+    live.look(record, 5)
+    live.look(record, 6)
+    trackio.alert = None
+    live.look(record, 7)
+    after = "reward 0.8 → 0.0"
+    assert sent == [
+        ("wandb", "failing", f"failing at step 3: {after}", "e"),
+        ("trackio", "watch", f"watch at step 4 (was failing): {after}", "w"),
+        ("wandb", "watch", f"watch at step 4 (was failing): {after}", "w"),
+        ("trackio", "ok", f"ok at step 5 (was watch): {after}", "i"),
+        ("trackio", "cannot tell", f"cannot tell at step 6 (was ok): {after}", "w"),
+    ]
+    assert said[-1].startswith("the alert did not reach the tracker: TypeError")
 
 
 def test_the_probe_pools_the_latest_and_passes_over_what_is_missing() -> None:
@@ -407,7 +476,8 @@ def test_a_failure_inside_is_said_once_and_the_training_goes_on(
     where: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=lambda _: [], check_every=1)
+    judged_by(monkeypatch, lambda _: judged(State.OK))
+    callback = attached(trainer, checks=True, check_every=1)
     monkeypatch.setattr(getattr(callback, where) if where else callback, what, fails)
     trainer.train(4)
     assert trainer.state.global_step == 4
@@ -465,38 +535,18 @@ def test_a_metric_named_like_a_column_of_ours_stands_beside_it(tmp_path: Path) -
         assert steps[f"log/{name}"].to_list() == [7.5] * 3
 
 
-def test_a_finding_that_cannot_be_read_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    def mixed(_: RunRecord) -> Any:
-        yield {"check": "a", "severity": "error", "message": "of an unknown severity"}
-        yield {"check": "b", "severity": "critical", "message": "sound"}
-        raise ZeroDivisionError
-
-    found = found_by(mixed, RunRecord("demo", steps_table([1], {})))
-    assert found[0] == Alert("b", "critical", "sound")
-    assert "of an unknown severity" in found[1].message
-    assert found[2].message.startswith("the checks failed, so not all was checked")
-
-
-def test_two_findings_of_one_check_are_both_told_and_other_numbers_are_no_news() -> None:
-    said: list[str] = []
-    alerts = Alerts(said.append)
-    for step in (1, 2):
-        alerts.tell(Alert("drift", "warning", f"entropy falls by {step / 7:.3f}"), step)
-        alerts.tell(Alert("drift", "warning", f"length grows by {step}"), step)
-    assert said == ["warning at step 1, drift: entropy falls by 0.143", "warning at step 1, drift: length grows by 1"]
-
-
-def test_checks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: Path) -> None:
+def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: dict[str, list[int]] = {"default": [], "asked": []}
     for name, options in (("default", {}), ("asked", {"check_every": 50})):
-        trainer = PlayedTrainer(tmp_path / name)
 
-        def checks(record: RunRecord, name: str = name) -> list[Any]:
+        def slow(record: RunRecord, name: str = name) -> Judgement:
             time.sleep(0.1)
             looks[name].append(len(record.steps))
-            return []
+            return judged(State.OK)
 
-        callback = attached(trainer, checks=checks, **options)
+        judged_by(monkeypatch, slow)
+        trainer = PlayedTrainer(tmp_path / name)
+        callback = attached(trainer, checks=True, **options)
         trainer.train(150)
         assert any("the checks" in notice for notice in callback.notices)
     assert looks == {"default": [50], "asked": [50, 100, 150]}
@@ -553,6 +603,20 @@ def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path
     for tap in (one, two):
         tap.end()
     assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
+
+
+def test_verl_judges_the_run_and_tells_a_change_of_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    judged_by(monkeypatch, lambda record: judged(State.OK if len(record.steps) < 100 else State.FAILING, do="stop"))
+    monkeypatch.setattr("groupwise.integrations.live_judgement._SHARE", 1.0)
+    said: list[str] = []
+    tap = PlayedTap(said.append)
+    for step in range(1, 151):
+        tap.rolled()
+        tap._safely(partial(tap.step, {"actor/entropy": 1.0}, step))
+    tap.end()
+    assert [one for one in said if "reward 0.8" in one] == ["failing at step 100 (was ok): reward 0.8 → 0.0; stop"]
+    assert not any("failed" in one for one in said)
 
 
 class UnslothGRPOTrainer(PlayedTrainer):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, finding
+from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, judged
 
-from groupwise.integrations.live_checks import alert_of
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.integrations.probe import Probe, ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
@@ -18,7 +18,7 @@ from groupwise.record.run import RunRecord
 
 def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:
     first, other = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
-    stranger = GroupwiseCallback(first, say=lambda _: None, checks=None)
+    stranger = GroupwiseCallback(first, say=lambda _: None, checks=False)
     other.add_callback(stranger)
     own = attached(other)
     other.train(2)
@@ -127,7 +127,7 @@ def test_probes_are_as_far_apart_as_was_asked(options: dict[str, Any], steps: li
 
 
 @pytest.mark.parametrize(("last", "looks"), [(200, [60, 50, 100, 150, 200]), (49, [])])
-def test_the_standard_checks_are_made_ready_before_the_first_step(
+def test_the_judge_is_made_ready_before_the_first_step(
     last: int, looks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run of them, which loads what they need, sees a played run and is over when the clock of the run begins."""
@@ -135,12 +135,13 @@ def test_the_standard_checks_are_made_ready_before_the_first_step(
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("groupwise.integrations.trl.time", SimpleNamespace(perf_counter=lambda: clock.now))
 
-    def diagnose(record: RunRecord) -> Any:
+    def judge(record: RunRecord, *, ended: bool) -> Judgement:
+        assert not ended
         clock.now += 0.01 if seen else 3.0
         seen.append(len(record.steps))
-        return SimpleNamespace(findings=finding(record))
+        return judged(State.WATCH if record.name else State.OK)
 
-    monkeypatch.setattr("groupwise.diagnostics.diagnose", diagnose)
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
     trainer = PlayedTrainer(tmp_path)
     trainer.state.max_steps = last
     callback = GroupwiseCallback(trainer, say=lambda _: None)
@@ -159,19 +160,6 @@ def test_the_standard_checks_are_made_ready_before_the_first_step(
     assert record.steps["seconds"][0] < 1
     assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
     assert any("made ready before the first step" in notice for notice in callback.notices) is bool(looks)
-    assert [notice for notice in callback.notices if "demo" in notice] == (
-        [] if not looks else ["critical at step 50, demo: 50 steps: stop"]
+    assert [notice for notice in callback.notices if "reward 0.8" in notice] == (
+        [] if not looks else ["watch at step 50: reward 0.8 → 0.0"]
     )
-
-
-@pytest.mark.parametrize(
-    ("message", "advice", "text"),
-    [
-        ("The reward fell.", "Lower the learning rate.", "The reward fell. Lower the learning rate."),
-        ("the reward fell", "stop", "the reward fell: stop"),
-        ("the reward fell", "", "the reward fell"),
-        ("", "stop", "stop"),
-    ],
-)
-def test_message_and_advice_are_read_as_one_text(message: str, advice: str, text: str) -> None:
-    assert alert_of({"check": "demo", "message": message, "advice": advice}).message == text

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integrations.test_callback import PlayedTrainer, attached
+from tests.integrations.test_callback import PlayedTrainer, attached, judged, judged_by
 
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.generation import Generation
 from groupwise.integrations.recorder import Recorder
@@ -234,15 +235,18 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FullFrom:
     return FullFrom(monkeypatch)
 
 
-def test_a_disk_that_is_full_when_training_begins_costs_nothing_once_there_is_room(disk: FullFrom, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_when_training_begins_costs_nothing_once_there_is_room(
+    disk: FullFrom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = PlayedTrainer(tmp_path)
     looked: list[int] = []
 
-    def checks(record: RunRecord) -> list[Any]:
+    def judge(record: RunRecord) -> Judgement:
         looked.append(len(record.steps))
-        return []
+        return judged(State.OK)
 
-    callback = attached(trainer, record=tmp_path / "run", checks=checks, check_every=2)
+    judged_by(monkeypatch, judge)
+    callback = attached(trainer, record=tmp_path / "run", checks=True, check_every=2)
 
     def room(*_: Any, **__: Any) -> None:
         disk.full = trainer.state.global_step < 3
@@ -287,8 +291,8 @@ def test_a_disk_that_is_full_from_begin_to_end_leaves_the_steps_in_a_temporary_f
     (tmp_path / "other").mkdir()
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path / "other"))
     trainer = PlayedTrainer(tmp_path)
-    critical = [{"check": "demo", "severity": "critical", "message": "enough"}]
-    callback = attached(trainer, record=tmp_path / "run", checks=lambda _: critical, check_every=4, stop_on="critical")
+    judged_by(monkeypatch, lambda _: judged(State.FAILING))
+    callback = attached(trainer, record=tmp_path / "run", checks=True, check_every=4, stop_on="failing")
     trainer.train(9)
     assert trainer.state.global_step == 4
     assert steps_in(tmp_path / "other" / "run") == [1, 2, 3, 4]

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.probe import ProbeSettings
 from groupwise.integrations.resume import identity_in
@@ -285,13 +286,15 @@ def test_a_group_size_changed_in_mid_run_is_noted(tmp_path: Path) -> None:
     assert record.config.value("group_size") == 4
 
 
-def test_training_stops_where_a_critical_finding_asks_for_it(tmp_path: Path) -> None:
-    def checks(record: RunRecord) -> list[dict[str, str]]:
-        return [{"check": "demo", "severity": "critical", "message": "enough"}] if len(record.steps) >= 4 else []
+def test_training_stops_where_a_failing_run_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(record: RunRecord, *, ended: bool) -> Judgement:
+        assert not ended
+        return Judgement("demo", State.FAILING if record.name and len(record.steps) >= 4 else State.OK, "enough")
 
-    trainer, callback = recorded(tmp_path, steps=10, callback={"checks": checks, "check_every": 2, "stop_on": "critical"})
+    monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
+    trainer, callback = recorded(tmp_path, steps=10, callback={"checks": True, "check_every": 2, "stop_on": "failing"})
     assert trainer.state.global_step == 4
-    assert any("critical at step 4, demo: enough" in notice for notice in callback.notices)
+    assert "failing at step 4 (was ok): enough" in callback.notices
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == 4
 
 

@@ -37,6 +37,8 @@ import json, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_trl_callback as case
+import groupwise.diagnostics.judge as judging
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.integrations.trl import GroupwiseCallback
 
 rank, own = int(os.environ["RANK"]), case.digits
@@ -48,15 +50,16 @@ def train(folder, *, rloo=False, sketch_every=0, broken=None, stop_after=0):
         seen.append([given["prompts"], completions, own(completions)])
         return seen[-1][2]
 
-    def checks(record):
-        return [{{"check": "demo", "severity": "critical", "message": "enough"}}] if len(record.steps) >= stop_after else []
+    def judge(record, *, ended):
+        return Judgement("demo", State.FAILING if record.name and len(record.steps) >= stop_after else State.OK, "enough")
 
     def fail(*_):
         raise RuntimeError("no memory left")
 
     case.digits = digits
     trainer = case.make_trainer(folder, steps={STEPS}, rloo=rloo, per_device_train_batch_size={OWN})
-    asked = {{"checks": checks, "check_every": 1, "stop_on": "critical"}} if stop_after else {{"checks": None}}
+    judging.judge = judge
+    asked = {{"check_every": 1, "stop_on": "failing"}} if stop_after else {{"checks": False}}
     callback = GroupwiseCallback(trainer, say=said.append, sketch_every=sketch_every, **asked)
     if broken == rank:
         callback._scored = fail

@@ -1,6 +1,6 @@
 """`GroupwiseCallback` records a TRL run as it trains: `trainer.add_callback(GroupwiseCallback(trainer))`.
 
-Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the checks look at the run as it goes, and
+Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the run is judged as it goes, and
 on demand the variance components are estimated. A failure here is said once, and the training goes on.
 """
 
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
-from groupwise.integrations.live_checks import Checks, LiveChecks, Severity, severity
+from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
 from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import opened
@@ -54,14 +54,14 @@ class GroupwiseCallback:
         texts: bool = True,
         sketch_every: int | None = None,
         sketch: ProbeSettings | None = None,
-        checks: Checks | Literal["standard"] | None = "standard",
+        checks: bool = True,
         check_every: int | None = None,
-        stop_on: Severity | None = None,
+        stop_on: StopOn | None = None,
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
         _check_options(sketch_every, check_every, checks)
-        self.stop_on = None if stop_on is None else severity(stop_on)
+        self.stop_on = None if stop_on is None else state_to_stop_on(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
         self._unusable = "" if sketch is None else unusable(sketch)
         settings = ProbeSettings() if sketch is None or self._unusable else sketch
@@ -71,7 +71,7 @@ class GroupwiseCallback:
         self.recorder: Recorder | None = None
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
-        self._checks = LiveChecks(checks, every=check_every, stop_on=self.stop_on, say=self._say)
+        self._checks = LiveJudgement(self._say, on=checks, every=check_every, stop_on=self.stop_on)
         # What all processes do together stands outside of it, or where no failure of one keeps it from the others.
         self._safely = Failures(self._say).caught
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
@@ -239,7 +239,7 @@ class GroupwiseCallback:
     def _opened(self, state: Any) -> Recorder | None:
         """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
         meanings_of = partial(step_meanings, framework="trl")
-        config, recent = config_of(self.trainer), RECENT if self._checks.checks else 0
+        config, recent = config_of(self.trainer), RECENT if self._checks.on else 0
 
         def made(folder: Path) -> Recorder:
             name = _name_of(self.trainer, folder)
@@ -381,7 +381,7 @@ class GroupwiseCallback:
         self._last, self._held = self._held or self._last, None
 
     def _judge(self, state: Any, control: Any) -> Any:
-        """Run the checks where it is time; all processes stop together."""
+        """Judge the run where it is time; all processes stop together."""
         step, stop = int(state.global_step), False
         if not self._checks.due(step):
             return None
@@ -405,12 +405,12 @@ class GroupwiseCallback:
 
 
 def _check_options(sketch_every: int | None, check_every: int | None, checks: Any) -> None:
-    """Refuse intervals that are no numbers of steps, and checks that cannot be called."""
+    """Refuse intervals that are no numbers of steps, and checks that are neither on nor off."""
     for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
         if value is not None and (not isinstance(value, int) or value < least):
             raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
-    if checks is not None and checks != "standard" and not callable(checks):
-        raise InvalidArgumentError(f"expected a function of a record for checks, got {checks!r}: or 'standard', or None")
+    if not isinstance(checks, bool):
+        raise InvalidArgumentError(f"expected True or False for checks, got {str(checks)[:60]!r}: the judgement is on or off")
 
 
 def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:

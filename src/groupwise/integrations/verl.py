@@ -1,7 +1,8 @@
 """Record a verl run while it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`, and nothing else.
 
 verl imports this module in every process. Its advantage estimators then hand their rewards with group ids to the record, and its tracker
-the metrics; both return what they returned before. A process that computes no advantage writes nothing. No scores are taken here.
+the metrics; both return what they returned before. A process that computes no advantage writes nothing. No scores are taken here. The
+process of the tracker judges the run as it goes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
-from groupwise.integrations.recorder import FOLDER, Failures, Recorder, Rollouts, Say, guarded, to_terminal
+from groupwise.integrations.live_judgement import LiveJudgement
+from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import Identity, home_of, opened
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.record.run import Meaning, RunConfig
@@ -49,6 +51,7 @@ class Tap:
         self._broken = self._told = self._took_any = False
         self._failures = Failures(self._say, _MOST_FAILURES)  # in a row: since the last step that was recorded
         self._began, self._seconds = time.perf_counter(), 0.0
+        self._judgement = LiveJudgement(self._say)
 
     def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
         """Return an estimator that returns what it returned, and whose outermost call is recorded."""
@@ -109,6 +112,14 @@ class Tap:
         self._last = (row, rollouts)
         self.recorder.append(row, rollouts)
         self._failures.in_a_row = 0
+        self._judge(step)
+
+    def _judge(self, step: int) -> None:
+        """Judge the run where it is time and affordable."""
+        began = time.perf_counter()
+        if self.recorder is not None and self._judgement.due(step) and self._judgement.affordable(began - self._began):
+            self._judgement.look(self.recorder.snapshot(), step)
+            self._judgement.took(time.perf_counter() - began)
 
     def _progress(self, rows: Sequence[Mapping[str, Any]], step: int, tokens: float | None) -> dict[str, float | None]:
         """Return how far the run has come with a step of so many tokens."""
@@ -134,10 +145,11 @@ class Tap:
         meanings_of = functools.partial(step_meanings, framework="", more=(_REWARD,))
 
         def made(folder: Path) -> Recorder:
-            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings_of, recent=0, say=self._say)
+            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings_of, recent=RECENT, say=self._say)
 
         found = opened(made, self._folder, max(after, 0), self._say, self._identity)
         self._seconds = float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
+        self._judgement.begin(last_step=None, here=found is not None)
         self._began = time.perf_counter()
         return found
 

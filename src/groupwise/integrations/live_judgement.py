@@ -1,0 +1,157 @@
+"""The judgement of a run while it trains: when it is made, what that may cost, and whom a change of the state is told to.
+
+`groupwise.diagnostics` decides, and loads much when it is first asked: that is done before the first step. A change of state is one line
+in the terminal and through the tracker in use (trackio, Weights & Biases).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any, Literal, get_args
+
+from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
+from groupwise.errors import InvalidArgumentError
+from groupwise.integrations.recorder import Say, reason_of
+from groupwise.record.run import RunRecord
+from groupwise.record.table import rollouts_table, steps_table
+from groupwise.wording import clean
+
+StopOn = Literal["watch", "failing"]
+
+_EVERY, _SHARE = 50, 0.02  # steps between two looks, and the share of the time that they may take, where no interval is asked for
+_ROWS, _GROUPS, _SIZE = 60, 4, 4  # of the run that the judge is made ready with
+_LONGEST = 600
+_LEVELS = {State.OK: "INFO", State.WATCH: "WARN", State.FAILING: "ERROR", State.FAILED: "ERROR", State.CANNOT_TELL: "WARN"}
+
+
+def state_to_stop_on(name: str) -> StopOn:
+    """Return the mildest state that is to end a training, by its name."""
+    for known in get_args(StopOn):
+        if known == name:
+            return known  # type: ignore[no-any-return]
+    raise InvalidArgumentError(f"expected watch or failing for stop_on, got {str(name)[:40]!r}: use one of these")
+
+
+def change_in_words(found: Judgement, before: State | None, step: int) -> str:
+    """Return a new state in one line: the fact, the cause and what to do."""
+    was = f" (was {_word(before)})" if before is not None else ""
+    parts = (found.headline, _cause(found.cause), found.do)
+    return clean(f"{_word(found.state)} at step {step}{was}: {'; '.join(part.rstrip('.') for part in parts if part)}", longest=_LONGEST)
+
+
+def _word(state: State) -> str:
+    """Return a state as a person says it."""
+    return state.value.replace("_", " ")
+
+
+def _cause(cause: Cause) -> str:
+    """Return a cause in words, "" where none is named."""
+    log = f": log {cause.log[0]}" if cause.log else ""
+    if not cause.names:
+        return log.removeprefix(": ")
+    if cause.certainty is Certainty.CANNOT_TELL:
+        return f"cannot tell between {' and '.join(cause.names)}{log}"
+    return f"{'likely' if cause.certainty is Certainty.LIKELY else 'possibly'} {' and '.join(cause.names)}"
+
+
+class LiveJudgement:
+    """When a run is judged, and what is said of it: a state once, until it changes."""
+
+    def __init__(self, say: Say, *, on: bool = True, every: int | None = None, stop_on: StopOn | None = None) -> None:
+        self.on, self.every, self.stop_on, self.seconds = on, _EVERY if every is None else every, stop_on, 0.0
+        self._spaced, self._latest = every is None, 0.0  # whether a look must be affordable, and what the latest took
+        self._state: State | None = None
+        self._say, self._faults = say, set[str]()
+
+    def begin(self, *, last_step: int | None, here: bool) -> None:
+        """Let the judge load what it needs before the training begins, on the process that looks (`here`)."""
+        self.seconds, self._latest, self._state = 0.0, 0.0, None
+        if self.on and here and (last_step is None or last_step >= self.every):
+            began = time.perf_counter()
+            self._judged(_played())
+            self._say(f"the checks were made ready before the first step, which took {time.perf_counter() - began:.1f} s")
+        if self.stop_on and not self.on:
+            self._say(f"stop_on={self.stop_on!r} will stop nothing: there are no checks")
+
+    def due(self, step: int) -> bool:
+        """Return whether there is a look after a step; alike on every process."""
+        return self.on and step % self.every == 0
+
+    def affordable(self, elapsed: float) -> bool:
+        """Return whether a look that takes as long as the latest stays within its share of the time; one asked for expressly does."""
+        return not self._spaced or self.seconds + self._latest <= _SHARE * elapsed
+
+    def look(self, record: RunRecord, step: int) -> bool:
+        """Judge the run as it stands, tell a change of its state, and return whether the training is to stop."""
+        found = self._judged(record)
+        if found is None:
+            return False
+        before, self._state = self._state, found.state
+        if found.state is not before and (before is not None or found.state is not State.OK):
+            self._tell(found, change_in_words(found, before, step))
+        return self.stop_on is not None and (found.alarm or found.state.value == self.stop_on)
+
+    def took(self, seconds: float) -> None:
+        """Count what a look cost."""
+        self._latest = seconds
+        self.seconds += seconds
+
+    def _judged(self, record: RunRecord) -> Judgement | None:
+        """Judge a run that goes on; a defect of the judge costs the judgement and not the training."""
+        from groupwise.diagnostics.judge import judge
+
+        try:
+            return judge(record, ended=False)
+        except Exception as error:  # noqa: BLE001 - training goes on
+            self._say_once(f"the run could not be judged: {reason_of(error)[:300]}; training goes on")
+            return None
+
+    def _tell(self, found: Judgement, said: str) -> None:
+        """Say a change in the terminal and to the tracker in use."""
+        self._say(said)
+        for send in (_to_trackio, _to_wandb):
+            try:
+                send(_word(found.state), said, _LEVELS[found.state])
+            except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way, and training goes on
+                self._say_once(f"the alert did not reach the tracker: {type(error).__name__}: {str(error)[:200]}")
+
+    def _say_once(self, sentence: str) -> None:
+        """Say a fault, unless it was said before."""
+        if sentence not in self._faults:
+            self._faults.add(sentence)
+            self._say(sentence)
+
+
+def _to_trackio(title: str, text: str, level: str) -> None:
+    """Send an alert to trackio where a run of it is open."""
+    trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
+    if trackio is None or not hasattr(trackio, "alert") or (variables is not None and variables.current_run.get() is None):
+        return
+    trackio.alert(title=title, text=text, level=_level(trackio, level))
+
+
+def _to_wandb(title: str, text: str, level: str) -> None:
+    """Send an alert to Weights & Biases where a run of it is open."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and getattr(wandb, "run", None) is not None:
+        wandb.run.alert(title=title, text=text, level=_level(wandb, level))
+
+
+def _level(tracker: Any, level: str) -> Any:
+    """Return a level as a tracker names it."""
+    return getattr(tracker.AlertLevel, level)
+
+
+def _played() -> RunRecord:
+    """Return a short run of no meaning, long enough that every check has something to compute."""
+    step = range(1, _ROWS + 1)
+    names = ("reward", "entropy", "kl", "grad_norm", "reward_std_within_group", "dead_group_share", "completions/mean_length")
+    columns = {name: [2 + math.sin(number * (place + 2)) for number in step] for place, name in enumerate(names)}
+    rollouts = [
+        {"step": number, "prompt_id": n // _SIZE, "prompt": "p", "completion": f"c{number * n % 7}", "reward": float(number * n % 3 == 0)}
+        for number in step
+        for n in range(_GROUPS * _SIZE)
+    ]
+    return RunRecord("", steps_table(list(step), columns), rollouts_table(rollouts))

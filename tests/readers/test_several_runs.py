@@ -124,3 +124,13 @@ def test_files_of_several_real_runs(shared_data: Path, file: str, runs: int, nam
     record = open_run(f"{shared_data / file}#{name}")
     assert (len(record.steps), record.name) == (rows, name)
     assert record.steps["step"].is_sorted()
+
+
+@pytest.mark.parametrize("file", WRITERS)
+def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: str) -> None:
+    """Broad and focused runs in one table: each has rows of one type only."""
+    path = tmp_path / file
+    rows = [{"phase": "broad" if row["run"] == "a" else "focused"} | row for row in table("run", ["a", "b"], interleaved=True)]
+    WRITERS[file](path, rows)
+    assert open_run(f"{path}#b").steps["reward"].to_list() == [100.0 + step for step in range(1, 11)]
+    assert open_run(f"{path}#b").metrics() == ("reward",)

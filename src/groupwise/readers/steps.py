@@ -55,7 +55,7 @@ def is_evaluation(key: str) -> bool:
 def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = ()) -> Merged:
     """Return one row a step, of the rows that are mine."""
     notes: list[str] = []
-    kinds = _kinds(store)
+    kinds = _kinds(store, mine)
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, mine, trains)
     usable = _usable(step_R, mine, notes)
@@ -177,10 +177,10 @@ def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
     return 2 * len(first & second) > min(len(first), len(second))
 
 
-def _kinds(store: RowStore) -> NDArray[np.object_] | None:
-    """Return the event type of each row, or None where the log has one type only."""
+def _kinds(store: RowStore, mine: Flags) -> NDArray[np.object_] | None:
+    """Return the event type of each row, or None where the rows that are mine have one type only."""
     for key in KIND_KEYS:
-        names = set(store.labels.get(key, {}).values())
+        names = {name for row, name in store.labels.get(key, {}).items() if mine[row]}
         if 1 < len(names) <= _MOST_KINDS and len(store.labels[key]) == store.count:
             kinds = np.empty(store.count, dtype=object)
             for row, name in store.labels[key].items():

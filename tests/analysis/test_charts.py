@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from groupwise.analysis.charts import abscissae, averages, kept_rows, observed_line, rounded, smooth_line, useful_range
+from groupwise.analysis.charts import (
+    abscissae,
+    averages,
+    kept_rows,
+    observed_line,
+    rounded,
+    running_mean,
+    smooth_line,
+    useful_range,
+    with_mean,
+)
 
 finite = st.floats(-1e9, 1e9)
 
@@ -82,3 +92,18 @@ def test_an_axis_shows_all_data_and_stretches_only_so_far_for_a_band() -> None:
     flat = useful_range(shown=[0.5, 0.5])
     assert flat is not None
     assert flat[0] < 0.5 < flat[1]
+
+
+@given(arrays(float, st.integers(1, 200), elements=st.floats(-1e3, 1e3)), st.integers(1, 15))
+def test_a_running_mean_averages_the_rows_around_each(y: np.ndarray, half: int) -> None:
+    found = running_mean(y, 2 * half + 1)
+    slow = [y[max(0, i - half) : i + half + 1].mean() for i in range(len(y))]
+    assert found == pytest.approx(slow, abs=1e-9)
+
+
+def test_few_rows_have_no_mean_beside_them() -> None:
+    step = np.arange(31)
+    assert [line.role for line in with_mean("logged", step[:30], step[:30])] == ["observed"]
+    raw, mean = with_mean("logged", step, np.where(step < 20, 0.0, 1.0), split=20)
+    assert (raw.role, mean.role, mean.name) == ("observed", "smooth", "mean of 3 rows")
+    assert set(mean.y) == {0, 1}

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import cut, fit_metric
-from groupwise.analysis.summary import MOST_FUNCTIONS, Summary, summarise
+from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.plain import to_json
@@ -35,10 +35,11 @@ def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
 
 
 def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
-    keys = {chart.key for charts in summary.charts.values() for chart in charts if not chart.unavailable}
-    assert {"metric", "function-0", "function-1", "evaluation", "residuals", "autocorrelation", "spread", "dead_groups"} <= keys
-    assert {"completion_length", "entropy", "kl", "gradient_norm"} <= keys
-    assert [line for line in summary.missing if line.startswith("Truncated")]
+    keys = {chart.key for charts in summary.charts.values() for chart in charts}
+    assert {"forecast", "residuals", "autocorrelation", "zero_variance_groups"} <= keys
+    screen = {chart.key for chart in (*summary.screen.sparks, *summary.screen.others)}
+    assert {"completion_length", "entropy", "kl", "gradient_norm", "dead_group_share", "reward_std_within_group", "eval/reward"} <= screen
+    assert {key for key in screen if key.startswith("reward/")} == {"reward/correct", "reward/shape"}
 
 
 def test_everything_is_json_and_nothing_is_long(summary: Summary) -> None:
@@ -54,7 +55,7 @@ def test_everything_is_json_and_nothing_is_long(summary: Summary) -> None:
 
 
 def test_steps_are_those_of_the_log_though_the_clock_is_in_updates(summary: Summary) -> None:
-    law = next(line for line in summary.charts["metric"][0].lines if line.role == "law")
+    law = next(line for line in summary.charts["forecast"][0].lines if line.role == "law")
     assert (law.x[0], law.x[-1]) == (1, 300)
     assert summary.fitted.outlook is not None
     assert [row.step for row in summary.fitted.outlook.rows] == [330, 370, 450, 600]
@@ -68,9 +69,9 @@ def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
     assert (early.rows, early.last_step) == (100, 100)
     assert early.fitted.fit is not None
     assert early.fitted.fit.n == 100
-    held_out = next(line for line in early.charts["metric"][0].lines if line.role == "held_out")
+    held_out = next(line for line in early.charts["forecast"][0].lines if line.role == "held_out")
     assert held_out.x[0] == 101
-    dead = next(chart for chart in early.charts["groups"] if chart.key == "dead_groups")
+    dead = next(chart for chart in early.charts["group_size"] if chart.key == "zero_variance_groups")
     assert max(x for line in dead.lines for x in line.x) <= 100
     assert whole.rollouts is not None
     seen = pl.col("step") <= 100
@@ -119,22 +120,12 @@ def test_a_run_that_goes_on_is_failing_and_one_that_ended_failed() -> None:
     assert summarise(dead).as_dict()["judgement"]["state"] == "failed"
 
 
-def test_a_log_of_the_reward_alone_says_what_is_missing_and_how_to_get_it() -> None:
+def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
     rng = np.random.default_rng(0)
     bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
-    unavailable = {chart.key: chart.unavailable for charts in bare.charts.values() for chart in charts if chart.unavailable}
-    assert set(unavailable) == {"evaluation", "spread", "dead_groups"}
-    assert "eval_strategy" in unavailable["evaluation"]
-    assert "log_completions" in unavailable["dead_groups"]
-    assert len(bare.missing) == 7
-    assert "log_completions" in bare.missing[-1]
-
-
-def test_a_function_that_is_the_total_is_not_shown_twice() -> None:
-    reward = np.linspace(0, 1, 50) + np.random.default_rng(0).normal(0, 0.1, 50)
-    meanings = (Meaning("reward", "reward", ""), Meaning("only", "reward/only", ""), Meaning("part", "reward/part", ""))
-    table = steps_table(range(50), {"reward": reward, "only": reward, "part": reward / 2})
-    assert [f.metric for f in summarise(RunRecord("one", table, meanings=meanings)).functions] == ["part"]
+    assert (bare.screen.sparks, bare.screen.others) == ((), ())
+    assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak"]
+    assert bare.charts["group_size"] == bare.charts["stability"] == ()
 
 
 def test_many_functions_are_cut_at_a_page() -> None:
@@ -142,11 +133,12 @@ def test_many_functions_are_cut_at_a_page() -> None:
     names = [f"f{i}" for i in range(30)]
     table = steps_table(range(40), {"reward": rng.normal(size=40)} | {name: rng.normal(size=40) for name in names})
     meanings = tuple(Meaning(name, f"reward/{name}", "") for name in names)
-    assert len(summarise(RunRecord("many", table, meanings=meanings)).functions) == MOST_FUNCTIONS
+    assert len(summarise(RunRecord("many", table, meanings=meanings)).screen.sparks) == 4
+    assert len(summarise(RunRecord("many", table, meanings=meanings)).screen.others) == 4
 
 
 def test_spikes_do_not_crush_an_axis_and_are_told(summary: Summary) -> None:
-    norm = next(chart for chart in summary.charts["behaviour"] if chart.key == "gradient_norm")
+    norm = next(chart for chart in (*summary.screen.sparks, *summary.screen.others) if chart.key == "gradient_norm")
     assert norm.y_range is not None
     assert norm.y_range[1] < 5
     assert "1 row lies beyond the axis, the furthest at 50." in norm.caption

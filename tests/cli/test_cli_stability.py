@@ -309,8 +309,8 @@ def test_the_map_is_written_once_and_never_over_a_log(capsys: pytest.CaptureFixt
     assert page.startswith("<!doctype html>")
     assert "http" not in page.replace("http-equiv", "")
     embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
-    assert embedded["runs"][0]["charts"]["stability"][0]["key"] == "stability_map"
-    assert embedded["runs"][0]["verdict"] == "stable"
+    assert embedded["chart"]["key"] == "stability_map"
+    assert embedded["stability"]["verdict"] == "stable"
     Path("log.html").write_text("step,reward\n1,2\n")
     assert "one of the logs" in refused(capsys, "log.html --momentum .9 --lag-kind none -o log.html --force")
 

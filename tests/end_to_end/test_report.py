@@ -83,15 +83,9 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
     assert answers.shown.rstrip().endswith("The page: page.html")
     page = answers.text
     assert len(answers.page) <= 400_000
-    for section in (
-        "What comes next",
-        "The law",
-        "Reward by function, and evaluation",
-        "Groups",
-        "Beside the reward",
-        "How this was computed",
-    ):
+    for section in ("Forecast", "Law", "Stability", "Group size", "Other signals", "How this was computed"):
         assert f"<h2>{section}</h2>" in page
+    assert 'class="banner ok"' in page
     assert "are expected of independent rollouts" in page
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')

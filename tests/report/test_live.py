@@ -255,7 +255,7 @@ def test_the_report_of_a_run_is_served_as_the_command_makes_it(made_record: Call
 
     record = made_record(60)
     page = whole_page(record, "reward", 0.9, None, ["report", "made"])
-    assert summarise(record).verdict.headline.split(":")[0] in page
+    assert summarise(record).judgement.headline in page
 
 
 def test_a_judgement_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Charts as plain data: lines with roles, decimated so that their size does not grow with the run.
 
-A chart says what is to be seen; `report.figures` draws it, the page's script reads its values, `--json` prints it.
+A chart says what is to be seen, in the words of `report/assets/panel.js`, which draws it on every page; `--json` prints it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from groupwise.plain import Plain
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed", "averaged", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit", "stem", "plateau",
-    "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
+    "observed", "averaged", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit",
+    "stem", "plateau", "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
 ]  # fmt: skip
 POINTS = 600
+FEW_ROWS = 30  # rows that need no mean beside them
 _DIGITS = 5
 
 
@@ -61,13 +62,14 @@ class Chart(Plain):
     """One chart, or the sentence that says why there is none."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        "key", "title", "subject", "x_label", "y_label", "x_scale", "y_scale", "caption", "unavailable", "lines", "marks",
-    )  # fmt: skip
+        *("key", "title", "subject", "x_label", "unit", "x_scale", "y_scale", "y_range"),
+        *("caption", "unavailable", "lines", "marks", "shade", "small", "wide"),
+    )
 
     key: str  # unique on the page of its run
     title: str  # a few words
     x_label: str = ""  # with unit
-    y_label: str = ""  # with unit
+    unit: str = ""  # of the ordinate
     lines: tuple[Line, ...] = ()  # back to front
     marks: tuple[Mark, ...] = ()  # vertical rules
     caption: str = ""  # what to see, and how it was made
@@ -77,6 +79,8 @@ class Chart(Plain):
     y_range: tuple[float, float] | None = None  # ordinates at the bottom and the top edge, or None to show everything
     x_scale: Literal["linear", "log2"] = "linear"  # linear, or log2 for group sizes and intervals, which people double
     y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
+    shade: tuple[float, float | None] | None = None  # from where to where the failure is, None for the end; or None
+    small: bool = False  # a sparkline
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
@@ -102,6 +106,20 @@ def averages(x_T: ArrayLike, y_T: ArrayLike, *, groups: int = 30) -> tuple[Float
     return np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts, size
 
 
+def mean_size(rows: int, *, groups: int = 30) -> int:
+    """Return over how many rows, an odd number, a running mean goes."""
+    return 2 * max(1, round(rows / groups / 2)) + 1
+
+
+def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
+    """Return the mean of the `size` rows around each row, at both ends of those that there are."""
+    y = np.asarray(y_T, dtype=float)
+    summed = np.concatenate([[0.0], np.cumsum(y)])
+    last = np.minimum(np.arange(y.size) + size // 2 + 1, y.size)
+    first = np.maximum(np.arange(y.size) - size // 2, 0)
+    return np.asarray((summed[last] - summed[first]) / (last - first))
+
+
 def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     """Round to five significant digits of the largest value, so that embedded data stay small; missing values become None."""
     array = np.asarray(values, dtype=float)
@@ -123,6 +141,20 @@ def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "ob
     x, y = x[usable], y[usable]
     kept = kept_rows(y, points=points)
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]))
+
+
+def with_mean(name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float | None = None) -> tuple[Line, ...]:
+    """Make a line of raw rows and, where they are many, their running mean, which never averages across `split`."""
+    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    usable = np.isfinite(x) & np.isfinite(y)
+    raw = observed_line(name, x, y, points=points)
+    if usable.sum() <= FEW_ROWS:
+        return (raw,)
+    x, y = x[usable], y[usable]
+    later = x >= split if split is not None else np.zeros(x.size, dtype=bool)
+    size = mean_size(y.size)
+    mean = np.concatenate([running_mean(part, size) for part in (y[~later], y[later])])
+    return raw, smooth_line(f"mean of {size} rows", "smooth", x, mean, points=points // 3)
 
 
 def abscissae(x_T: ArrayLike) -> tuple[float, ...]:

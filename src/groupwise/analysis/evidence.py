@@ -1,6 +1,6 @@
-"""The evidence of a report: every chart of a run as plain data, or the sentence that says what to log to get it.
+"""The charts below a report's first screen, as plain data: law and forecast, residuals, zero-variance groups, group sizes.
 
-It arranges what the record, the fits and the plans hold; drawing is in `report.figures`, words of judgement in `headline`.
+It arranges what the record, the fits and the plans hold; `report/assets/panel.js` draws it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,26 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import POINTS, Chart, Line, Mark, Role, averages, observed_line, rounded, smooth_line, useful_range
+from groupwise.analysis.charts import (
+    POINTS,
+    Chart,
+    FloatArray,
+    Line,
+    Mark,
+    Role,
+    mean_size,
+    observed_line,
+    rounded,
+    running_mean,
+    smooth_line,
+    useful_range,
+    with_mean,
+)
 from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.analysis.headline import ALL_LAWS, before_and_after, subject, verdict
+from groupwise.analysis.headline import ALL_LAWS, subject
+from groupwise.curves.results import FitResult
 from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.estimators.zero_variance import ZeroVarianceShare
@@ -24,10 +38,8 @@ from groupwise.record.run import Meaning, RunRecord
 from groupwise.series.groups import GroupEvidence, GroupSeries
 from groupwise.wording import capital, clean, count, law_name, number, sentence, share
 
-FloatArray = NDArray[np.float64]
-FEW_ROWS = 60
-MOST_LAGS = 40
 STEP = "step"
+MOST_LAGS = 40
 _RIVAL_ROLES: tuple[Role, ...] = ("rival", "second_rival")
 
 
@@ -38,84 +50,46 @@ class Behaviour:
     quantity: str  # its canonical name
     title: str  # a few words
     unit: str  # for the axis
-    advice: str  # how to get it logged
 
 
 BEHAVIOURS = (
-    Behaviour("completion_length", "Completion length", "tokens", "every trainer logs it under its own key"),
-    Behaviour("truncated_share", "Truncated completions", "share of completions", "TRL 0.15 and later log completions/clipped_ratio"),
-    Behaviour("entropy", "Entropy", "nats a token", "TRL 0.20 and later log entropy"),
-    Behaviour("kl", "KL to the reference", "nats a token", "TRL logs kl where beta > 0"),
-    Behaviour("gradient_norm", "Gradient norm", "before clipping", "TRL logs grad_norm where max_grad_norm is set"),
-    Behaviour("learning_rate", "Learning rate", "per update", "TRL logs learning_rate"),
+    Behaviour("completion_length", "Length", "tokens"),
+    Behaviour("truncated_share", "Truncated", "share of completions"),
+    Behaviour("entropy", "Entropy", "nats a token"),
+    Behaviour("dead_group_share", "Zero-variance groups", "share of groups"),
+    Behaviour("eval/reward", "Held-out reward", ""),
+    Behaviour("kl", "KL to the reference", "nats a token"),
+    Behaviour("gradient_norm", "Gradient norm", "before clipping"),
+    Behaviour("reward_std_within_group", "Spread within groups", "standard deviation"),
+    Behaviour("learning_rate", "Learning rate", "per update"),
 )
 
 
-def reward_chart(fitted: Fitted, *, key: str = "metric", wide: bool = True, points: int = POINTS) -> Chart:
-    """Chart a metric with its law, the laws that rival it and its forecast."""
-    step, value = fitted.clock.step_T, fitted.series.value_T
-    lines, caption = [observed_line("logged", step, value, points=points)], ""
-    if len(step) > FEW_ROWS:
-        line, size = _averaged(step, value)
-        lines.append(line)
-        caption = f"Dots are means of {size} rows that do not overlap."
-    lines += _law_lines(fitted, wide=wide)
-    if fitted.outlook is not None and fitted.law_holds:
-        caption += " The forecast averages all laws, so it need not go on from the best one."
+def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
+    """Chart a metric with its law, the laws that rival it and its forecast; None where no law holds."""
+    if fitted.fit is None or not fitted.law_holds:
+        return None
+    lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points), *_law_lines(fitted, fitted.fit)]
+    marks: tuple[Mark, ...] = ()
+    caption = ""
+    if fitted.outlook is not None:
         lines += _forecast_lines(fitted, fitted.outlook)
+        marks = (Mark(fitted.outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"),)
+        caption = "The forecast averages all laws, so it need not go on from the best one."
     if fitted.held_out_step.size:
         lines.append(observed_line("held out", fitted.held_out_step, fitted.held_out_value, role="held_out", points=points))
-    title = capital(subject(fitted.metric, fitted.quantity))
-    if not wide:
-        caption = verdict(fitted).headline
-        title = clean(fitted.quantity.removeprefix("reward/") or fitted.metric, longest=60)
-    return Chart(
-        key,
-        title,
-        STEP,
-        "reward" if fitted.quantity.startswith("reward") else "value",
-        tuple(lines),
-        _marks(fitted),
-        caption,
-        wide,
-        subject=clean(fitted.metric, longest=80),
-        y_range=useful_range(*(line.ordinates for line in lines), shown=np.concatenate([value, fitted.held_out_value])),
-    )
+    y_range = useful_range(*(line.ordinates for line in lines), shown=np.concatenate([fitted.series.value_T, fitted.held_out_value]))
+    title = capital(subject(fitted.metric, fitted.quantity).removeprefix("the "))
+    return Chart("forecast", f"{title}, law and forecast", STEP, "", tuple(lines), marks, caption, wide=True, y_range=y_range)
 
 
-def _marks(fitted: Fitted) -> tuple[Mark, ...]:
-    """Mark the step from which no law holds, and the last row before the forecast."""
-    fit, marks = fitted.fit, []
-    if fit is not None and math.isfinite(fit.change_time) and fit.change_time > fit.time_T[0]:
-        marks.append(Mark(fitted.clock.step(fit.change_time), "no law from here"))
-    if fitted.outlook is not None and fitted.law_holds:
-        marks.append(Mark(fitted.outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"))
-    return tuple(marks)
-
-
-def _law_lines(fitted: Fitted, *, wide: bool) -> list[Line]:
-    """Return the fitted law with the band of its mean, its rivals behind it; or the levels where no law holds."""
-    fit, points = fitted.fit, 200 if wide else 90
-    if fit is None or not fitted.law_holds:
-        return _levels(fitted)
-    rivals = zip(fitted.rivals() if wide else (), _RIVAL_ROLES, strict=False)
-    lines = [
-        smooth_line(law_name(rival.law), role, fitted.clock.steps(rival.time_T), rival.curve_T, points=points) for rival, role in rivals
-    ]
+def _law_lines(fitted: Fitted, fit: FitResult) -> list[Line]:
+    """Return the fitted law with the band of its mean, its rivals behind it."""
+    rivals = zip(fitted.rivals(), _RIVAL_ROLES, strict=False)
+    lines = [smooth_line(law_name(rival.law), role, fitted.clock.steps(rival.time_T), rival.curve_T, points=90) for rival, role in rivals]
     band = next((percent(interval.level) for interval in fit.parameters.values()), "95 %") + " band"
     step = fitted.clock.steps(fit.time_T)
-    return [*lines, smooth_line(law_name(fit.law), "law", step, fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band, points=points)]
-
-
-def _levels(fitted: Fitted) -> list[Line]:
-    """Return the means before and after the step from which no law holds, where there is one."""
-    fit = fitted.fit
-    if fit is None or before_and_after(fitted) is None:
-        return []
-    step, changed = fitted.clock.steps(fit.time_T), fit.time_T >= fit.change_time
-    parts = [(step[part], fit.value_T[part].mean()) for part in (~changed, changed)]
-    names = ("mean before", "mean after")
-    return [smooth_line(name, "law", [x[0], x[-1]], [mean, mean]) for name, (x, mean) in zip(names, parts, strict=True)]
+    return [*lines, smooth_line(law_name(fit.law), "law", step, fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band)]
 
 
 def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
@@ -133,44 +107,6 @@ def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
     return lines
 
 
-def _averaged(x: FloatArray, y: FloatArray, *, name: str = "mean") -> tuple[Line, int]:
-    """Return means of neighbouring rows as a line, and how many rows each averages."""
-    usable = np.isfinite(y)
-    means_x, means_y, size = averages(x[usable], y[usable])
-    return Line(f"{name} of {size} rows", "averaged", _places(means_x), rounded(means_y)), size
-
-
-def _places(x: FloatArray) -> tuple[float, ...]:
-    """Return abscissae that are means of steps, to a tenth."""
-    return tuple(round(float(value), 1) for value in x)
-
-
-def evaluation_chart(record: RunRecord, fitted: Fitted, *, points: int = POINTS) -> Chart:
-    """Chart the evaluation beside the training reward."""
-    key, title = "evaluation", "Evaluation beside training"
-    found = [m for m in record.meanings if m.quantity == "eval/reward" and record.steps[m.column].count() >= 2]
-    if not found:
-        why = (
-            "No evaluation reward in this log, so a rise of the training reward cannot be told from an exploited one. "
-            'Evaluate as you train (TRL: eval_strategy="steps" with an eval_dataset).'
-        )
-        return Chart(key, title, unavailable=why)
-    rows = record.steps.select("step", found[0].column).drop_nulls()
-    step, value = rows["step"].cast(pl.Float64).to_numpy(), rows[found[0].column].to_numpy()
-    training = _with_means("training", fitted.clock.step_T, fitted.series.value_T, points, mean="training, mean")
-    lines = (*training, observed_line("evaluation", step, value, role="evaluation", points=points))
-    change, train = value[-1] - value[0], _at(fitted, step[-1]) - _at(fitted, step[0])
-    caption = f"From step {step[0]:,.0f} to {step[-1]:,.0f} evaluation moved by {_signed(change)} and training by {_signed(train)}."
-    return Chart(key, title, STEP, "reward", lines, (), caption, subject=clean(found[0].column))
-
-
-def _at(fitted: Fitted, step: float) -> float:
-    """Return the fitted mean at a step, or the nearest row without a fit."""
-    curve = fitted.series.value_T if fitted.fit is None else fitted.fit.curve_T
-    known = fitted.clock.step_T if fitted.fit is None else fitted.clock.steps(fitted.fit.time_T)
-    return float(np.interp(step, known, curve))
-
-
 def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
     """Chart what the law leaves over, and its correlation with itself."""
     fit = fitted.fit
@@ -179,7 +115,7 @@ def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
     step = fitted.clock.steps(fit.time_T)
     residual = np.asarray(fit.residual_T, dtype=float)
     spread = f"Standard deviation {number(float(np.std(residual)))}."
-    scatter = Chart("residuals", "Residuals", STEP, "logged − law", _with_means("residual", step, residual, points), (), spread)
+    scatter = Chart("residuals", "Residuals", STEP, "logged − law", with_mean("residual", step, residual, points=points), (), spread)
     lag, correlation, limit = autocorrelation(residual)
     band = Line("independent rows", "limit", (0.5, float(lag[-1]) + 0.5), (None, None), (-limit, -limit), (limit, limit), "95 %")
     stems = Line("correlation", "stem", tuple(int(k) for k in lag), rounded(correlation))
@@ -204,42 +140,24 @@ def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, flo
     return np.arange(1.0, most + 1), np.array(values), 1.96 / math.sqrt(e.size)
 
 
-def group_charts(evidence: GroupEvidence, *, points: int = POINTS) -> list[Chart]:
-    """Chart the spread within groups, and the share of zero-variance groups beside its expectation."""
-    return [_spread_chart(evidence, points), _zero_variance_chart(evidence, points)]
-
-
-def _spread_chart(evidence: GroupEvidence, points: int) -> Chart:
-    """Chart the within-group standard deviation."""
-    title, spread = "Spread within groups", evidence.spread
-    if not spread.known:
-        return Chart("spread", title, unavailable=sentence(spread.source))
-    caption = sentence(spread.source)
-    if evidence.spread_gap:
-        title = "Spread over the batch"
-        caption += f" The spread within groups is unavailable: {evidence.spread_gap}."
-    lines = _with_means("standard deviation", spread.step_T, spread.value_T, points)
-    return Chart("spread", title, STEP, "standard deviation, reward", lines, (), caption)
-
-
-def _zero_variance_chart(evidence: GroupEvidence, points: int) -> Chart:
-    """Chart the share of zero-variance groups and its expectation."""
-    title, found, expected = "Zero-variance groups", evidence.zero_variance, evidence.expected
-    if not found.known:
-        return Chart("dead_groups", title, unavailable=sentence(found.source))
-    lines = list(_with_means("zero-variance groups", found.step_T, found.value_T, points))
-    recent = f"In the last quarter {share(_last_quarter(found))} of the groups had equal rewards and gave no gradient"
-    if expected.known:
-        usable = np.isfinite(expected.value_T)
-        x, y, size = averages(expected.step_T[usable], expected.value_T[usable])
-        name = "expected" if size == 1 else f"expected, mean of {size} rows"
-        lines.append(Line(name, "expected", _places(x), rounded(y)))
-        expectation = f"{share(_last_quarter(expected))} are expected of independent rollouts ({expected.source})"
-        caption = f"{recent}; {expectation}. {sentence(found.source)}"
-    else:
-        caption = f"{recent}. {sentence(found.source)} Expectation {expected.source}."
+def group_chart(evidence: GroupEvidence, *, points: int = POINTS) -> Chart | None:
+    """Chart the share of zero-variance groups beside its expectation; None where either is unknown."""
+    found, expected = evidence.zero_variance, evidence.expected
+    if not (found.known and expected.known):
+        return None
+    usable = np.isfinite(expected.value_T)
+    size = mean_size(int(usable.sum()))
+    mean = running_mean(expected.value_T[usable], size)
+    lines = (
+        *with_mean("zero-variance groups", found.step_T, found.value_T, points=points),
+        smooth_line(f"expected, mean of {size} rows", "expected", expected.step_T[usable], mean, points=points // 3),
+    )
+    caption = (
+        f"In the last quarter {share(_last_quarter(found))} of the groups had equal rewards and gave no gradient; "
+        f"{share(_last_quarter(expected))} are expected of independent rollouts ({expected.source}). {sentence(found.source)}"
+    )
     shown = useful_range(shown=[0.0, 0.1, *(value for line in lines for value in line.ordinates)])
-    return Chart("dead_groups", title, STEP, "share of groups", tuple(lines), (), caption, y_range=shown)
+    return Chart("zero_variance_groups", "Zero-variance groups", STEP, "share of groups", lines, (), caption, y_range=shown)
 
 
 def _last_quarter(track: GroupSeries) -> float:
@@ -247,12 +165,6 @@ def _last_quarter(track: GroupSeries) -> float:
     values = track.value_T[-max(1, track.value_T.size // 4) :]
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else math.nan
-
-
-def _with_means(name: str, x: FloatArray, y: FloatArray, points: int, *, mean: str = "mean") -> tuple[Line, ...]:
-    """Return raw rows and, where there are many, their means."""
-    raw = observed_line(name, x, y, points=points)
-    return (raw,) if np.isfinite(y).sum() <= FEW_ROWS else (raw, _averaged(x, y, name=mean)[0])
 
 
 def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
@@ -269,24 +181,6 @@ def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
     return useful_range(shown=inside), f" {count(beyond.size, 'row')} {lie} beyond the axis, the furthest at {number(furthest)}."
 
 
-def behaviour_charts(record: RunRecord, *, points: int = POINTS) -> tuple[list[Chart], list[str]]:
-    """Chart the quantities beside the reward that were logged."""
-    step = record.steps["step"].cast(pl.Float64).to_numpy()
-    charts, missing = [], []
-    for behaviour in BEHAVIOURS:
-        meaning = meaning_of(record, behaviour.quantity)
-        if meaning is None:
-            missing.append(f"{behaviour.title}: {behaviour.advice}.")
-            continue
-        value = record.steps[meaning.column].fill_null(float("nan")).to_numpy().astype(float)
-        lines = _with_means(behaviour.title.lower(), step, value, points)
-        y_range, beyond = beyond_spikes(value)
-        key, caption = clean(meaning.column, longest=80), definition_of(meaning) + beyond
-        chart = Chart(behaviour.quantity, behaviour.title, STEP, behaviour.unit, lines, (), caption, subject=key, y_range=y_range)
-        charts.append(chart)
-    return charts, missing
-
-
 def definition_of(meaning: Meaning) -> str:
     """Return what a logged key means as a sentence, with the doubt where there is one."""
     doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
@@ -297,11 +191,6 @@ def meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
     """Return the fullest usable column of a quantity."""
     found = [m for m in record.meanings if m.quantity == quantity and not m.unavailable and record.steps[m.column].count() >= 2]
     return max(found, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None)
-
-
-def _signed(value: float) -> str:
-    """Write a change with its sign."""
-    return ("+" if value >= 0 else "") + number(value)
 
 
 SIZE = "group size"

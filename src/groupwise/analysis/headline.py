@@ -11,7 +11,6 @@ from typing import Literal
 
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult, Outcome
-from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
 
@@ -180,54 +179,6 @@ def _inertia(fit: FitResult) -> str:
     if overshoot is not None and overshoot.value > 0.02:
         return f"It overshoots its plateau by {number(100 * overshoot.value, digits=2)} % of the way."
     return ""
-
-
-def facts_of(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
-    """Return the numbers that answer most questions: name, value, and what is to be added."""
-    fit, outlook = fitted.fit, fitted.outlook
-    if fit is None or outlook is None:
-        return []
-    if fit.status == "non_stationary":
-        return _facts_of_change(fitted, last_step)
-    facts = [("Now", fitted.now, f"fitted mean at step {last_step:,}")]
-    plateau, gain = outlook.result.plateau, outlook.result.expected_gain
-    if fit.status == "converged":
-        facts.append((f"Plateau, {ALL_LAWS}", number(plateau.value), _between(plateau)))
-        known = math.isfinite(outlook.done_step.value)
-        facts.append(("95 % of the way", f"step {_done(outlook)[0]}" if known else "–", _spent(outlook) if known else ""))
-    if math.isfinite(gain.value):
-        sign = "+" if gain.value >= 0 else ""
-        facts.append((f"Gain to step {outlook.gain_to:,.0f}", sign + number(gain.value, digits=2), _between(gain)))
-    explained = f"R² {number(fit.r_squared, digits=2)}"
-    if math.isfinite(fit.r_squared_explainable):
-        explained += f"; {number(fit.r_squared_explainable, digits=2)} of the explainable"
-    return [*facts, ("Law", law_name(fit.law), explained)]
-
-
-def _facts_of_change(fitted: Fitted, last_step: int) -> list[tuple[str, str, str]]:
-    """Return the numbers of a run that no law describes."""
-    found = before_and_after(fitted)
-    if found is None:
-        return []
-    before, after, since = found
-    first = ("Before", before, f"mean up to step {since:,.0f}")
-    return [first, ("After", after, f"mean from there to step {last_step:,}")]
-
-
-def _between(interval: Interval) -> str:
-    """Write an interval without its value."""
-    low, high = interval.low, interval.high
-    if math.isinf(low) and math.isinf(high):
-        return "no limit either way"
-    if math.isinf(low) or math.isinf(high):
-        return f"at least {number(low)}" if math.isinf(high) else f"at most {number(high)}"
-    return f"{' to '.join(alike(low, high))} ({percent(interval.level)})"
-
-
-def _spent(outlook: Outlook) -> str:
-    """Write what the way to 95 % costs: its interval, tokens and hours where known."""
-    _, low, high = _done(outlook)
-    return ", ".join([*([f"{low} to {high}"] if outlook.done_step.bounded else []), *spent_by_then(outlook)])
 
 
 def spent_by_then(outlook: Outlook) -> list[str]:

@@ -11,30 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import (
-    behaviour_charts,
-    error_chart,
-    evaluation_chart,
-    group_charts,
-    residual_charts,
-    reward_chart,
-    zero_variance_chart,
-)
+from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
 from groupwise.analysis.fitted import Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
-from groupwise.analysis.headline import Verdict, verdict
+from groupwise.analysis.headline import nothing_to_forecast
+from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
-from groupwise.diagnostics.former import Evidence
-from groupwise.diagnostics.former.checks import diagnosis_of
-from groupwise.diagnostics.former.findings import Diagnosis
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
+from groupwise.series.groups import group_evidence
 from groupwise.wording import clean, readable, shown_path
-
-MOST_FUNCTIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +62,16 @@ class Summary(Plain):
 
     name: str  # of the run, cleaned
     judgement: Judgement  # how it stands, and why
-    verdict: Verdict  # what to hear first
-    diagnosis: Diagnosis  # what is wrong, and why
+    screen: Screen  # what the first screen shows
     fitted: Fitted  # the metric with its fit and outlook
-    functions: tuple[Fitted, ...]  # the same of each reward function
     first_step: int  # of the rows used
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    # the evidence, by section: "metric", "rewards", "residuals", "groups", "group_size", "stability", "behaviour"
-    charts: dict[str, tuple[Chart, ...]]
+    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "residuals", "group_size", "stability"
+    no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
-    missing: tuple[str, ...]  # sentences on what the log does not hold
     settings: tuple[SettingRow, ...]  # the known ones
     unknown_settings: tuple[str, ...]  # names of the others
     meanings: tuple[MeaningRow, ...]  # of the logged keys
@@ -100,14 +86,13 @@ class Summary(Plain):
                 "metric": self.fitted.metric,
                 "quantity": self.fitted.quantity,
                 "judgement": self.judgement,
+                "screen": self.screen,
                 "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
                 "fit": self.fitted,
                 "forecast": self.fitted.outlook,
-                "functions": self.functions,
                 "charts": self.charts,
                 "group_size": self.group_size,
                 "stability": self.stability,
-                "missing": self.missing,
                 "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
                 "unknown_settings": self.unknown_settings,
                 "columns": self.meanings,
@@ -153,45 +138,37 @@ def summarise(
     Example:
         >>> from groupwise.record.table import steps_table
         >>> reward = [0.8 - 0.6 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
-        >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.state.value
-        'ok'
+        >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
+        False
     """
     fitted = _fitted(record, metric or "reward", until=until, at=at, level=level, forecast_level=forecast_level)
-    functions = _functions(record, fitted, until=until, level=level, forecast_level=forecast_level)
     used = cut(record, until)
-    evidence = Evidence(used, fitted.by_law if metric in (None, "reward") else None)
+    judgement = judge(used, ended=ended)
+    no_forecast = _no_forecast(judgement, fitted)
+    groups = group_evidence(used)
     small = points // 2  # half the width needs no more
-    behaviour, missing = behaviour_charts(used, points=small)
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
     charts = {
-        "metric": (reward_chart(fitted, points=points),),
-        "rewards": (
-            *(reward_chart(f, key=f"function-{i}", wide=False, points=small) for i, f in enumerate(functions)),
-            evaluation_chart(used, fitted, points=small),
-        ),
+        "forecast": () if no_forecast else _made(forecast_chart(fitted, points=points)),
         "residuals": tuple(residual_charts(fitted, points=small)),
-        "groups": tuple(group_charts(evidence.groups, points=small)),
-        "group_size": _group_size_charts(group_size, used),
+        "group_size": (*_group_size_charts(group_size, used), *_made(group_chart(groups, points=small))),
         "stability": stability.charts,
-        "behaviour": tuple(behaviour),
     }
     settings, unknown = _settings(record)
     return Summary(
         name=clean(record.name) or "unnamed run",
-        judgement=judge(used, ended=ended),
-        verdict=verdict(fitted),
-        diagnosis=diagnosis_of(evidence, measured=True),
+        judgement=judgement,
+        screen=screen_of(used, fitted, groups, judgement, points=points),
         fitted=fitted,
-        functions=functions,
         first_step=int(used.steps["step"][0]),
         last_step=int(used.steps["step"][-1]),
         rows=len(used.steps),
         until=until,
         charts=charts,
+        no_forecast=no_forecast,
         group_size=group_size,
         stability=stability,
-        missing=(*missing, *([group_size.missing] if group_size.missing else [])),
         settings=settings,
         unknown_settings=unknown,
         meanings=_meanings(record),
@@ -210,14 +187,18 @@ def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
         return nothing_fitted(metric, str(error))
 
 
-def _functions(record: RunRecord, fitted: Fitted, *, until: float | None, level: float, forecast_level: float) -> tuple[Fitted, ...]:
-    """Fit each reward function that is not the total itself."""
-    if fitted.metric not in record.steps.columns:
-        return ()
-    columns = [m.column for m in record.meanings if m.quantity.startswith("reward/") and m.column != fitted.metric and not m.unavailable]
-    total = record.steps[fitted.metric]
-    logged = [c for c in dict.fromkeys(columns) if record.steps[c].count() and not record.steps[c].equals(total, null_equal=True)]
-    return tuple(fit_metric(record, column, until=until, level=level, forecast_level=forecast_level) for column in logged[:MOST_FUNCTIONS])
+def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
+    """Say why no law and no forecast is drawn, "" where they are."""
+    if judged.alarm:
+        return "No forecast: a law through a failure says nothing of what comes next."
+    if judged.learning is Learning.FLAT:
+        return "No forecast: nothing is learnt, so there is no course to go on by."
+    return nothing_to_forecast(fitted) or fitted.problem
+
+
+def _made(chart: Chart | None) -> tuple[Chart, ...]:
+    """Return a chart where there is one."""
+    return () if chart is None else (chart,)
 
 
 def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Chart, ...]:
@@ -227,8 +208,7 @@ def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Cha
     if found.rewards is None:
         return ()
     statistics = found.rewards.statistics
-    chart = zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size)
-    return () if chart is None else (chart,)
+    return _made(zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size))
 
 
 def _settings(record: RunRecord) -> tuple[tuple[SettingRow, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Render summaries as one offline page: verdict, evidence, how it was computed.
+"""Render summaries as one offline page: the judgement first, what it rests on below.
 
 Every text is escaped, styles and script are allowed by their hash alone, nothing is requested. It computes nothing.
 """
@@ -9,20 +9,17 @@ import base64
 import datetime as dt
 import hashlib
 import html
-import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from groupwise.analysis.headline import before_and_after
 from groupwise.analysis.summary import Summary
 from groupwise.plain import to_json
 from groupwise.report import sections
-from groupwise.report.figures import StyleSheet, new_sheet
 from groupwise.report.markup import Markup, breakable, join, tag, text
-from groupwise.wording import clean, ranged, steps_of_interval
+from groupwise.wording import clean
 
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
 
@@ -47,19 +44,18 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
         (True, False)
     """
     made = made_by(()) if provenance is None else provenance
-    sheet = new_sheet()
     several = len(summaries) > 1
-    runs = join([sections.run_section(summary, index, sheet=sheet, several=several) for index, summary in enumerate(summaries)])
+    runs = join([sections.run_section(summary, index, several=several) for index, summary in enumerate(summaries)])
     title = f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
     results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
     body = join((_overview(summaries), runs)) if several else runs
-    return document(title, body, results, sheet=sheet, provenance=made)
+    return document(title, body, results, provenance=made)
 
 
-def document(title: str, body: Markup, results: Mapping[str, Any], *, sheet: StyleSheet, provenance: Mapping[str, Any]) -> str:
+def document(title: str, body: Markup, results: Mapping[str, Any], *, provenance: Mapping[str, Any]) -> str:
     """Return a whole page around its content."""
-    css = _file("page.css") + sheet.css()
-    script = _file("reading.js") + _file("page.js")
+    css = "".join(map(_file, ("assets/uPlot.min.css", "assets/panel.css", "page.css")))
+    script = "".join((_drawing(), *map(_file, ("assets/panel.js", "page.js"))))
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -93,34 +89,30 @@ def _hash(content: str) -> str:
 
 
 def _file(name: str) -> str:
-    """Return one of the files beside this module."""
-    return resources.files("groupwise.report").joinpath(name).read_text(encoding="utf-8")
+    """Return one of the files beside this module, or of those under assets/."""
+    return resources.files("groupwise.report").joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def _drawing() -> str:
+    """Return uPlot with its licence, which goes where it goes, in place of the address in its first line: a page names none."""
+    licence, source = _file("assets/uPlot.LICENSE"), _file("assets/uPlot.iife.min.js")
+    return f"/* uPlot 1.6.32\n{licence}*/\n{source[source.index('var uPlot') :]}"
 
 
 def _overview(summaries: Sequence[Summary]) -> Markup:
     """Return the short table of the runs."""
     rows = [
-        [tag("a", breakable(summary.name), href=f"#run-{place}"), sections.tone(summary), *_overview_numbers(summary)]
+        [
+            tag("a", breakable(summary.name), href=f"#run-{place}"),
+            sections.tone(summary.judgement),
+            text(f"{summary.last_step:,}"),
+            *(text(tile.value) for tile in summary.screen.tiles[:2]),
+            text(summary.judgement.headline),
+        ]
         for place, summary in enumerate(summaries, start=1)
     ]
-    head = ["Run", "Verdict", "Last step", "Now", "Plateau", "95 % by step"]
-    return join((tag("h1", text(f"{len(summaries)} runs")), sections.table(head, rows, numbers={2, 3, 5}, unbroken={4})))
-
-
-def _overview_numbers(summary: Summary) -> Iterable[Markup]:
-    """Return the cells of one run."""
-    fit, outlook = summary.fitted.fit, summary.fitted.outlook
-    yield text(f"{summary.last_step:,}")
-    if fit is None or outlook is None:
-        yield from (text("–"),) * 3
-        return
-    found = before_and_after(summary.fitted) if fit.status == "non_stationary" else None
-    yield text(summary.fitted.now if found is None else found[1])
-    plateau = {"converged": outlook.result.plateau, "flat": fit.parameters.get("plateau")}.get(fit.status)
-    yield text("–" if plateau is None else ranged(plateau))
-    done = outlook.done_step
-    step, *_ = steps_of_interval(done.value, done.low, done.high)
-    yield text(step if fit.status == "converged" and math.isfinite(done.value) else "–")
+    head = ["Run", "State", "Last step", "Now", "Peak", "Headline"]
+    return join((tag("h1", text(f"{len(summaries)} runs")), sections.table(head, rows, numbers={2, 3, 4}, unbroken={1})))
 
 
 def _footer(provenance: Mapping[str, Any]) -> Markup:

@@ -1,6 +1,6 @@
-"""The sections of one run on the page: verdict, figures, tables, and how all of it was computed.
+"""One run on the page: the first screen, and below it forecast, law, group size, stability, and how all of it was computed.
 
-It arranges a summary as markup and computes nothing.
+It arranges a summary as markup, computes nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -8,59 +8,56 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from groupwise.analysis.charts import Chart, Line
+from groupwise.analysis.charts import Chart
 from groupwise.analysis.group_size import shown_sizes
-from groupwise.analysis.headline import THIS_LAW, facts_of, nothing_to_forecast, said_of
+from groupwise.analysis.headline import THIS_LAW, said_of
+from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.former.findings import Diagnosis, Finding
+from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, State, Status
 from groupwise.intervals import percent
-from groupwise.report.figures import Drawing, StyleSheet, draw
-from groupwise.report.markup import Markup, isolated, join, tag, text
+from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.tables import (
     Grid,
     baseline_grid,
     candidate_grid,
-    causes_of,
     component_grid,
     forecast_grid,
-    measured,
     parameter_grid,
     plan_grid,
     reward_grid,
     title_of,
-    told,
-    where,
 )
-from groupwise.wording import clean, count, file_size, law_name, number, ranged, sentence
+from groupwise.wording import count, duration, file_size, law_name, number, ranged, sentence, share
 
-NARROW = (430, 310)
-_FEW = 8
 _NOTHING = Markup("")
+_SIGNS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
+_ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
 
 
-def run_section(summary: Summary, index: int, *, sheet: StyleSheet, several: bool) -> Markup:
+def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     """Return the section of one run."""
+    path = f"runs/{index}"
     parts = [
-        _opening(summary, several=several),
-        _section("Diagnosis", diagnosis_section(summary.diagnosis)),
-        _figures(summary, "metric", index, sheet),
-        _section("What comes next", _forecast_table(summary)),
-        _section("The law", _law_tables(summary)),
-        _section("Reward by function, and evaluation", _figures(summary, "rewards", index, sheet)),
-        _section("What the best law leaves over", _figures(summary, "residuals", index, sheet)),
-        _section("Groups", _figures(summary, "groups", index, sheet)),
-        _section("Group size", _group_size(summary, index, sheet)),
-        _section("Stability", _stability(summary, index, sheet)),
-        _section("Beside the reward", join((_figures(summary, "behaviour", index, sheet), _missing(summary)))),
+        _first_screen(summary, path, "h2" if several else "h1"),
+        _section("Forecast", _forecast(summary, path)),
+        _section("Law", _law(summary, path)),
+        _section("Stability", _stability(summary, path)),
+        _section("Group size", _group_size(summary, path)),
+        _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
         _section("How this was computed", join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
 
 
-def tone(summary: Summary) -> Markup:
-    """Return the verdict in two or three words with its sign."""
-    return tag("span", text(summary.verdict.word), class_=f"tone {summary.verdict.tone}")
+def word(state: State) -> str:
+    """Return sign and word of a state."""
+    return f"{_SIGNS[state]} {state.value.replace('_', ' ').upper()}"
+
+
+def tone(judged: Judgement) -> Markup:
+    """Return the state in its colour."""
+    return tag("b", text(word(judged.state)), class_=f"state {judged.state}")
 
 
 def table(
@@ -87,154 +84,6 @@ def table(
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 
-def _section(title: str, content: Markup) -> Markup:
-    """Return a section with its heading, or nothing where it has no content."""
-    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
-
-
-def _opening(summary: Summary, *, several: bool) -> Markup:
-    """Return name, verdict and the four numbers."""
-    span = f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}"
-    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
-    name = tag("p", join((isolated(summary.name), text(f" · {span}{cut} · "), tone(summary))), class_="run-name")
-    heading = tag("h2" if several else "h1", text(summary.verdict.headline), class_="headline")
-    support = tag("p", text(" ".join(summary.verdict.sentences)), class_="lede")
-    return tag("header", join((name, heading, support, _listed(facts_of(summary.fitted, summary.last_step)))))
-
-
-def _listed(facts: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return facts as a list."""
-    if not facts:
-        return _NOTHING
-    items = [(tag("dt", text(name)), tag("dd", join((text(value), tag("small", text(more)))))) for name, value, more in facts]
-    return tag("dl", join(tag("div", join(item)) for item in items), class_="facts")
-
-
-def _figures(summary: Summary, section: str, index: int, sheet: StyleSheet) -> Markup:
-    """Return the figures of a section, wide ones alone and the others in a grid."""
-    figures = [figure(chart, f"{index}/{section}/{place}", sheet) for place, chart in enumerate(summary.charts[section])]
-    if not figures:
-        return _NOTHING
-    if all(chart.wide for chart in summary.charts[section]):
-        return join(figures)
-    return tag("div", join(figures), class_="grid")
-
-
-def figure(chart: Chart, path: str, sheet: StyleSheet) -> Markup:
-    """Return one figure, or the sentence that says why there is none."""
-    title = tag("h3", isolated(chart.title))
-    if chart.unavailable:
-        return tag("div", join((title, tag("p", text(chart.unavailable), class_="missing"))))
-    prefix = "c" + path.replace("/", "-")
-    drawings = [_svg(chart, draw(chart, prefix=prefix, sheet=sheet), path)]
-    if chart.wide:
-        drawings.append(_svg(chart, draw(chart, prefix=prefix + "n", sheet=sheet, size=NARROW), path, class_="chart narrow"))
-    parts = [title, _legend(chart), *drawings] if chart.wide else [title, *drawings, _legend(chart)]
-    if chart.caption or chart.subject:
-        key = [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")] if chart.subject else []
-        parts.append(tag("figcaption", join((text(chart.caption), *key))))
-    return tag("figure", join(parts), class_="wide" if chart.wide else "")
-
-
-def _svg(chart: Chart, drawing: Drawing, path: str, class_: str = "chart") -> Markup:
-    """Return an inline SVG with its label and its scales."""
-    numbers = {"data_box": drawing.box, "data_x": drawing.x_range, "data_y": drawing.y_range}
-    data = {name: " ".join(f"{value:.6g}" for value in values) for name, values in numbers.items()}
-    label = f"{chart.title}: {chart.y_label} against {chart.x_label}. {chart.caption} Arrow keys read values."
-    return tag(
-        "svg",
-        Markup(drawing.svg),
-        class_=class_,
-        viewBox=f"0 0 {drawing.width} {drawing.height}",
-        role="img",
-        tabindex="0",
-        aria_label=label,
-        data_chart=path,
-        **data,
-    )
-
-
-def _legend(chart: Chart) -> Markup:
-    """Return the legend, where the one of the first figure does not say it already."""
-    lines = [line for line in chart.lines if line.role != "plateau"]
-    if chart.key.startswith("function") or {line.role for line in lines} <= {"observed", "averaged"}:
-        return _NOTHING
-    items = [(_swatch(line), isolated(line.name), text(f", {line.band}" if line.band else "")) for line in lines]
-    return tag("ul", join(tag("li", join(item)) for item in items), class_="legend")
-
-
-def _swatch(line: Line) -> Markup:
-    """Return the sample of a line."""
-    few = " few" if line.role == "observed" and len(line.x) <= 150 else ""
-    band = " band" if line.low else ""
-    only = " only" if line.low and (line.role in {"limit", "unstable", "unsafe"} or not any(value is not None for value in line.y)) else ""
-    return tag("i", _NOTHING, class_=f"{line.role}{few}{band}{only}")
-
-
-def _forecast_table(summary: Summary) -> Markup:
-    """Return the forecast as a table."""
-    outlook = summary.fitted.outlook
-    fit = summary.fitted.fit
-    if outlook is None or fit is None:
-        return _NOTHING
-    if nothing := nothing_to_forecast(summary.fitted):
-        return tag("p", text(nothing))
-    level = percent(outlook.result.level)
-    gain = outlook.result.expected_gain
-    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {level}."
-    message = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
-    return join((message, grid(forecast_grid(outlook))))
-
-
-def _law_tables(summary: Summary) -> Markup:
-    """Return parameters with intervals, and the candidate laws."""
-    fit = summary.fitted.fit
-    if fit is None:
-        return _NOTHING
-    explained = f"R² {number(fit.r_squared)} of the raw variance"
-    if math.isfinite(fit.r_squared_explainable):
-        explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
-    lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
-    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
-    parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
-    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
-    second = join((tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
-    return join((lead, first, second))
-
-
-def _group_size(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
-    """Return the plan with its components, or else what rewards alone say."""
-    found = summary.group_size
-    lead = join(tag("p", text(said)) for said in found.said)
-    parts = [lead, _figures(summary, "group_size", index, sheet)] if found.components is not None else [lead]
-    if found.plan is not None:
-        parts += [tag("h3", text("Group sizes at this budget")), grid(plan_grid(found.plan, shown_sizes(found.plan)))]
-    if found.components is not None:
-        parts += [tag("h3", text("Variance components of the gradient")), grid(component_grid(found.components))]
-    if found.plan is not None and found.baselines:
-        parts += [tag("h3", text("Baselines at the batch in use")), grid(baseline_grid(found.baselines, found.plan))]
-    if found.rewards is not None:
-        parts += [grid(reward_grid(found.rewards.statistics)), _figures(summary, "group_size", index, sheet)]
-    if found.notes and (found.said or not found.missing):
-        parts.append(tag("ul", join(tag("li", isolated(note)) for note in found.notes), class_="notes"))
-    elif found.notes:
-        parts.append(join(tag("p", isolated(note), class_="missing") for note in found.notes))
-    return join(parts)
-
-
-def _stability(summary: Summary, index: int, sheet: StyleSheet) -> Markup:
-    """Return how far the run is from instability, or what would have to be known to say it."""
-    found = summary.stability
-    if found.found is None:
-        if found.verdict == "open":
-            return tag("p", text(found.said))
-        return tag("p", isolated(found.said), class_="missing") if found.unavailable else _NOTHING
-    parts = [tag("p", text(found.said)), _figures(summary, "stability", index, sheet), grid(evidence_grid(found))]
-    if found.limits:
-        parts += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
-    return join((*parts, tag("ul", join(tag("li", isolated(note)) for note in found.all_notes), class_="notes")))
-
-
 def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
     """Return a table of texts; cells of the columns in `wraps` are set in an element of a class."""
     elements = wraps or {}
@@ -247,10 +96,194 @@ def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> 
     return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
 
 
-def _missing(summary: Summary) -> Markup:
-    """Return what the log does not hold."""
-    said = "Not in this log. " + " ".join(summary.missing)
-    return tag("p", text(said), class_="missing") if summary.missing else _NOTHING
+def figure(chart: Chart, path: str, sync: str = "") -> Markup:
+    """Return the place of a chart, which the page's script draws, with what is to be said of it."""
+    parts = [tag("div", _NOTHING, data_chart=path, data_sync=sync, class_="panel small" if chart.small else "panel")]
+    if (chart.caption or chart.subject) and not chart.small and chart.key != "reward":
+        key = [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")] if chart.subject else []
+        parts.append(tag("figcaption", join((text(chart.caption), *key))))
+    return tag("figure", join(parts), class_="wide" if chart.wide else "")
+
+
+def _section(title: str, content: Markup) -> Markup:
+    """Return a section with its heading, or nothing where it has no content."""
+    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
+
+
+def _figures(charts: Sequence[Chart], path: str) -> Markup:
+    """Return the charts that there are."""
+    return join(figure(chart, f"{path}/{place}") for place, chart in enumerate(charts) if not chart.unavailable)
+
+
+def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
+    """Return small charts side by side on one axis of steps, with what each key means."""
+    if not charts:
+        return _NOTHING
+    return tag("div", join(figure(chart, f"{path}/{place}", f"run-{index}") for place, chart in enumerate(charts)), class_="grid")
+
+
+def _folded(title: str, content: Markup, *, open_: bool = False) -> Markup:
+    """Return content that opens on demand, or nothing where there is none."""
+    if not content.source:
+        return _NOTHING
+    return tag("details", join((tag("summary", text(title)), content)), open="open" if open_ else "")
+
+
+def _listed(lines: Iterable[Markup]) -> Markup:
+    """Return lines as a list."""
+    return tag("ul", join(tag("li", line) for line in lines), class_="notes")
+
+
+def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
+    """Return banner, tiles, the reward, sparklines and what to do."""
+    judged, screen = summary.judgement, summary.screen
+    sync = path.replace("runs/", "run-")
+    tiles = [(tag("dt", text(one.name)), tag("dd", join((text(one.value), tag("small", text(one.more)))))) for one in screen.tiles]
+    sparks = [figure(chart, f"{path}/screen/sparks/{place}", sync) for place, chart in enumerate(screen.sparks)]
+    parts = [
+        _banner(summary, heading),
+        tag("dl", join(tag("div", join(one)) for one in tiles), class_="tiles") if tiles else _NOTHING,
+        figure(screen.chart, f"{path}/screen/chart", sync),
+        tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        tag("noscript", _table_of(screen)) if screen.table else _NOTHING,
+        _todo(judged, screen),
+    ]
+    return tag("div", join(parts, "\n"), class_="first")
+
+
+def _banner(summary: Summary, heading: str) -> Markup:
+    """Return state and headline in the state's colour, with the run's name."""
+    judged = summary.judgement
+    said = tag(heading, join((tag("b", text(word(judged.state))), text(f" · {judged.headline}"))))
+    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
+    span = f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
+    name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")
+    return tag("header", join((said, name)), class_=f"banner {judged.state}")
+
+
+def _todo(judged: Judgement, screen: Screen) -> Markup:
+    """Return what to do, with why and the numbers folded beside it."""
+    nothing = "nothing" if judged.state is State.OK else "read why"
+    todo = tag("p", join((tag("b", text("Do: ")), text(judged.do.rstrip(".") or nothing))), class_="do")
+    return tag("div", join((todo, _folded("why", _why(judged)), _folded("numbers", _numbers(screen)))), class_="todo")
+
+
+def _why(judged: Judgement) -> Markup:
+    """Return first sign, what followed, cause, cost, what to log, and the answer of every check."""
+    signs = [] if judged.first_sign is None else [("First sign", judged.first_sign)]
+    signs += [("Then", one) for one in judged.then]
+    lines = [join((tag("b", text(f"{name}, step {one.step:,}: ")), isolated(one.words))) for name, one in signs]
+    facts = (("Cause", _cause(judged.cause)), ("Spent since", _cost(judged.cost)), ("Log", "; ".join(judged.not_logged)))
+    lines += [join((tag("b", text(f"{name}: ")), text(said))) for name, said in facts if said]
+    return join((_listed(lines), table(("Check", "Answer", "From step", "Said"), map(_check, judged.checks), numbers={2}, unbroken={1})))
+
+
+def _check(found: Finding) -> tuple[Markup, ...]:
+    """Return the cells of one check."""
+    said = found.message or (f"Log {found.log}." if found.log else "")
+    return (
+        text(title_of(found.check)),
+        tag("span", text(_ANSWERS.get(found.status, found.status)), class_=f"answer {found.status}"),
+        text("–" if found.step is None else f"{found.step:,}"),
+        text(sentence(said)),
+    )
+
+
+def _cause(cause: Cause) -> str:
+    """Return a cause in words."""
+    log = f"log {' and '.join(cause.log)}" if cause.log else ""
+    if not cause.names:
+        return log
+    between = cause.certainty is Certainty.CANNOT_TELL and len(cause.names) > 1
+    named = (
+        f"cannot tell between {' and '.join(cause.names)}" if between else f"{cause.certainty.replace('_', ' ')}: {', '.join(cause.names)}"
+    )
+    return "; ".join(part for part in (named, log) if part)
+
+
+def _cost(cost: Cost | None) -> str:
+    """Return what was spent, as far as it is known."""
+    if cost is None:
+        return ""
+    of = f" of {cost.of_steps:,} ({share(cost.steps / cost.of_steps)})" if cost.of_steps else ""
+    rollouts = () if cost.rollouts is None else (count(cost.rollouts, "rollout"),)
+    seconds = () if cost.seconds is None else (duration(cost.seconds / 3600),)
+    return ", ".join((f"{count(cost.steps, 'step')}{of}", *rollouts, *seconds))
+
+
+def _numbers(screen: Screen) -> Markup:
+    """Return every signal in numbers."""
+    rows = [[isolated(row.name), *map(text, (row.first, row.before or "–", row.now, row.low, row.high, row.rows))] for row in screen.rows]
+    head = ("Signal", "At the start", "Before the first sign", "Now", "Lowest", "Highest", "Rows")
+    return join((table(head, rows, numbers=range(1, 7)), _table_of(screen)))
+
+
+def _table_of(screen: Screen) -> Markup:
+    """Return means over neighbouring steps."""
+    if not screen.table:
+        return _NOTHING
+    head, *rows = screen.table
+    return table(head, [[*map(text, row)] for row in rows], numbers=range(1, len(head)), unbroken={0})
+
+
+def _forecast(summary: Summary, path: str) -> Markup:
+    """Return law and forecast as a chart, its numbers folded; or why there is none."""
+    outlook = summary.fitted.outlook
+    if summary.no_forecast or outlook is None:
+        return tag("p", text(summary.no_forecast or summary.fitted.problem))
+    level, gain = percent(outlook.result.level), outlook.result.expected_gain
+    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {level}."
+    lead = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
+    return join((lead, _figures(summary.charts["forecast"], f"{path}/charts/forecast"), _folded("numbers", grid(forecast_grid(outlook)))))
+
+
+def _law(summary: Summary, path: str) -> Markup:
+    """Return what the fit says, and behind folds its parameters, the candidate laws and what the best leaves over."""
+    fit = summary.fitted.fit
+    if fit is None:
+        return _NOTHING
+    explained = f"R² {number(fit.r_squared)} of the raw variance"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
+    lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
+    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
+    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
+    numbers = join((first, tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
+    rest = tag("div", _figures(summary.charts["residuals"], f"{path}/charts/residuals"), class_="grid")
+    if summary.judgement.alarm:
+        return _folded("The law that fits best all the same", join((lead, numbers)))
+    return join((lead, _folded("numbers", numbers), _folded("what the law leaves over", rest)))
+
+
+def _group_size(summary: Summary, path: str) -> Markup:
+    """Return the plan with its components, or else what rewards alone say; tables folded."""
+    found = summary.group_size
+    grids = []
+    if found.plan is not None:
+        grids += [tag("h3", text("Group sizes at this budget")), grid(plan_grid(found.plan, shown_sizes(found.plan)))]
+    if found.components is not None:
+        grids += [tag("h3", text("Variance components of the gradient")), grid(component_grid(found.components))]
+    if found.plan is not None and found.baselines:
+        grids += [tag("h3", text("Baselines at the batch in use")), grid(baseline_grid(found.baselines, found.plan))]
+    if found.rewards is not None:
+        grids.append(grid(reward_grid(found.rewards.statistics)))
+    notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
+    said = (*found.said, *((found.missing,) if found.missing else ()))
+    charts = _figures(summary.charts["group_size"], f"{path}/charts/group_size")
+    return join((*(tag("p", text(one)) for one in said), charts, _folded("numbers", join((*grids, notes)))))
+
+
+def _stability(summary: Summary, path: str) -> Markup:
+    """Return how far the run is from instability, or what would have to be known to say it."""
+    found = summary.stability
+    if found.found is None:
+        return tag("p", isolated(found.said)) if found.verdict == "open" or found.unavailable else _NOTHING
+    grids = [grid(evidence_grid(found))]
+    if found.limits:
+        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
+    grids.append(_listed(map(isolated, found.all_notes)))
+    return join((tag("p", text(found.said)), _figures(found.charts, f"{path}/charts/stability"), _folded("numbers", join(grids))))
 
 
 def _notes(summary: Summary) -> Markup:
@@ -267,7 +300,7 @@ def _notes(summary: Summary) -> Markup:
         sampling = f"; sampling alone explains {number(math.sqrt(noise.sampling_variance))}" if noise.sampling_variance > 0 else ""
         correlation = f"correlation {number(noise.correlation)} per update"
         lines.append(f"Noise of one row: white {white}, autocorrelated {state} (standard deviations; {correlation}){sampling}.")
-    return tag("ul", join(tag("li", text(line)) for line in (*lines, *map(sentence, summary.notes))), class_="notes")
+    return _folded("Method and notes", _listed(map(text, (*lines, *map(sentence, summary.notes)))))
 
 
 def _settings(summary: Summary) -> Markup:
@@ -276,8 +309,7 @@ def _settings(summary: Summary) -> Markup:
     known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
     rest = tag("p", text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."), class_="small") if unknown else _NOTHING
-    head = tag("summary", text(f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown"))
-    return tag("details", join((head, known, rest)), open="open" if 0 < len(rows) <= _FEW else "")
+    return _folded(f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown", join((known, rest)))
 
 
 def _columns(summary: Summary) -> Markup:
@@ -288,48 +320,14 @@ def _columns(summary: Summary) -> Markup:
         [isolated(r.column), text(r.quantity or "unknown"), isolated(r.definition + (f" ({r.doubt})" if r.doubt else ""))]
         for r in summary.meanings
     ]
-    content = table(["Key", "Read as", "Definition"], rows, keys={0})
-    return tag("details", join((tag("summary", text(f"What each of the {len(rows)} logged keys means")), content)))
+    return _folded(f"What each of the {len(rows)} logged keys means", table(["Key", "Read as", "Definition"], rows, keys={0}))
 
 
 def _sources(summary: Summary) -> Markup:
     """Return the files."""
     rows = [[isolated(s.path), text(s.reader), text(file_size(s.bytes)), text(f"{s.rows:,}"), isolated(s.note)] for s in summary.sources]
-    if not rows:
-        return _NOTHING
-    return join((tag("h3", text("Files")), table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})))
-
-
-_TONES = {"critical": "worse", "warning": "flat", "info": "nothing"}
-
-
-def diagnosis_section(found: Diagnosis) -> Markup:
-    """Return the content of the section."""
-    parts = [tag("p", text(clean(found.sentence, longest=500)), class_="lede")]
-    if found.causes:
-        parts.append(tag("p", text(causes_of(found)), class_="small"))
-    parts += [_block(finding) for finding in found.findings]
-    folded = (
-        ("Healthy", "check", [f"{title_of(healthy.check)}: {healthy.message}" for healthy in found.healthy]),
-        ("Could not be looked at", "check", [f"{title_of(m.check)}: {m.reason}. Log {m.log_this}." for m in found.unavailable]),
-        ("Measured besides", "number", [told(measure) for measure in found.measures if measure.value is not None]),
-        ("Not measured", "number", [told(measure) for measure in found.measures if measure.value is None]),
+    return (
+        _folded(count(len(rows), "file"), table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0}))
+        if rows
+        else _NOTHING
     )
-    parts += [_folded(f"{title}: {count(len(lines), noun)}", lines) for title, noun, lines in folded if lines]
-    return join(parts, "\n")
-
-
-def _block(finding: Finding) -> Markup:
-    """Return one finding: what, since when, the number, what to do."""
-    sign = tag("span", text(finding.severity), class_=f"tone {_TONES[finding.severity]}")
-    head = tag("h3", join((sign, text(f" {title_of(finding.check)}, {where(finding)}"))))
-    said = tag("p", text(clean(sentence(finding.message), longest=1000)))
-    number = tag("p", text(f"Measured: {measured(finding)}."), class_="small")
-    advice = tag("p", text(clean(sentence(finding.advice), longest=1000)))
-    return tag("div", join((head, said, number, advice)), class_="finding")
-
-
-def _folded(title: str, lines: list[str]) -> Markup:
-    """Return lines that open on demand."""
-    content = tag("ul", join(tag("li", text(clean(line, longest=500))) for line in lines), class_="notes")
-    return tag("details", join((tag("summary", text(title)), content)))

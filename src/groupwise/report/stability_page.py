@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.analysis.charts import Chart
-from groupwise.report.figures import new_sheet
 from groupwise.report.html import document
 from groupwise.report.markup import isolated, join, tag, text
 from groupwise.report.sections import figure, grid
@@ -20,14 +19,12 @@ def stability_page(
     title: str, said: str, chart: Chart, grids: Sequence[Grid], notes: Sequence[str], *, results: Mapping[str, Any], made: Mapping[str, Any]
 ) -> str:
     """Render the page."""
-    sheet = new_sheet()
     parts = [
         tag("p", isolated(title), class_="run-name"),
         tag("h1", text(said), class_="headline"),
-        figure(chart, "0/stability/0", sheet),
+        figure(chart, "chart"),
         *(grid(texts) for texts in grids),
         tag("ul", join(tag("li", isolated(note)) for note in notes), class_="notes"),
     ]
-    embedded = {"groupwise": made["packages"]["groupwise"], "provenance": made}
-    embedded["runs"] = [{**results, "charts": {"stability": [chart.as_dict()]}}]
-    return document("Stability – groupwise", tag("article", join(parts, "\n"), class_="run"), embedded, sheet=sheet, provenance=made)
+    embedded = {"groupwise": made["packages"]["groupwise"], "provenance": made, "stability": results, "chart": chart.as_dict()}
+    return document("Stability – groupwise", tag("article", join(parts, "\n"), class_="run"), embedded, provenance=made)

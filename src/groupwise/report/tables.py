@@ -13,14 +13,14 @@ from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Outlook
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.curves.results import FitResult
-from groupwise.diagnostics.former.findings import Diagnosis, Finding, Measure
+from groupwise.diagnostics.former.findings import Finding
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
-from groupwise.wording import alike, capital, decimals_of, law_name, number, sentence, share
+from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,26 +262,9 @@ def title_of(check: str) -> str:
     return capital(check.replace("_", " "))
 
 
-def causes_of(found: Diagnosis) -> str:
-    """Return the causes with their probabilities in a sentence, or nothing."""
-    listed = [f"{cause.cause.replace('_', ' ')} {cause.probability:.2f}" for cause in found.causes if cause.probability >= 0.005]
-    return f"Causes: {', '.join(listed)}." if found.causes else ""
-
-
-def where(finding: Finding) -> str:
-    """Return since when a finding holds, in two words."""
-    return "throughout" if finding.since_step is None else f"step {finding.since_step:,}"
-
-
 def measured(finding: Finding) -> str:
     """Return the number of a finding with its interval and what it is held against."""
     value = finding.value
     ends = f" ({number(value.low)} to {number(value.high)})" if math.isfinite(value.low) and math.isfinite(value.high) else ""
     what = f"{finding.what} " if finding.what else ""
     return f"{what}{number(value.value)}{ends}, against {number(finding.threshold)}"
-
-
-def told(measure: Measure) -> str:
-    """Return a number beside a check as a sentence, or why there is none and what to log."""
-    said = sentence(f"{title_of(measure.check)}: {measure.message}")
-    return f"{said} Log {measure.log_this}." if measure.value is None and measure.log_this else said

@@ -12,6 +12,7 @@
 //   sync          panels of the same name share cursor, zoom and the range of x; "" alone
 //   smoothing     0 to 1: weight of an exponential mean over every "observed" line, which is drawn faint behind it; 0 none
 //   small         a sparkline: low, few ticks
+//   wide          has keys even where only the raw and the smoothed line are there
 // The plot takes the width of its element; its height is the CSS variable --panel-height. Dragging zooms, a double click resets. With
 // the keyboard: Tab, arrows (Page up and down, Home, End) move the cursor, + and - zoom about it, Escape resets. Every text goes in as text.
 // Besides: groupwise.format(number), groupwise.smoothed(ys, weight).
@@ -163,6 +164,7 @@
       this.shape = shape;
       this.fit();
       this.follow();
+      if (this.plot) this.read(this.plot);
     }
 
     // One abscissa for all lines: uPlot wants columns of one table.
@@ -204,7 +206,7 @@
       const series = [{}], bands = [];
       for (const line of this.lines) {
         const [, thick = 1.5, dash, dots] = ROLES[line.role] || ROLES.run, name = colour(line);
-        const few = line.role !== "run" && thick > 0 && line.x.length <= 40;
+        const few = (line.role === "observed" || line.role === "evaluation") && line.x.length <= 40;
         series.push({
           stroke: () => this.paint(name) + (line.alpha || ""), width: dots || !thick ? 0 : line.width ?? thick, dash: dash || undefined,
           points: { show: Boolean(dots || few), size: line.role === "here" ? 11 : dots ? 5 : 4, fill: () => this.paint(name), stroke: () => this.paint(name) },
@@ -299,8 +301,9 @@
     drawKeys() {
       const lines = this.lines.filter((line) => line.role !== "plateau");
       this.values = new Map();
-      const several = lines.length > 1;
-      this.keys.replaceChildren(...lines.filter((line) => line.key !== "").map((line) => {
+      const plain = !this.model.wide && lines.every((line) => line.role === "faint" || line.role === "observed" || line.role === "smooth");
+      const several = lines.length > 1 && !plain; // a small chart of one quantity needs no keys: what is logged is read
+      this.keys.replaceChildren(...lines.filter((line) => line.key !== "").slice(0, plain ? 1 : lines.length).map((line) => {
         const [, thick, dash, dots] = ROLES[line.role] || ROLES.run, value = node("span");
         const swatch = node("i", !line.y.some(known) ? "area" : dots || !thick ? "dots" : dash ? "dash" : "");
         swatch.style.setProperty("--c", `var(${colour(line)})`);

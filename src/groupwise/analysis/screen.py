@@ -1,0 +1,243 @@
+"""The first screen of a report: four tiles, the reward with the failure shaded, sparklines of what was logged beside it.
+
+It arranges a judgement and the rows it rests on; it decides nothing and draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, observed_line, useful_range, with_mean
+from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
+from groupwise.analysis.fitted import Fitted
+from groupwise.analysis.headline import subject
+from groupwise.diagnostics.judgement import Judgement
+from groupwise.plain import Plain
+from groupwise.record.run import RunRecord
+from groupwise.series.groups import GroupEvidence
+from groupwise.wording import capital, clean, number, sentence, share
+
+TILES, SPARKS = 4, 4
+_MOST_FUNCTIONS = 8
+LAST = 10  # rows that "now" averages at most
+_SHARES = ("truncated_share", "dead_group_share")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Plain):
+    """One number of the first screen."""
+
+    name: str  # a word or two
+    value: str  # as it is shown
+    more: str  # what it was before, or where it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One quantity of a run, finite rows only."""
+
+    quantity: str  # its canonical name
+    title: str  # a few words
+    unit: str  # of its axis
+    step_T: FloatArray
+    value_T: FloatArray
+    column: str = ""  # the log's own key
+    about: str = ""  # what that key means
+
+    @property
+    def rows(self) -> int:
+        """How many rows an end of it averages."""
+        return max(1, min(LAST, self.value_T.size // 5))
+
+    @property
+    def now(self) -> float:
+        """Its mean over the last rows."""
+        return float(self.value_T[-self.rows :].mean())
+
+    def before(self, step: float | None) -> tuple[float, str]:
+        """Return its mean before a step, or over the first rows where there is no step or nothing before it, and which of both it is."""
+        earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
+        if step is None or not earlier.size:
+            return float(self.value_T[: self.rows].mean()), "at the start"
+        return float(earlier[-LAST:].mean()), f"before step {step:,.0f}"
+
+    def written(self, value: float) -> str:
+        """Write a value of it."""
+        return share(value) if self.quantity in _SHARES else number(value, digits=3 if abs(value) >= 100 else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Plain):
+    """One quantity in numbers."""
+
+    name: str
+    first: str  # mean of the first rows
+    before: str  # mean of the rows before the first sign, "" where there is none
+    now: str  # mean of the last rows
+    low: str
+    high: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Screen(Plain):
+    """What the first screen shows."""
+
+    tiles: tuple[Tile, ...]
+    chart: Chart  # the reward
+    sparks: tuple[Chart, ...]
+    others: tuple[Chart, ...]  # signals for which the first screen has no room
+    rows: tuple[Row, ...]  # every signal in numbers
+    table: tuple[tuple[str, ...], ...]  # head and means over neighbouring rows, for readers without scripts
+
+
+_OF_TILES = ("truncated_share", "dead_group_share", "eval/reward", "entropy", "completion_length", "kl", "gradient_norm")
+
+
+def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: Judgement, *, points: int = POINTS) -> Screen:
+    """Return what the first screen shows of a run.
+
+    Args:
+        record: the run, cut where it is to be.
+        fitted: its metric.
+        groups: what its groups say.
+        judged: its judgement.
+        points: largest number of points of a line.
+
+    Returns:
+        Tiles, charts and numbers.
+    """
+    reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
+    signals = [*_signals(record, groups, fitted.metric)]
+    signs = [sign.signal for sign in (judged.first_sign, *judged.then) if sign is not None]
+    signals.sort(key=lambda one: signs.index(one.quantity) if one.quantity in signs else len(signs))  # stable: the usual order else
+    shown = sorted(signals[:SPARKS], key=lambda one: _order(one.quantity))
+    since = _since(judged)
+    shade = (since, None) if judged.alarm and since is not None else None
+    sparks = tuple(_chart(one, shade, points // 3) for one in shown)
+    others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in signals[SPARKS:])
+    every = [one for one in (reward, *signals) if one is not None]
+    return Screen(
+        tiles=tuple(_tiles(reward, signals, since)),
+        chart=_reward_chart(record, fitted, since, shade, points),
+        sparks=sparks,
+        others=others,
+        rows=tuple(_row(one, since) for one in every),
+        table=_table(every),
+    )
+
+
+def _name(fitted: Fitted) -> str:
+    """Return what the metric is called."""
+    return capital(subject(fitted.metric, fitted.quantity).removeprefix("the "))
+
+
+def _since(judged: Judgement) -> float | None:
+    """Return from where a failure is shown: its first sign, or else its own step."""
+    return judged.first_sign.step if judged.first_sign is not None else judged.since_step
+
+
+def _order(quantity: str) -> int:
+    """Return the place of a quantity among the usual ones."""
+    return next((place for place, one in enumerate(BEHAVIOURS) if one.quantity == quantity), len(BEHAVIOURS))
+
+
+def _signal(what: Behaviour, step_T: FloatArray, value_T: FloatArray, **more: str) -> Signal | None:
+    """Return a quantity without the rows in which it is missing, or None where it is missing everywhere."""
+    usable = np.isfinite(value_T)
+    return (
+        Signal(what.quantity, what.title, what.unit, np.asarray(step_T, dtype=float)[usable], value_T[usable], **more)
+        if usable.any()
+        else None
+    )
+
+
+def _signals(record: RunRecord, groups: GroupEvidence, metric: str) -> Iterable[Signal]:
+    """Yield the known quantities beside the metric that a log holds, in their usual order."""
+    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
+    functions = sorted({m.quantity for m in record.meanings if m.quantity.startswith("reward/")})[:_MOST_FUNCTIONS]
+    for one in (*BEHAVIOURS, *(Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward") for name in functions)):
+        meaning, track = meaning_of(record, one.quantity), of_groups.get(one.quantity)
+        found = None
+        if track is not None and track.known:
+            found = _signal(one, track.step_T, track.value_T, about=sentence(track.source))
+        elif meaning is not None and meaning.column != metric:
+            value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+            found = _signal(one, step, value, column=clean(meaning.column, longest=80), about=definition_of(meaning))
+        if found is not None:
+            yield found
+
+
+def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None) -> Iterable[Tile]:
+    """Yield four numbers at most: now, the best, and the next useful ones of those that were logged."""
+    made = 0
+    if reward is not None:
+        rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
+        yield Tile("Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last)
+        means = np.convolve(reward.value_T, np.full(rows, 1 / rows), mode="valid")
+        best = int(means.argmax())
+        yield Tile("Peak", reward.written(float(means[best])), f"at step {reward.step_T[best + rows - 1]:,.0f}")
+        made = 2
+    useful = sorted((one for one in signals if one.quantity in _OF_TILES), key=lambda one: _OF_TILES.index(one.quantity))
+    for one in useful[: TILES - made]:
+        value, when = one.before(since)
+        yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
+
+
+def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
+    """Chart a quantity small, on an axis that a few spikes do not crush."""
+    y_range, beyond = beyond_spikes(one.value_T)
+    lines = with_mean("logged", one.step_T, one.value_T, points=points, split=None if shade is None else shade[0])
+    if y_range is None and one.quantity in _SHARES:
+        y_range = useful_range(shown=[0.0, 0.1, *one.value_T])
+    caption = (one.about + beyond).strip()
+    return Chart(one.quantity, one.title, STEP, one.unit, lines, (), caption, subject=one.column, y_range=y_range, shade=shade, small=True)
+
+
+def _reward_chart(record: RunRecord, fitted: Fitted, since: float | None, shade: tuple[float, None] | None, points: int) -> Chart:
+    """Chart the metric, raw under its running mean, with the evaluation where there is one: no law."""
+    step, value = fitted.clock.step_T, fitted.series.value_T
+    lines = list(with_mean("logged", step, value, points=points, split=None if shade is None else shade[0]))
+    held_out = meaning_of(record, "eval/reward")
+    if held_out is not None and fitted.quantity == "reward":
+        steps = record.steps["step"].cast(pl.Float64).to_numpy()
+        evaluated = record.steps[held_out.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+        lines.append(observed_line("held out", steps, evaluated, role="evaluation", points=points // 3))
+    marks = (Mark(since, "first sign"),) if since is not None else ()
+    y_range = useful_range(shown=[one for line in lines for one in line.ordinates])
+    return Chart(
+        "reward", _name(fitted), STEP, "", tuple(lines), marks, wide=True, subject=clean(fitted.metric), y_range=y_range, shade=shade
+    )
+
+
+def _row(one: Signal, since: float | None) -> Row:
+    """Return a quantity in numbers."""
+    before, when = one.before(since)
+    return Row(
+        one.title,
+        one.written(float(one.value_T[: one.rows].mean())),
+        one.written(before) if when.startswith("before") else "",
+        one.written(one.now),
+        one.written(float(one.value_T.min())),
+        one.written(float(one.value_T.max())),
+        int(one.value_T.size),
+    )
+
+
+def _table(signals: Sequence[Signal], rows: int = 20) -> tuple[tuple[str, ...], ...]:
+    """Return a table of means over neighbouring steps, its head first."""
+    if not signals:
+        return ()
+    edges = np.unique(np.round(np.linspace(min(one.step_T[0] for one in signals), max(one.step_T[-1] for one in signals) + 1, rows + 1)))
+    made = [("Steps", *(one.title for one in signals))]
+    for i in range(edges.size - 1):
+        parts = [one.value_T[(one.step_T >= edges[i]) & (one.step_T < edges[i + 1])] for one in signals]
+        cells = [one.written(float(part.mean())) if part.size else "–" for one, part in zip(signals, parts, strict=True)]
+        made.append((f"{edges[i]:,.0f} to {edges[i + 1] - 1:,.0f}", *cells))
+    return tuple(made)

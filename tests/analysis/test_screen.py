@@ -1,0 +1,136 @@
+"""The first screen as data: tiles of what was logged, the failure shaded, numbers for readers without scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.analysis.fitted import fit_metric
+from groupwise.analysis.screen import TILES, Screen, screen_of
+from groupwise.analysis.summary import summarise
+from groupwise.diagnostics.judgement import Judgement, Sign, State
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.table import steps_table
+from groupwise.series.groups import group_evidence
+
+STEPS = np.arange(1, 201)
+
+
+def record(**columns: Any) -> RunRecord:
+    """A run whose every column is the quantity of its name."""
+    meanings = tuple(Meaning(name, name.replace("eval_reward", "eval/reward"), "as said") for name in columns)
+    return RunRecord("made", steps_table(STEPS, columns), meanings=meanings)
+
+
+def collapse() -> dict[str, Any]:
+    return {
+        "reward": np.where(STEPS < 101, 0.9, 0.0),
+        "completion_length": np.where(STEPS < 81, 300.0, 512.0),
+        "truncated_share": np.where(STEPS < 81, 0.0, 1.0),
+        "entropy": np.full(200, 0.25),
+        "dead_group_share": np.where(STEPS < 101, 0.2, 0.99),
+        "kl": np.full(200, 0.01),
+    }
+
+
+FAILED = Judgement("made", State.FAILED, "collapsed", since_step=101, first_sign=Sign("completion_length", 81, 300.0, 512.0, "length"))
+
+
+def screen(run: RunRecord, judged: Judgement) -> Screen:
+    return screen_of(run, fit_metric(run, "reward"), group_evidence(run), judged)
+
+
+def tiles(found: Screen) -> list[tuple[str, str, str]]:
+    return [(one.name, one.value, one.more) for one in found.tiles]
+
+
+def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
+    found = screen(record(**collapse()), FAILED)
+    assert tiles(found) == [
+        ("Now", "0", "mean of the last 10 rows"),
+        ("Peak", "0.9", "at step 10"),
+        ("Truncated", "100 %", "0 % before step 81"),
+        ("Zero-variance groups", "99 %", "20 % before step 81"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        (("truncated_share",), ["Zero-variance groups", "Entropy"]),
+        (("truncated_share", "dead_group_share"), ["Entropy", "Length"]),
+        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference"]),
+    ],
+)
+def test_a_tile_without_data_is_taken_by_the_next_useful_number(left_out: tuple[str, ...], named: list[str]) -> None:
+    columns = {name: value for name, value in collapse().items() if name not in left_out}
+    found = screen(record(**columns), FAILED)
+    assert [one.name for one in found.tiles] == ["Now", "Peak", *named]
+    assert len(found.tiles) <= TILES
+
+
+def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one() -> None:
+    found = screen(record(**collapse()), FAILED)
+    assert {chart.shade for chart in (found.chart, *found.sparks, *found.others)} == {(81, None)}
+    assert [(mark.x, mark.label) for mark in found.chart.marks] == [(81, "first sign")]
+    without_sign = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None))
+    assert without_sign.chart.shade == (101, None)
+    watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WATCH))
+    assert watched.chart.shade is None
+    assert watched.chart.marks == found.chart.marks
+
+
+def test_the_mean_never_averages_across_the_first_sign() -> None:
+    found = screen(record(**collapse()), FAILED)
+    mean = next(line for line in found.sparks[0].lines if line.role == "smooth")
+    assert {(x < 81, y) for x, y in zip(mean.x, mean.y, strict=True)} == {(True, 300), (False, 512)}
+    plain = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.OK))
+    assert set(next(line for line in plain.sparks[0].lines if line.role == "smooth").y) - {300, 512}
+
+
+def test_signals_that_moved_come_first_and_the_rest_below() -> None:
+    run = record(**collapse())
+    assert [chart.key for chart in screen(run, FAILED).sparks] == ["completion_length", "truncated_share", "entropy", "dead_group_share"]
+    moved = dataclasses.replace(FAILED, first_sign=Sign("kl", 81, 0.01, 1.0, "kl"))
+    found = screen(run, moved)
+    assert [chart.key for chart in found.sparks] == ["completion_length", "truncated_share", "entropy", "kl"]
+    assert [chart.key for chart in found.others] == ["dead_group_share"]
+    assert not any(line.role in ("law", "forecast") for chart in (found.chart, *found.sparks, *found.others) for line in chart.lines)
+
+
+def test_numbers_stand_in_a_table_of_every_signal() -> None:
+    found = screen(record(**collapse()), FAILED)
+    length = next(row for row in found.rows if row.name == "Length")
+    assert (length.first, length.before, length.now, length.low, length.high, length.rows) == ("300", "300", "512", "300", "512", 200)
+    head, *rows = found.table
+    assert head == ("Steps", "Reward", "Length", "Truncated", "Entropy", "Zero-variance groups", "KL to the reference")
+    assert len(rows) == 20
+    assert rows[0] == ("1 to 10", "0.9", "300", "0 %", "0.25", "20 %", "0.01")
+    assert rows[-1] == ("191 to 200", "0", "512", "100 %", "0.25", "99 %", "0.01")
+
+
+def test_gaps_and_few_rows_have_a_screen() -> None:
+    sparse = np.where(STEPS % 50 == 0, 0.5, np.nan)
+    found = screen(record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED)
+    assert tiles(found)[-1] == ("Held-out reward", "0.5", "0.5 before step 81")
+    assert [line.role for line in found.chart.lines][-1] == "evaluation"
+    short = RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]}))
+    assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
+        ("Now", "0.2", "step 2"),
+        ("Peak", "0.2", "at step 2"),
+    ]
+
+
+def test_an_alarm_has_no_forecast_and_a_run_that_learns_has_one() -> None:
+    failed = summarise(record(**collapse()))
+    assert failed.judgement.state is State.FAILED
+    assert failed.charts["forecast"] == ()
+    assert "a law through a failure says nothing" in failed.no_forecast
+    rng = np.random.default_rng(0)
+    learning = summarise(record(reward=0.8 - 0.6 * 0.985**STEPS + 0.02 * rng.standard_normal(200)))
+    assert not learning.judgement.alarm
+    assert learning.no_forecast == ""
+    assert {line.role for line in learning.charts["forecast"][0].lines} >= {"observed", "law", "forecast"}

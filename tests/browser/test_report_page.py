@@ -1,0 +1,123 @@
+"""The report in a real browser: what the first screen of 1280 x 800 holds in every state, no width too small, nothing asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.analysis.screen import screen_of
+from groupwise.analysis.summary import Summary, summarise
+from groupwise.diagnostics.judgement import Judgement, Sign, State
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.table import steps_table
+from groupwise.report.html import render
+from groupwise.series.groups import group_evidence
+
+STEPS = np.arange(1, 201)
+SIGNALS = ("completion_length", "truncated_share", "entropy", "dead_group_share")
+
+
+def record() -> RunRecord:
+    rng = np.random.default_rng(5)
+    columns = {"reward": np.where(STEPS < 90, 0.9, 0.05) + 0.05 * rng.standard_normal(200)}
+    columns |= {name: np.where(STEPS < 80, 0.2, 0.8) + 0.02 * rng.standard_normal(200) for name in SIGNALS}
+    meanings = tuple(Meaning(name, name, "as said") for name in columns)
+    return RunRecord("runs/a-long-name_of-a-run/seed43", steps_table(STEPS, columns), meanings=meanings)
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return summarise(record())
+
+
+def judged(state: State) -> Judgement:
+    sign = None if state in (State.OK, State.CANNOT_TELL) else Sign("completion_length", 80, 314.0, 512.0, "length 314 → 512 = limit")
+    return Judgement("run", state, "reward 0.89 → 0.00, collapsed at steps 75-100", first_sign=sign, do="restart from step 70; lr ÷ 3")
+
+
+@pytest.fixture
+def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Opens the page of a state; whatever it asks for besides itself is a complaint."""
+
+    def show(state: State, **how: Any) -> Any:
+        path = tmp_path / f"{state}.html"
+        found = judged(state)
+        screen = screen_of(record(), summary.fitted, group_evidence(record()), found)
+        path.write_text(render([dataclasses.replace(summary, judgement=found, screen=screen)]), encoding="utf-8")
+        opened = open_page(path.as_uri(), **how)
+        opened.page.wait_for_selector(".first .sparks canvas")
+        return opened
+
+    return show
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("state", list(State))
+def test_the_first_screen_holds_all_that_is_to_be_seen_first(state: State, scheme: str, shown: Callable[..., Any]) -> None:
+    opened = shown(state, scheme=scheme, width=1280)
+    page = opened.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    boxes = {}
+    for part in (".banner", ".tiles", ".first figure.wide", ".first .sparks", ".todo"):
+        box = page.locator(part).first.bounding_box()
+        boxes[part] = box
+        assert box["y"] >= 0, part
+        assert box["y"] + box["height"] <= 800, part
+        assert box["width"] > 1100, part
+    tops = [box["y"] for box in boxes.values()]
+    assert tops == sorted(tops)
+    assert page.locator(".first canvas").count() == 5
+    banner = page.evaluate("getComputedStyle(document.querySelector('.banner')).backgroundColor")
+    assert banner == {
+        "ok": "rgb(27, 110, 60)", "watch": "rgb(138, 90, 0)", "failing": "rgb(179, 38, 30)", "failed": "rgb(179, 38, 30)",
+        "cannot_tell": "rgb(77, 85, 96)",
+    }[state]  # fmt: skip
+    opened.picture(f"report-{state}-{scheme}")
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 768, 1920])
+def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) -> None:
+    opened = shown(State.FAILED, width=width)
+    page = opened.page
+    for fold in page.locator("details summary").all():
+        fold.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    out = page.evaluate(
+        "[...document.querySelectorAll('body *')].filter((one) => !one.closest('.scroll') && !one.closest('.u-over,.u-wrap')"
+        " && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.className || one.tagName)"
+    )
+    assert out == []
+    opened.picture(f"report-{width}")
+    assert opened.complaints == []
+
+
+def test_cursor_and_zoom_go_through_the_first_screen(shown: Callable[..., Any]) -> None:
+    page = shown(State.FAILED, width=1280).page
+    page.locator(".first .wide .panel-plot").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(100)
+    assert page.locator(".first .panel-at").all_inner_texts() == ["step 198"] * 5
+    assert all(page.locator(".first .sparks .panel-head li span").all_inner_texts())
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(100)
+    assert page.locator(".first .panel-at").all_inner_texts() == [""] * 5
+
+
+def test_without_scripts_the_numbers_are_a_table(shown: Callable[..., Any], browser: Any, tmp_path: Path, summary: Summary) -> None:
+    (tmp_path / "plain.html").write_text(render([summary]), encoding="utf-8")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "plain.html").as_uri())
+    assert page.locator("noscript table tbody tr").count() == 20
+    assert page.locator("figure:visible").count() == 0
+    assert len(asked) == 1
+    context.close()

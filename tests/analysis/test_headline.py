@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.analysis.fitted import Fitted
-from groupwise.analysis.headline import verdict
+from groupwise.analysis.headline import ahead, verdict
 from groupwise.intervals import Interval
 from groupwise.wording import ranged
 
@@ -117,3 +117,27 @@ def test_what_another_law_explains_is_not_called_noise(made_fitted: Make, r_squa
 def test_the_date_has_no_more_digits_than_its_interval_allows(made_fitted: Make) -> None:
     said = verdict(made_fitted(time_to_95=(3_136.0, 2_184.0, 7_632.0))).sentences[0]
     assert said == "95 % of the way from its start is done by step 780 (540 to 1,900)."
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "The reward is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85), all laws averaged."),
+        (
+            {"time_to_95": (200.0, 150.0, 250.0)},
+            "The reward is 0.500 at step 100, at its plateau of 0.80 (0.75 to 0.85), all laws averaged.",
+        ),
+        ({"status": "flat", "law": "constant", "plateau": (0.5, 0.48, 0.52)}, "The reward stays at 0.500 (0.480 to 0.520) over 100 rows."),
+        (
+            {"status": "not_identifiable"},
+            "The reward is 0.500 at step 100, and its mean is forecast at 0.55 to 0.65 by step 150: too early to say where it ends.",
+        ),
+        ({"status": "non_stationary", "change_time": 200.0}, ""),
+        (
+            {"metric": "entropy", "quantity": "entropy"},
+            '"entropy" is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85), all laws averaged.',
+        ),
+    ],
+)
+def test_where_a_law_takes_a_metric_is_said_without_a_judgement(made_fitted: Make, given: dict[str, object], said: str) -> None:
+    assert ahead(made_fitted(**given)) == said

@@ -107,7 +107,8 @@ def test_two_processes_make_the_same_page(answers: Answers) -> None:
 
 def test_fit_forecast_and_report_agree(answers: Answers) -> None:
     page = json.loads(answers.report)["runs"][0]
-    assert page["fit"] == answers.fit
+    assert answers.fit == page["fit"] | {key: page["judgement"][key] for key in ("state", "headline")}
+    assert (answers.forecast["state"], answers.forecast["headline"]) == (answers.fit["state"], answers.fit["headline"])
     assert page["forecast"]["forecast"] == answers.forecast["forecast"]
     assert page["forecast"]["plateau"] == answers.forecast["plateau"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, Sign, State, Status
 from groupwise.intervals import Interval
-from groupwise.report.screen import MOST_LINES, MOST_WORDS, WIDTH, first_line, judgement_lines, print_judgement, words_in
+from groupwise.report.screen import MOST_LINES, MOST_WORDS, WIDTH, judgement_lines, print_judgement, words_in
 
 FAILED = Judgement(
     run="rho0.30_seed43",
@@ -123,7 +123,7 @@ def test_a_run_that_cannot_be_judged_says_what_to_log() -> None:
 
 def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
     long = replace(FAILED, run="sweeps/qwen25_7b_rho_sweep_rho0.30_seed43.log")
-    assert first_line(long) == "✗ FAILED  sweeps/qwen…_seed43.log  reward 0.89 → 0.00, collapsed at steps 75-100"
+    assert judgement_lines(long)[0] == "✗ FAILED  sweeps/qwen…_seed43.log  reward 0.89 → 0.00, collapsed at steps 75-100"
     longer = replace(long, headline=f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54")
     assert judgement_lines(longer)[:2] == [
         "✗ FAILED  sweeps/qwen2…_seed43.log  reward 0.89 → 0.00, collapsed at steps",

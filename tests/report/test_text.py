@@ -13,9 +13,13 @@ from rich.console import Console
 from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.curves.results import Backtest
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import RunRecord
 from groupwise.report.text import print_fit, print_forecast, print_scores
+
+FINE = Judgement("demo", State.OK, "reward 0.2 → 0.5, still learning")
+FAILED = Judgement("demo", State.FAILED, "reward 0.8 → 0.0, collapsed at steps 51-55", since_step=51)
 
 
 def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
@@ -26,23 +30,23 @@ def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
 
 def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord]) -> None:
     fitted = fit_metric(made_record(), "reward", with_forecast=False)
-    text = shown(lambda console: print_fit(fitted, console))
+    text = shown(lambda console: print_fit(fitted, FINE, console))
     assert "Weight" in text
     assert "single exponential" in text.lower()
     assert "neighbouring residuals" in text
 
 
 def test_a_forecast_alone_says_where_it_begins_and_its_plateau_if_that_is_known(made_fitted: Callable[..., Fitted]) -> None:
-    text = shown(lambda console: print_forecast(made_fitted(), console))
+    text = shown(lambda console: print_forecast(made_fitted(), FINE, console))
     assert "forecast from step 100" in text
     assert "Plateau, all laws averaged: 0.80 (0.75 to 0.85). 95 % of the way: step 126." in text
-    early = shown(lambda console: print_forecast(made_fitted("not_identifiable"), console))
+    early = shown(lambda console: print_forecast(made_fitted("not_identifiable"), FINE, console))
     assert "Expected" in early
     assert "Plateau" not in early
 
 
 def test_a_long_sentence_is_not_broken_in_a_pipe(made_fitted: Callable[..., Fitted]) -> None:
-    text = shown(lambda console: print_forecast(made_fitted(), console))
+    text = shown(lambda console: print_forecast(made_fitted(), FINE, console))
     assert max(map(len, text.splitlines())) > 60
     assert "heads for 0.80 (0.75 to 0.85), all laws averaged." in text
 
@@ -84,7 +88,7 @@ def test_runs_that_differ_only_in_numbers_are_one_cluster(first: str, second: st
 
 def test_where_no_law_holds_nothing_is_forecast(made_fitted: Callable[..., Fitted]) -> None:
     broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
-    text = shown(lambda console: print_forecast(broken, console))
+    text = shown(lambda console: print_forecast(broken, FINE, console))
     assert "there is nothing to forecast by. Find what happened at step 51" in text
     for words in ("Plateau", "95 %", "tokens", "Expected"):
         assert words not in text
@@ -96,7 +100,7 @@ def test_what_lies_ahead_is_told_in_two_digits(made_fitted: Callable[..., Fitted
     fitted = made_fitted()
     assert fitted.outlook is not None
     outlook = dataclasses.replace(fitted.outlook, done_tokens=1_808_551.0, done_hours=4.6789)
-    text = shown(lambda console: print_forecast(dataclasses.replace(fitted, outlook=outlook), console))
+    text = shown(lambda console: print_forecast(dataclasses.replace(fitted, outlook=outlook), FINE, console))
     assert "95 % of the way: step 126, 1.8 M tokens, 4.7 h." in text
 
 
@@ -104,5 +108,36 @@ def test_notes_of_the_fit_call_the_laws_by_name(made_fitted: Callable[..., Fitte
     fitted = made_fitted()
     assert fitted.fit is not None
     fit = dataclasses.replace(fitted.fit, notes=("logistic, power_law, scalerl_sigmoid fit as well (AICc within 2)",))
-    text = shown(lambda console: print_fit(dataclasses.replace(fitted, fit=fit), console))
+    text = shown(lambda console: print_fit(dataclasses.replace(fitted, fit=fit), FINE, console))
     assert "Logistic curve, power law, ScaleRL sigmoid fit as well" in text
+
+
+@pytest.mark.parametrize("show", [print_fit, print_forecast])
+def test_how_the_run_stands_is_said_first(made_fitted: Callable[..., Fitted], show: Callable[..., None]) -> None:
+    lines = shown(lambda console: show(made_fitted(), FINE, console)).splitlines()
+    assert lines[:3] == ["✓ OK  demo  reward 0.2 → 0.5, still learning", "", lines[2]]
+    assert lines[2].startswith("reward: ")
+
+
+def test_after_a_failure_no_law_and_no_forecast_is_the_answer(made_fitted: Callable[..., Fitted]) -> None:
+    first = "✗ FAILED  demo  reward 0.8 → 0.0, collapsed at steps 51-55"
+    assert shown(lambda console: print_fit(made_fitted(), FAILED, console)).splitlines()[:3] == [
+        first,
+        "The law is fitted to all rows, those of the failure included, and explains nothing of it.",
+        "",
+    ]
+    assert shown(lambda console: print_forecast(made_fitted(), FAILED, console)).splitlines()[:3] == [
+        first,
+        "This is no answer to the failure: what follows goes on from all rows, those of the failure included.",
+        "",
+    ]
+
+
+def test_a_failure_is_dated_once(made_fitted: Callable[..., Fitted]) -> None:
+    broken = made_fitted("non_stationary", message="collapsed: the level falls from update 70 on", change_time=200.0)
+    assert shown(lambda console: print_forecast(broken, FAILED, console)).splitlines()[1:] == [
+        "",
+        "reward: forecast from step 100",
+        "No law holds, so there is nothing to forecast by.",
+    ]
+    assert "update 70" not in shown(lambda console: print_fit(broken, FAILED, console))

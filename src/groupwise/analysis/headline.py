@@ -12,7 +12,20 @@ from typing import Literal
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult, Outcome
 from groupwise.plain import Plain
-from groupwise.wording import alike, clean, count, duration, law_name, number, ranged, readable, sentence, steps_of_interval, tokens
+from groupwise.wording import (
+    alike,
+    capital,
+    clean,
+    count,
+    duration,
+    law_name,
+    number,
+    ranged,
+    readable,
+    sentence,
+    steps_of_interval,
+    tokens,
+)
 
 Tone = Literal["learning", "done", "unclear", "flat", "worse", "broken", "nothing"]
 TONE_WORDS: dict[Tone, str] = {
@@ -67,6 +80,25 @@ def verdict(fitted: Fitted) -> Verdict:
     word = TONE_WORDS[tone] if fitted.rewarding else _OTHER_WORDS.get(tone, TONE_WORDS[tone])
     parts = (_when(fit, outlook, fitted.clock.time_T[-1]), _law(fit), _inertia(fit))
     return Verdict(tone, word, headline, tuple(part for part in parts if part))
+
+
+def ahead(fitted: Fitted) -> str:
+    """Say in a sentence where a metric stands and where its law takes it; "" where no law holds."""
+    fit, outlook = fitted.fit, fitted.outlook
+    if fit is None or outlook is None or not fitted.law_holds:
+        return ""
+    who = subject(fitted.metric, fitted.quantity)
+    now = capital(f"{who} is {fitted.now} at step {fitted.clock.step_T[-1]:,.0f}")
+    if fit.status == "flat":
+        level = fit.parameters.get("plateau")
+        return capital(f"{who} stays at {ranged(level) if level else fitted.now} over {count(fit.n, 'row')}.")
+    if fit.status == "not_identifiable":
+        far = outlook.rows[-1]
+        low, high = alike(far.mean_low, far.mean_high)
+        return f"{now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}: too early to say where it ends."
+    there = "at its plateau of" if outlook.result.time_to_95.value <= fitted.clock.time_T[-1] else "and heads for"
+    joint = "," if there.startswith("at") else ""
+    return f"{now}{joint} {there} {ranged(outlook.result.plateau)}, {ALL_LAWS}."
 
 
 def _headline(who: str, fitted: Fitted, fit: FitResult, outlook: Outlook) -> tuple[Tone, str]:
@@ -125,11 +157,11 @@ def before_and_after(fitted: Fitted) -> tuple[str, str, float] | None:
     return before, after, fitted.clock.step(fit.change_time)
 
 
-def nothing_to_forecast(fitted: Fitted) -> str:
-    """Say why there is no forecast where no law holds; "" where one does."""
+def nothing_to_forecast(fitted: Fitted, *, dated: bool = True) -> str:
+    """Say why there is no forecast where no law holds, and from where unless the judgement dates it; "" where one does."""
     if fitted.fit is None or fitted.law_holds:
         return ""
-    found = before_and_after(fitted)
+    found = before_and_after(fitted) if dated else None
     advice = "" if found is None else f" Find what happened at step {found[2]:,.0f} before training on."
     return f"No law holds, so there is nothing to forecast by.{advice}"
 

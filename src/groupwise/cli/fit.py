@@ -34,17 +34,22 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
-    from groupwise.analysis.fitted import fit_metric
+    from groupwise.analysis.fitted import cut, fit_metric
     from groupwise.curves.laws import law_by_name
+    from groupwise.diagnostics.judge import judge
+    from groupwise.record.run import has_ended
     from groupwise.report.text import print_fit
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     if law is not None:
         law_by_name(law)
-    fitted = fit_metric(opening.open(run), metric, until=until, level=level, law=law, with_forecast=False)
+    record = opening.open(run)
+    fitted = fit_metric(record, metric, until=until, level=level, law=law, with_forecast=False)
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
+    judged = judge(cut(record, until), ended=has_ended(record))
+    stands = {"state": judged.state, "headline": judged.headline}
     if as_json:
-        print_json(fitted.as_dict())
+        print_json(stands | fitted.as_dict())
     else:
-        print_fit(fitted, out_console())
+        print_fit(fitted, judged, out_console())

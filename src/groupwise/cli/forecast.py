@@ -33,15 +33,20 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
-    from groupwise.analysis.fitted import fit_metric
+    from groupwise.analysis.fitted import cut, fit_metric
+    from groupwise.diagnostics.judge import judge
+    from groupwise.record.run import has_ended
     from groupwise.report.text import print_forecast
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     steps = steps_of(at)
-    fitted = fit_metric(opening.open(run), metric, until=until, at=steps, forecast_level=level)
+    record = opening.open(run)
+    fitted = fit_metric(record, metric, until=until, at=steps, forecast_level=level)
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
+    judged = judge(cut(record, until), ended=has_ended(record))
+    stands = {"state": judged.state, "headline": judged.headline}
     if as_json:
-        print_json({"metric": fitted.metric, **fitted.outlook.as_dict()})
+        print_json({**stands, "metric": fitted.metric, **fitted.outlook.as_dict()})
     else:
-        print_forecast(fitted, out_console())
+        print_forecast(fitted, judged, out_console())

@@ -48,11 +48,9 @@ def print_judgement(
         verbose: whether to add the answer of every check, a line each.
         why: the numbers beside the checks, to add them and those that the checks rest on.
     """
-    plain = not console.encoding.startswith("utf")
+    plain = _plain(console)
     first, *others = judgement_lines(found, heights, plain=plain)
-    head = Text(first)
-    head.stylize(f"bold {_STYLES[found.state]}", 0, len(head_of(found.state, plain=plain)))
-    _print(console, head)
+    _print_head(first, found.state, console)
     for line in others:
         _print(console, Text(line))
     if verbose:
@@ -65,9 +63,12 @@ def print_judgement(
             _print(console, Text(_spelt(f"  {said}", plain=plain)))
 
 
-def first_line(found: Judgement, *, plain: bool = False) -> str:
-    """Return state, name and headline in one line of 80 columns."""
-    return _headline(found, plain=plain)[0]
+def print_first_line(found: Judgement, console: Console) -> None:
+    """Print state, name and headline, for commands that then answer another question."""
+    first, *others = _headline(found, plain=_plain(console))
+    _print_head(first, found.state, console)
+    for line in others:
+        _print(console, Text(line))
 
 
 def judgement_lines(found: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False) -> list[str]:
@@ -99,6 +100,18 @@ def said_of(found: Judgement) -> list[tuple[str, str]]:
 def words_in(lines: Iterable[str]) -> int:
     """Return the number of words: what stands between blanks and has a letter."""
     return sum(any(letter.isalpha() for letter in word) for line in lines for word in line.split())
+
+
+def _plain(console: Console) -> bool:
+    """Return whether a console takes no more than ASCII for sure."""
+    return not console.encoding.startswith("utf")
+
+
+def _print_head(first: str, state: State, console: Console) -> None:
+    """Print a first line, its state in colour."""
+    head = Text(first)
+    head.stylize(f"bold {_STYLES[state]}", 0, len(head_of(state, plain=_plain(console))))
+    _print(console, head)
 
 
 def _print(console: Console, line: Text) -> None:

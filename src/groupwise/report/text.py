@@ -18,13 +18,15 @@ from groupwise.analysis.backtest import METHOD_NAMES, Scores
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import RewardFacts, shown_sizes
-from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, Verdict, nothing_to_forecast, said_of, spent_by_then, verdict
+from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, ahead, nothing_to_forecast, said_of, spent_by_then
 from groupwise.analysis.plan import RunPlan
 from groupwise.curves.results import FitResult
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import LABEL
+from groupwise.report.screen import print_first_line
 from groupwise.report.tables import (
     Grid,
     baseline_grid,
@@ -41,9 +43,6 @@ from groupwise.report.tables import (
 from groupwise.stability.mode import Stability
 from groupwise.wording import capital, clean, count, law_name, number, ranged, readable, sentence, steps_of_interval
 
-_TONE_STYLES = {"learning": "blue", "done": "green", "worse": "red", "broken": "red", "flat": "yellow"}
-_SEVERITY_STYLES = {"critical": "red", "warning": "yellow", "info": "blue"}
-
 
 def shown(text: str, *, longest: int = 1000) -> str:
     """Clean a text and escape what Rich would read as style."""
@@ -58,7 +57,7 @@ class Printer:
 
     def print(self, styled: str) -> None:
         """Print text whose styles are ours; a pipe gets each sentence on one line."""
-        self.console.print(styled, highlight=False, soft_wrap=not self.console.is_terminal)
+        self.console.print(styled, highlight=False, emoji=False, soft_wrap=not self.console.is_terminal)
 
     def heading(self, text: str) -> None:
         """Print a heading."""
@@ -84,17 +83,15 @@ class Printer:
             table.add_row(*cells, style="bold" if place == grid.best else "")
         self.console.print(table)
 
-    def verdict(self, said: Verdict) -> None:
-        """Print the word and the headline of a verdict."""
-        self.print(f"[{_TONE_STYLES.get(said.tone, 'bold')}]{said.word}[/]  {shown(said.headline)}")
 
-
-def print_fit(fitted: Fitted, console: Console) -> None:
-    """Print a fit alone: its status, parameters and candidate laws."""
+def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then a fit: its status, parameters and candidate laws."""
     out, fit = Printer(console), fitted.fit
     assert fit is not None
+    print_first_line(judged, console)
+    out.line("The law is fitted to all rows, those of the failure included, and explains nothing of it." if judged.alarm else "")
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
-    out.line(sentence(said_of(fit)))
+    out.line(_status(fitted, said_of(fit), judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     explained = f"R² {number(fit.r_squared)}"
@@ -104,14 +101,23 @@ def print_fit(fitted: Fitted, console: Console) -> None:
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 
 
-def print_forecast(fitted: Fitted, console: Console) -> None:
-    """Print a forecast alone."""
+def _status(fitted: Fitted, said: str, judged: Judgement) -> str:
+    """Return what a fit says of itself; a failure is dated once, by the judgement."""
+    return "" if judged.alarm and not fitted.law_holds else sentence(said)
+
+
+def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then a forecast: where the law holds that far, and of a failure only as what it would go on to."""
     out, outlook = Printer(console), fitted.outlook
     assert outlook is not None
+    print_first_line(judged, console)
+    nothing = nothing_to_forecast(fitted, dated=not judged.alarm)
+    if judged.alarm and not nothing:
+        out.line("This is no answer to the failure: what follows goes on from all rows, those of the failure included.")
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
-    out.verdict(verdict(fitted))
-    out.line(sentence(readable(outlook.result.message)))
-    if nothing := nothing_to_forecast(fitted):
+    out.line(ahead(fitted))
+    out.line(_status(fitted, readable(outlook.result.message), judged))
+    if nothing:
         out.line(nothing)
     else:
         out.grid(forecast_grid(outlook))

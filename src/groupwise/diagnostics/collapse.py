@@ -29,7 +29,7 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     reward_floor,
 )
-from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
@@ -76,7 +76,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
     step = int(signal.step_T[fall.row])
-    message = f"{name} {short(fall.height)} → {short(fall.end)} at step {step:,}, for good"
+    message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, for good"
     advice = "go back to a checkpoint before this step"
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
@@ -91,7 +91,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
-    message = f"{name} {short(fall.height)} → {short(fall.end)} at step {step:,}, and came back"
+    message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, and came back"
     advice = "keep a checkpoint from before: a run that fell once may fall again"
     return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST)
 
@@ -130,7 +130,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     row, height = found
     after = reward.mean(slice(-max(5, len(reward) // 8), None))
     step = int(reward.step_T[row])
-    message = f"reward {short(height)} → {short(after.value)}, falling since step {step:,}"
+    message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
     return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)
 
@@ -155,7 +155,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
     step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
     ratio = value[onset:] / before
     interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
-    words = f"length {short(before)} → {short(end)}"
+    words = f"length {arrow(before, end)}"
     message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
     sign = Sign("completion_length", step, before, end, words)
     advice, known = "read the completions: shrunk fixed answers that still earn a reward", {"fall": "answers"}

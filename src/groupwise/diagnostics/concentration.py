@@ -12,7 +12,7 @@ import polars as pl
 from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
-from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 
 NAME = "concentration"
@@ -42,12 +42,12 @@ def check(evidence: Evidence) -> Finding:
     onset = lasting(rare_event_factors(spent, 0.2), event_T=spent)
     if onset is None:
         late = float(entropy.value_T[-_few(entropy) :].mean())
-        said = f"No sign of it: entropy {short(_start(entropy))} → {short(late)} nats a token."
+        said = f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token."
         return Finding(NAME, Status.NONE, said, evidence={"entropy": _direction(entropy)})
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
-    words = f"entropy {short(first)} → {short(now)}"
+    words = f"entropy {arrow(first, now)}"
     sign = Sign("entropy", step, first, now, words)
     if _at_the_top(evidence, step):
         message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}

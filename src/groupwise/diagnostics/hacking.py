@@ -18,7 +18,7 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.functions import FORM
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
-from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
@@ -185,10 +185,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     """Note a training reward that goes on rising after the held-out one has stopped, which keeps most of what it gained."""
     few, step = few_of(pair), int(pair.step_M[row])
     before, best, last = (float(part.mean()) for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:]))
-    message = (
-        f"Since step {step:,} the training reward rises and {pair.told} stands: {short(before)} → {short(best)} → {short(last)}, "
-        "as in overfitting."
-    )
+    message = f"Since step {step:,} the training reward rises and {pair.told} stands: {arrow(before, best, last)}, as in overfitting."
     known = {"held_out": "overfitting"}
     return Finding(NAME, Status.INFO, message, step=step, value=coupling, limit=TRANSFER, advice=OVERFIT, evidence=known, what=RATIO)
 
@@ -223,7 +220,7 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status,
 
 def _moved(name: str, value_M: Float, before: slice, late: slice) -> str:
     """A level before and at the end."""
-    return f"{name} {short(float(value_M[before].mean()))} → {short(float(value_M[late].mean()))}"
+    return f"{name} {arrow(float(value_M[before].mean()), float(value_M[late].mean()))}"
 
 
 def short_name(pair: Pair) -> str:

@@ -31,7 +31,7 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     signal_of,
 )
-from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
@@ -211,7 +211,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
-    said = f"entropy {short(usual)} → {short(peak)} nats a token{meanwhile}"
+    said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
     return Sign("apart", said, int(entropy.step_T[row]), value, times)
 
 

@@ -31,7 +31,7 @@ from groupwise.diagnostics.collapse import by_and_by, fall_of
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, Sign, State, Status
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal
-from groupwise.diagnostics.signs import short, signs_about
+from groupwise.diagnostics.signs import arrow, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 from groupwise.record.run import RunRecord
 
@@ -198,7 +198,7 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
     after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
     there = float(level.value_T[begin])
-    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {short(before)} → {short(there)} → {short(after)}")
+    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {arrow(before, there, after)}")
     others = signs_about(evidence, int(level.step_T[begin]), reach=_reach(evidence))
     late = signs_about(evidence, onset, reach=_reach(evidence))
     signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
@@ -206,7 +206,7 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     cause = cause_of_fall(case)
     first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
-    headline = f"reward {short(before)} → {short(after)}, collapsed {where}"
+    headline = f"reward {arrow(before, after)}, collapsed {where}"
     return _Story(headline, onset, signs, cause, advice_for(cause, found, step=_before(level, signs[0].step), onset=onset))
 
 
@@ -267,7 +267,7 @@ def _mention(answers: dict[str, Finding]) -> Cause:
 
 def _course(progress: Progress) -> str:
     """The fact first where nothing failed: what the reward did."""
-    moved = f"reward {short(progress.before)} → {short(progress.after)}"
+    moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.learning is Learning.LEARNING:
         return f"{moved} in {progress.steps:,} steps, still learning"
     if progress.learning is Learning.AT_TOP:
@@ -293,7 +293,7 @@ def _open(evidence: Evidence, progress: Progress) -> str:
         return f"{len(reward)} rows of reward: too few to tell anything"
     if float(np.ptp(reward.value_T)) == 0:
         return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
-    moved = f"reward {short(progress.before)} → {short(progress.after)} in {progress.steps:,} steps"
+    moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
     return f"{moved}: too few rows to tell learning from noise"
 
 

@@ -125,7 +125,6 @@ def _held_out_arrived(evidence: Evidence) -> bool:
 
 
 RATE, _FEWEST_RATES = "learning_rate", 3
-LOG_RATE = "the learning rate"
 
 
 def rate(evidence: Evidence) -> Finding:
@@ -134,7 +133,7 @@ def rate(evidence: Evidence) -> Finding:
     if signal is None or len(signal) < _FEWEST_RATES:
         if evidence.setting("learning_rate") == 0:
             return _no_rate("the learning rate is 0 in the settings: nothing can be learnt", None)
-        return Finding(RATE, Status.NOT_LOGGED, "the learning rate is not in the log", log=LOG_RATE)
+        return Finding(RATE, Status.NOT_LOGGED, "the learning rate is not in the log")
     live = np.flatnonzero(signal.value_T > 0)
     if not live.size:
         return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: nothing can be learnt", int(signal.step_T[0]))

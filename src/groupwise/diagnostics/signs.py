@@ -14,9 +14,9 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
 
-# Scatters of the rows before that a move must exceed, and the part of the whole move that makes its first row.
-_SCATTERS, _PART = 4.0, 0.5
-_FEWEST_BEFORE = 2
+# Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the whole move that makes its first row.
+_SCATTERS, _OF_SPIKES, _PART = 2.0, 4.0, 0.5
+_FEWEST_BEFORE, _NEAR = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,18 @@ class Watched:
     share: bool  # a share, compared by difference; else by ratio
     least: float  # the smallest difference, or ratio, that is a move
     spike: bool = False  # whether it leaps for a row and is told by its peak
+    up: bool = False  # whether only a rise is a sign
 
 
 WATCHED = (
-    Watched("truncated_share", "truncated", share=True, least=0.1),
+    Watched("truncated_share", "truncated", share=True, least=0.1, up=True),
     Watched("completion_length", "length", share=False, least=1.3),
     Watched("entropy", "entropy", share=False, least=1.4),
-    Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True),
-    Watched("kl", "KL", share=False, least=4.0),
-    Watched("clip_ratio", "clipped tokens", share=False, least=4.0),
-    Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0),
-    Watched("dead_group_share", "zero-variance groups", share=True, least=0.3),
+    Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True),
+    Watched("kl", "KL", share=False, least=4.0, up=True),
+    Watched("clip_ratio", "clipped tokens", share=False, least=4.0, up=True),
+    Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0, up=True),
+    Watched("dead_group_share", "zero-variance groups", share=True, least=0.3, up=True),
 )
 
 
@@ -71,8 +72,11 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     """Return the move of a signal about a step, or None where it stayed within what it did before."""
     begin, onset = signal.at(low), signal.at(step)
     few = max(3, len(signal) // 20)
-    before = slice(max(0, begin - max(10, len(signal) // 6)), begin) if begin >= _FEWEST_BEFORE else slice(0, max(onset - 1, 1))
-    window = slice(before.stop, min(len(signal), onset + max(few, 4)))
+    # The median and the scatter of these rows stand although the last of them may have begun to move.
+    before = slice(max(0, onset - max(24, len(signal) // 5)), max(onset - 4, min(onset, _FEWEST_BEFORE)))
+    # A level leads to the change row by row; a spike counts just before it.
+    start = max(begin, onset - _NEAR) if watched.spike else min(begin, before.stop)
+    window = slice(start, min(len(signal), onset + max(few, 4)))
     if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
         return None
     y_T = signal.value_T if watched.share else _logarithm(signal.value_T)
@@ -80,19 +84,19 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
         return None  # nothing has no ratio
     base = float(np.median(y_T[before]))
     least = watched.least if watched.share else float(np.log(watched.least))
-    usual = max(least, _SCATTERS * _scatter(y_T[before]))
+    usual = max(least, (_OF_SPIKES if watched.spike else _SCATTERS) * _scatter(y_T[before]))
     moved = y_T[window] - base
     late = float(np.median(y_T[onset : onset + few])) - base
     # A spike just before the change counts as well as a level that lasts.
-    farthest = window.start + int(np.argmax(np.abs(moved)))
+    farthest = window.start + int(np.argmax(moved if watched.up else np.abs(moved)))
     spiked = watched.spike or abs(late) <= usual
     peak = float(moved[farthest - window.start]) if spiked else late
-    if abs(peak) <= usual:
+    if abs(peak) <= usual or (watched.up and peak < 0):
         return None
     row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
     first, last = _levels(signal, before, row, onset, few)
     last = float(signal.value_T[farthest]) if watched.spike else last
-    words = f"{watched.name} {short(first)} → {short(last)}" if watched.spike else _told(signal, watched, before, row)
+    words = f"{watched.name} {arrow(first, last)}" if watched.spike else _told(signal, watched, before, row)
     return Sign(watched.quantity, int(signal.step_T[row]), first, last, words)
 
 
@@ -104,10 +108,8 @@ def _logarithm(value_T: Float) -> Float:
 
 
 def _scatter(value_T: Float) -> float:
-    """How far rows stand from their median, and the halves from each other."""
-    middle = float(np.median(value_T))
-    parts = [float(np.median(part)) for part in np.array_split(value_T, 2) if part.size]
-    return max(1.4826 * float(np.median(np.abs(value_T - middle))), 0.5 * float(np.ptp(parts)))
+    """How far rows stand from their median."""
+    return 1.4826 * float(np.median(np.abs(value_T - np.median(value_T))))
 
 
 def _first(moved_T: Float, usual: float, near: int) -> int:
@@ -132,8 +134,7 @@ def _told(signal: Signal, watched: Watched, before: slice, row: int) -> str:
     last = float(np.median(signal.value_T[row : row + max(5, len(signal) // 8)]))
     if watched.quantity in ("truncated_share", "dead_group_share"):
         return f"{100 * there:.0f} % {watched.name} (was {100 * first:.0f} %)"
-    course = [short(first), short(there), *([short(last)] if _apart(first, there, last) else [])]
-    return f"{watched.name} {' → '.join(course)}"
+    return f"{watched.name} {arrow(first, there, *([last] if _apart(first, there, last) else []))}"
 
 
 def _apart(first: float, there: float, last: float) -> bool:
@@ -182,3 +183,12 @@ def short(value: float) -> str:
     if size >= 0.01 or value == 0:
         return f"{value:.2f}"
     return f"{value:.1g}"
+
+
+def arrow(*values: float) -> str:
+    """Write levels that follow each other, with as many decimals as the largest of them needs: "0.89 → 0.00", "314 → 512"."""
+    size = max(map(abs, values))
+    if size >= 1e6 or not size or size < 0.01:
+        return " → ".join(map(short, values))
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
+    return " → ".join(f"{value:,.{decimals}f}" for value in values)

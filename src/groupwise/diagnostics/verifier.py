@@ -25,7 +25,7 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     reward_floor,
 )
-from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval, wilson
 from groupwise.wording import clean
@@ -124,7 +124,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         if onset is None:
             continue
         step, value, name = int(signal.step_T[onset]), signal.mean(slice(onset, n)), clean(signal.column, longest=60)
-        message = f"{name} {short(base)} → {short(value.value)} at step {step:,}"
+        message = f"{name} {arrow(base, value.value)} at step {step:,}"
         status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
         return Finding(NAME, status, message, step, value, base, advice=ADVICE, evidence={"drop": "failures logged"}, what=name)
     return None
@@ -173,7 +173,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
     status = Status.CRITICAL if surely and -change.value > 0.3 * max(before - floor, 1e-9) else Status.WARNING
-    message = f"reward {short(before)} → {short(before + change.value)} at step {step:,}, at once"
+    message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
     known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
     return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known, what="change at once")
 

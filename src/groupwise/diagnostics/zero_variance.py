@@ -48,6 +48,8 @@ HALVED = 0.5
 _SMALL, _MOSTLY, _WORTH = 4, 0.7, 0.2
 # By how much the share leaps at once where groups break, and no reward arrives.
 _LEAP = 0.4
+# From here on fewer than one group in five teaches.
+_MOSTLY_DEAD = 0.8
 GROUPS = 20
 
 
@@ -238,8 +240,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     message = f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, {100 * old:.0f} % before, at the same mean"
     known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset)}
     advice = "filter prompts by pass rate, or take new ones"
-    # While most groups teach there is nothing to mend.
-    status = Status.WARNING if value.value > HALVED else Status.INFO
+    # While a good part of the groups teaches there is nothing to mend.
+    status = Status.WARNING if value.value > _MOSTLY_DEAD else Status.INFO
     known = known if status is Status.WARNING else {"zero_variance": "as expected"}
     return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
 

@@ -15,7 +15,7 @@ from groupwise.record.run import RecordWriter, RunRecord
 NAMES = (
     "ADVANTAGES Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast GroupSizePlan GroupwiseError "
     "GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS RecordWriter RunConfig RunRecord Setting "
-    "Source Summary __version__ backtest compare_baselines components diagnose fit forecast law_by_name "
+    "Source Summary __version__ backtest compare compare_baselines components diagnose fit forecast law_by_name "
     "load_components metric_series open_run plan_from_components plan_group_size preset render reward_statistics "
     "save_components score_sums summarise wilson "
 )

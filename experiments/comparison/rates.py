@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
-from groupwise.comparison.results import Measured, missing
+from groupwise.comparison.results import Measured
 from groupwise.comparison.seeds import seed_noise
 from groupwise.intervals import wilson
 
@@ -77,7 +77,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
         for count, spread in zip(cell.runs, cell.spread, strict=True):
             own = rng.normal(0, spread, count) if shared is None else shared + rng.normal(0, spread, count)
             own = np.where(rng.random(count) < cell.collapses, -0.5, own)
-            groups.append([Curve(step, b + noise(rng, ROWS, cell.correlation), np.full(ROWS, b), missing("")) for b in own])
+            groups.append([Curve(step, b + noise(rng, ROWS, cell.correlation), np.full(ROWS, b)) for b in own])
         level = [[late_level(run, 0.75 * ROWS, ROWS) for run in group] for group in groups]
         seeds = seed_noise(level)
         setup = Setup(0.95, cell.paired, seeds)
@@ -123,7 +123,7 @@ def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: i
         runs = [curve(step, value) for value in values]
         alarms += run_divergence(*runs).status == "diverged"
         shift = np.where(step >= rows / 2, 0.2, 0.0)
-        parted = run_divergence(runs[0], Curve(step, runs[1].value_T + shift, runs[1].smooth_T + shift, runs[1].plateau))
+        parted = run_divergence(runs[0], Curve(step, runs[1].value_T + shift, runs[1].smooth_T + shift))
         found += parted.status == "diverged"
         onsets += [parted.step] if parted.status == "diverged" else []
         for run in runs:

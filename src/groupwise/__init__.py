@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.analysis.compare import compare
     from groupwise.analysis.component_file import load_components, save_components
     from groupwise.analysis.plan import RunPlan, plan
     from groupwise.analysis.summary import Summary, summarise
@@ -62,6 +63,7 @@ _HOME = {
     "Source": "record.run",
     "Summary": "analysis.summary",
     "backtest": "curves.backtest",
+    "compare": "analysis.compare",
     "diagnose": "diagnostics.former",
     "compare_baselines": "estimators.baseline_errors",
     "components": "estimators.components",
@@ -111,6 +113,7 @@ __all__ = [
     "Summary",
     "__version__",
     "backtest",
+    "compare",
     "compare_baselines",
     "components",
     "diagnose",

@@ -12,6 +12,20 @@ class UnreadableRunError(GroupwiseError):
     """No reader can make a run of this path."""
 
 
+class SeveralRunsError(UnreadableRunError):
+    """The path holds several runs and none was chosen.
+
+    Args:
+        message: the line to print.
+        names: of the runs, each of which may stand behind "#".
+    """
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        """Keep the names beside the message."""
+        super().__init__(message)
+        self.names = names
+
+
 class NothingYetError(UnreadableRunError):
     """There is no run at this path yet; one that is about to be written may still come."""
 

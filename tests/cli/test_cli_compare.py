@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.analysis.compare import RunGroup, differing_settings, grouped_by, paired_by, setting_of, typed_groups
 from groupwise.cli import app as cli
-from groupwise.record.run import RunRecord, steps_table
-from groupwise.record.settings import RunConfig
-
-SWEEP = Path(os.environ.get("GROUPWISE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "sweeps" / "qwen25_7b_rho_sweep"
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert level["p_value"] is None
     assert 0 < level["largest_seed_deviation"] < 0.2
     assert found["comparisons"][0]["divergence"]["status"] == "diverged"
-    assert "nobody can say" in found["comparisons"][0]["message"]
+    assert "One seed each: real only if seeds scatter by less than " in found["answer"]
     alike = answer(capsys, "lr1_seed1.csv lr3_seed1.csv --seed-deviation 0.005")
     assert alike["comparisons"][0]["contrasts"][0]["method"] == "known_seed_noise"
 
@@ -78,16 +73,113 @@ def test_groups_by_vs_by_a_setting_and_in_pairs(capsys: pytest.CaptureFixture[st
     assert by["comparisons"][0]["contrasts"][0]["minimum_detectable"] > 0
 
 
+def lines(capsys: pytest.CaptureFixture[str], arguments: str) -> list[str]:
+    """What the command prints: in 80 columns, and without --why in 60 words."""
+    assert cli.main(shlex.split(f"compare {arguments}")) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    if "--why" not in arguments:
+        assert sum(bool(re.search("[A-Za-z]", word)) for word in said.split()) <= 60
+    return [line.strip() for line in said.splitlines() if line.strip()]
+
+
 @pytest.mark.usefixtures("home")
 def test_text_and_figure(capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    assert cli.main(shlex.split(f"compare {A} vs {C} -o pair.svg --effect 0.1")) == 0
-    said = capsys.readouterr().out
-    assert "lr3 against lr1" in said
-    assert "Would find" in said
+    said = lines(capsys, f"{A} vs {C} -o pair.svg --effect 0.1")
+    assert said[0].startswith("lr3 and lr1 are the same to within 0.1: 0.507 against 0.497 over steps 45-60,")
+    assert [" ".join(line.split()[:3]) for line in said[2:6:3]] == ["reward state last", "lr3 3 ok"]
+    assert said[-1] == "The figure: pair.svg"
     drawing = (home / "pair.svg").read_text(encoding="utf-8")
     assert drawing.startswith("<svg")
     assert "late mean" in drawing
     assert "exists already" in refused(capsys, f"{A} vs {C} -o pair.svg")
+
+
+@pytest.mark.usefixtures("home")
+def test_asked_why_it_prints_judgements_tests_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    short, long = lines(capsys, f"{A} vs {B}"), lines(capsys, f"{A} vs {B} --why")
+    assert long[: len(short)] == short
+    assert sum(line.startswith(f"lr{i}_seed{s}: ") for line in long for i in (1, 2) for s in (1, 2, 3)) == 6
+    assert "lr2 against lr1" in long
+    assert any(line.startswith("The late mean differs beyond seed noise: +0.") for line in long)
+    assert any(line.startswith("· Standard deviation of the late means") for line in long)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One table: two engines with two seeds each, of which those of sglang collapse at step 40; no column is called run."""
+    rng = np.random.default_rng(5)
+    rows = ["engine,seed,step,reward"]
+    for engine in ("vllm", "sglang"):
+        for seed in (1, 2):
+            value = 0.98 - 0.6 * np.exp(-np.arange(1, 81) / 8) + rng.normal(0, 0.01, 80)
+            value[39:] = 0.0 if engine == "sglang" else value[39:]
+            rows += [f"{engine},{seed},{t},{v:.5f}" for t, v in enumerate(value, start=1)]
+    (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("table")
+def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """A failure with one engine only is the answer, with raw means; the same by seed, and each run by itself."""
+    found = answer(capsys, "runs.csv --by engine --baseline vllm")
+    assert re.fullmatch(
+        r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at 0\.98 \(means of the last 10 rows\)\.",
+        found["answer"],
+    )
+    assert [(group["name"], [run["name"] for run in group["runs"]]) for group in found["groups"]] == [
+        ("vllm", ["1/vllm", "2/vllm"]),
+        ("sglang", ["1/sglang", "2/sglang"]),
+    ]
+    states = [[run["state"] for run in group["runs"]] for group in found["groups"]]
+    assert states == [["ok", "ok"], ["failed", "failed"]]
+    by_seed = answer(capsys, "runs.csv --by engine --pair-by seed")
+    assert by_seed["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
+    assert lines(capsys, "runs.csv --by engine")[0].startswith("2 of 2 runs of sglang failed, 0 of 2 runs of vllm: ")
+    assert [group["name"] for group in answer(capsys, "runs.csv --by seed")["groups"]] == ["seed 1", "seed 2"]
+
+
+def test_a_failure_is_the_answer_and_never_no_divergence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.94 against 0.00, the second of which fell at step 60 of 200."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    step = np.arange(1, 201)
+    for name, end in (("held", 201), ("fell", 60)):
+        value = np.where(step < end, 0.94 - 0.5 * np.exp(-step / 10) + rng.normal(0, 0.03, 200), 0.0).clip(0, 1)
+        rows = "\n".join(f"{t},{v:.4f}" for t, v in zip(step, value, strict=True))
+        (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
+    said = " ".join(lines(capsys, "held.csv fell.csv"))
+    assert said.startswith("fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last 10 rows).")
+    assert "not by 200" in said
+    why = " ".join(lines(capsys, "held.csv fell.csv --why"))
+    assert "No divergence" not in why
+    found = answer(capsys, "fell.csv held.csv")
+    assert [group["runs"][0]["held"] for group in found["groups"]] == [False, True]
+    contrast = found["comparisons"][0]["contrasts"][0]["difference"]
+    assert 0.8 < contrast["low"] < contrast["value"] < contrast["high"] <= 1.0
+    cut = answer(capsys, "fell.csv held.csv --until 50")
+    assert [group["runs"][0]["state"] for group in cut["groups"]] == ["ok", "ok"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_that_ends_early_does_not_cut_the_others_down(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    """Of three runs the one that ends at step 20 of 60 is shown and not compared; of two it is compared as far as it goes."""
+    text = (home / "lr2_seed1.csv").read_text(encoding="utf-8").splitlines()
+    (home / "short.csv").write_text("\n".join(text[:21]) + "\n", encoding="utf-8")
+    (home / "tiny.csv").write_text("\n".join(text[:9]) + "\n", encoding="utf-8")
+    found = answer(capsys, "short.csv lr1_seed1.csv lr2_seed1.csv")
+    assert found["late_to"] == 60
+    assert [group["runs"][0]["left_out"] for group in found["groups"]] == ["ends at step 20", "", ""]
+    assert found["answer"].endswith("1 of 3 runs is too short to compare.")
+    assert found["comparisons"][0]["first"] == "lr1_seed1"
+    assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
+    raw = answer(capsys, "tiny.csv lr1_seed1.csv")
+    assert raw["answer"].endswith("(means of the last 8 rows), too few rows to tell noise from a difference.")
+    assert raw["comparisons"] == []
+    assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4
 
 
 @pytest.mark.usefixtures("home")
@@ -107,7 +199,6 @@ def test_text_and_figure(capsys: pytest.CaptureFixture[str], home: Path) -> None
         ("lr1_seed1.csv lr2_seed1.csv --effect -1", "positive number"),
         ("lr1_seed1.csv lr2_seed1.csv -o x.png", "ends in .svg"),
         ("lr1_seed1.csv lr2_seed1.csv lr3_seed1.csv -o x.svg", "two groups"),
-        ("lr1_seed1.csv lr2_seed1.csv --until 5", "at least 12 rows"),
         ("lr1_seed1.csv lr2_seed1.csv -m nothing", "nothing"),
     ],
 )
@@ -115,46 +206,13 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: st
     assert said in refused(capsys, arguments)
 
 
-def named(name: str, **settings: object) -> RunRecord:
-    return RunRecord(name, steps_table([1], {}), config=RunConfig().with_settings(settings, "test"))
-
-
-def test_a_setting_is_found_in_config_then_in_the_name() -> None:
-    assert setting_of(named("x_seed7", seed=3), "seed") == "3"
-    assert setting_of(named("x_seed7"), "seed") == "7"
-    assert setting_of(named("lr=1e-5,b"), "lr") == "1e-05"
-    assert setting_of(named("loss-dapo"), "loss") == "dapo"
-    assert setting_of(named("xrho0.5"), "rho") is None
-    assert [g.name for g in grouped_by([named("k10"), named("k9")], "k")] == ["k 9", "k 10"]
-
-
-def test_groups_are_named_after_what_their_runs_share() -> None:
-    assert [g.name for g in typed_groups([[named("fast_seed1"), named("fast_seed2")], [named("slow_1"), named("slow_2")]])] == [
-        "fast",
-        "slow",
-    ]
-    assert [g.name for g in typed_groups([[named("a"), named("b")], [named("c"), named("d")]])] == ["group 1", "group 2"]
-    assert [g.name for g in typed_groups([[named("run")], [named("run")]])] == ["run (1)", "run (2)"]
-
-
-def test_pairs_keep_what_both_have() -> None:
-    groups = [RunGroup("a", (named("a_seed1"), named("a_seed2"))), RunGroup("b", (named("b_seed2"),))]
-    assert [[run.name for run in group.runs] for group in paired_by(groups, "seed")] == [["a_seed2"], ["b_seed2"]]
-
-
-def test_other_differences_are_named() -> None:
-    groups = [RunGroup("a", (named("a", group_size=8, seed=1),)), RunGroup("b", (named("b", group_size=16, seed=2),))]
-    assert "group_size (8; 16)" in differing_settings(groups)[0]
-    assert differing_settings(groups, besides=["group_size"]) == []
-
-
-@pytest.mark.skipif(not SWEEP.is_dir(), reason=f"public logs are not at {SWEEP}")
-def test_real_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
     """Public runs of a sweep. Two settings of two seeds cannot be told apart, and two seeds of one setting differ beyond step noise."""
-    runs = [SWEEP / f"rho{name}.log" for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")]
+    sweep = shared_data / "sweeps" / "qwen25_7b_rho_sweep"
+    runs = [sweep / f"rho{name}.log" for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")]
     pair = answer(capsys, f"{runs[0]} {runs[1]} vs {runs[2]} {runs[3]}")["comparisons"][0]
     assert pair["contrasts"][0]["status"] == "not_separable"
-    one = answer(capsys, f"{SWEEP / 'rho0.10_seed42.log'} {SWEEP / 'rho0.10_seed43.log'}")["comparisons"][0]
+    one = answer(capsys, f"{sweep / 'rho0.10_seed42.log'} {sweep / 'rho0.10_seed43.log'}")["comparisons"][0]
     assert one["contrasts"][0]["status"] == "seed_noise_unknown"
     assert one["contrasts"][0]["largest_seed_deviation"] < 0.3
 
@@ -170,3 +228,33 @@ def test_groups_of_a_setting_are_not_said_to_be_ungrouped(capsys: pytest.Capture
     hint = "Every run was taken as a setting of its own; runs of one setting are put together with vs or --by."
     assert hint in answer(capsys, one_each)["notes"]
     assert hint not in answer(capsys, f"{one_each} --by lr")["notes"]
+
+
+def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
+    hard = shared_data / "hard"
+    said = lines(capsys, f"{hard}/rho0.70_seed43.log {hard}/rho0.30_seed43.log")
+    assert said[0] == "rho0.30_seed43 failed, rho0.70_seed43 did not: rho0.30_seed43 ends at 0.00,"
+    assert said[1] == "rho0.70_seed43 ends at 0.94 (means of the last 10 rows)."
+    groups = [" ".join(f"{hard}/{name}_g4s_seed{seed}.step_stats.json" for seed in (44, 45)) for name in ("drgrpo", "tasa")]
+    said = lines(capsys, f"{groups[0]} vs {groups[1]}")
+    assert "By step 199, 2 of 2 runs of tasa_g4s hold 0.41, 0 of 2 runs of drgrpo_g4s." in said
+    found = answer(capsys, f"{groups[0]} vs {groups[1]}")
+    assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [[False, False], [True, True]]
+    difference = found["comparisons"][0]["contrasts"][0]["difference"]
+    assert -1 <= difference["low"] < difference["high"] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "by", "groups"),
+    [
+        ("grpo_learning_rate_eval_points.csv", "label", 9),
+        ("grpo_learning_rate_eval_points.csv", "learning_rate", 9),
+        ("grpo_off_policy_eval_points.csv", "role", 2),
+        ("grpo_off_policy_eval_points.csv", "phase", 2),
+        ("grpo_off_policy_eval_points.csv", "epochs_per_rollout_batch", 5),
+        ("grpo_off_policy_eval_points.csv", "run", 12),
+    ],
+)
+def test_real_tables_of_runs(capsys: pytest.CaptureFixture[str], shared_data: Path, file: str, by: str, groups: int) -> None:
+    lines(capsys, f"{shared_data}/hard/{file} --by {by}")
+    assert len(answer(capsys, f"{shared_data}/hard/{file} --by {by}")["groups"]) == groups

@@ -17,7 +17,7 @@ from scipy import stats
 from groupwise.comparison.contrasts import Difference, Setup, contrast, difference, is_tested
 from groupwise.comparison.results import Measured, SeedNoise, missing
 from groupwise.comparison.seeds import minimum_detectable, seed_noise, seeds_needed
-from groupwise.comparison.verdicts import holm
+from groupwise.comparison.verdicts import holm, judged
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
@@ -218,7 +218,7 @@ def test_a_level_never_reached_is_ranked() -> None:
     found = contrast("speed", fast, never, setup(fast, never), RNG)
     assert (found.method, found.status, found.runs) == ("rank_permutation", "not_separable", (4, 4))
     assert found.p_value == found.adjusted_p == found.permutation_p == 2 / math.comb(8, 4)
-    assert found.message == "reached in 4 of 4 and in 0 of 4 runs"
+    assert found.message == "held in 4 of 4 and in 0 of 4 runs"
     assert math.isnan(found.difference.value)
     assert found.difference.level == 0.95
     # Ranks 1, 2 and 3.5 against 3.5, 3.5 ... of five runs: those never reached share their rank.
@@ -227,7 +227,7 @@ def test_a_level_never_reached_is_ranked() -> None:
     own = abs(ranks[:2].mean() - ranks[2:].mean())
     ways = [abs(ranks[list(c)].mean() - np.delete(ranks, list(c)).mean()) for c in combinations(range(5), 2)]
     assert mixed.p_value == sum(way >= own - 1e-9 for way in ways) / 10
-    assert mixed.message == "reached in 1 of 2 and in 1 of 3 runs"
+    assert mixed.message == "held in 1 of 2 and in 1 of 3 runs"
 
 
 def test_what_no_run_reached_and_one_run_each_cannot_be_ranked() -> None:
@@ -238,7 +238,7 @@ def test_what_no_run_reached_and_one_run_each_cannot_be_ranked() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    found = contrast("plateau", [missing("no law holds")], exactly(0.3), setup(A, B), RNG)
+    found = contrast("speed", [missing("no law holds")], exactly(0.3), setup(A, B), RNG)
     assert (found.status, found.message, found.runs) == ("unavailable", "no law holds", (0, 1))
     assert not found.difference.bounded
     assert contrast("level", A, [], setup(A, B), RNG).message == "no run has it"
@@ -322,7 +322,7 @@ def test_pairs_find_what_shared_seeds_hide() -> None:
 def test_results_are_plain_data() -> None:
     data = contrast("level", A, B, setup(A, B), RNG).as_dict()
     assert list(data) == [
-        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "left_out", "p_value", "adjusted_p",
+        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "p_value", "adjusted_p",
         "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
     ]  # fmt: skip
     assert data["runs"] == [4, 3]
@@ -335,3 +335,24 @@ def test_results_are_plain_data() -> None:
         "step_error": 0.1,
         "problem": "",
     }
+
+
+def test_no_difference_is_named_that_the_metric_cannot_have() -> None:
+    first, second = exactly(0.1, 0.8), exactly(0.3, 0.9)
+    wide = contrast("level", first, second, setup(first, second), RNG)
+    assert wide.minimum_detectable > 1
+    assert wide.difference.low < -1
+    assert wide.difference.high > 1
+    found = contrast("level", first, second, dataclasses.replace(setup(first, second), span=1.0), RNG)
+    assert math.isnan(found.minimum_detectable)
+    assert (found.difference.low, found.difference.high, found.seeds_needed) == (-1.0, 1.0, wide.seeds_needed)
+    said = judged(found, found.p_value, level=0.95, effect=None, tests=1).message
+    assert "2 and 2 runs would find no difference that is possible" in said
+
+
+def test_a_side_without_width_bounds_no_seeds() -> None:
+    """Of a time whose interval ends where the value is, nothing can be said of the seeds that would make the difference real."""
+    early, late = Measured(Interval(1.0, 1.0, 1.0), 0.5), Measured(Interval(9.0, 9.0, 12.0), 1.0)
+    found = contrast("speed", [early], [late], setup([early], [late]), RNG)
+    assert (found.status, found.difference.low) == ("seed_noise_unknown", 8.0)
+    assert math.isnan(found.largest_seed_deviation)

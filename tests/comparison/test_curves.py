@@ -13,12 +13,11 @@ from numpy.polynomial.legendre import legval
 from numpy.typing import NDArray
 from scipy import stats
 
-from groupwise.comparison.curves import Curve, curve, late_level, local_spread, passing, running_line, time_to
-from groupwise.comparison.results import missing
+from groupwise.comparison.curves import Curve, curve, held_rows, late_level, local_spread, passing, running_line, time_to, within
 from groupwise.curves.fit import fit
 from groupwise.curves.noise import noise_posterior
-from groupwise.curves.results import Outcome
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]
 ROWS = 80
@@ -32,37 +31,24 @@ def noisy(rng: np.random.Generator, mean: FloatArray, *, correlation: float = 0.
     noise[0] = rng.normal(0, error)
     for t in range(1, len(mean)):
         noise[t] = correlation * noise[t - 1] + rng.normal(0, error * math.sqrt(1 - correlation**2))
-    return Curve(np.arange(float(len(mean))), mean + noise, mean, missing(""))
+    return Curve(np.arange(float(len(mean))), mean + noise, mean)
 
 
 # The curve of a run
 
 
-def test_the_plateau_of_a_run_is_that_of_its_fit() -> None:
+def test_a_run_moves_around_its_fitted_law() -> None:
     value = RISE + np.random.default_rng(1).normal(0, 0.02, ROWS)
-    found, law = curve(STEP, value, level=0.9), fit(STEP, value, level=0.9)
+    found, law = curve(STEP, value), fit(STEP, value)
     assert law.status == "converged"
-    assert found.plateau.interval == law.parameters["plateau"]
-    assert found.plateau.step_error == pytest.approx(law.parameters["plateau"].width / 2 / stats.norm.ppf(0.95))
     np.testing.assert_array_equal(found.smooth_T, law.curve_T)
     np.testing.assert_array_equal(found.residual, value - law.curve_T)
 
 
-def test_a_run_that_no_law_describes_has_a_running_line_and_no_plateau() -> None:
+def test_a_run_that_no_law_describes_moves_around_a_running_line() -> None:
     value = np.where(STEP < 40, 0.9, 0.1) + np.random.default_rng(2).normal(0, 0.02, ROWS)
-    found = curve(STEP, value, level=0.8)
     assert fit(STEP, value).status == "non_stationary"
-    assert (found.plateau.problem, found.plateau.interval.level) == ("no law holds to the end of the run", 0.8)
-    np.testing.assert_array_equal(found.smooth_T, running_line(STEP, value))
-
-
-def test_a_log_that_may_have_been_smoothed_does_not_limit_its_plateau() -> None:
-    raw = 0.8 - 0.6 * np.exp(-np.arange(69.0) / 15) + np.random.default_rng(0).normal(0, 0.1, 69)
-    step, value = np.arange(60.0), np.convolve(raw, np.ones(10) / 10, "valid")
-    found, law = curve(step, value, level=0.8), fit(step, value, level=0.8)
-    assert law.outcome is Outcome.MAYBE_SMOOTHED
-    assert (found.plateau.problem, found.plateau.interval.level) == ("the log does not limit the plateau", 0.8)
-    np.testing.assert_array_equal(found.smooth_T, law.curve_T)
+    np.testing.assert_array_equal(curve(STEP, value).smooth_T, running_line(STEP, value))
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
@@ -118,7 +104,7 @@ def test_a_late_mean_is_the_mean_of_its_rows() -> None:
 
 
 def test_a_late_mean_without_noise_is_exact() -> None:
-    found = late_level(Curve(STEP, RISE, RISE, missing("")), 60, 79, level=0.8)
+    found = late_level(Curve(STEP, RISE, RISE), 60, 79, level=0.8)
     assert found.interval.low == found.interval.high == found.value == pytest.approx(RISE[60:].mean())
     assert (found.step_error, found.interval.level) == (0.0, 0.8)
 
@@ -155,29 +141,57 @@ def test_late_means_cover(correlation: float) -> None:
     assert covered / n > 0.95 - 3 * math.sqrt(0.05 * 0.95 / n)
 
 
+def test_an_interval_is_cut_to_the_range_of_its_quantity() -> None:
+    """Ends move to the range, the value stays, and what is inside the range is covered or not as before."""
+    assert within(Interval(0.9, 0.6, 1.2), (0.0, 1.0)) == Interval(0.9, 0.6, 1.0)
+    assert within(Interval(0.1, -math.inf, math.inf, 0.9), (-1.0, 1.0)) == Interval(0.1, -1.0, 1.0, 0.9)
+    assert within(Interval(0.5, 0.4, 0.6), (0.0, 1.0)) == Interval(0.5, 0.4, 0.6)
+    assert within(Interval(5.0, 4.0, 6.0), (-math.inf, math.inf)) == Interval(5.0, 4.0, 6.0)
+
+
 # The time to a level
 
 
 def test_passing_is_where_isotonic_regression_crosses() -> None:
-    """Against every possible split, by hand."""
+    """Against every possible split, by hand; a tenth of the rows, at least six, have to come after it and to be above on average."""
     rng = np.random.default_rng(6)
-    for _ in range(50):
-        value = np.linspace(0, 1, 12) + rng.normal(0, 0.3, 12)
-        scores = [(value[:k] - 0.5).sum() for k in range(13)]
+    seen = set()
+    for _ in range(200):
+        value = np.linspace(0, 1, 24) + rng.normal(0, 0.5, 24)
+        scores = [(value[:k] - 0.6).sum() for k in range(25)]
         best = int(np.argmin(scores))
-        found = passing(np.arange(12.0), value[None], 0.5)[0]
-        assert found == (0.0 if best == 0 else math.inf if best == 12 else best - 0.5)
-    uneven = passing(np.array([1.0, 2.0, 6.0, 7.0]), np.array([[0.0, 0.0, 1.0, 1.0], [0.0] * 4, [1.0] * 4]), 0.5)
-    assert uneven.tolist() == [4.0, math.inf, 1.0]
+        held = best <= 18 and value[-6:].mean() >= 0.6
+        found = passing(np.arange(24.0), value[None], 0.6)[0]
+        assert found == (math.inf if not held else 0.0 if best == 0 else best - 0.5)
+        seen.add((held, best > 18))
+    assert seen == {(True, False), (False, False), (False, True)}
+    uneven = np.array([1.0, 2.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    values = np.array([[0.0] * 2 + [1.0] * 6, [0.0] * 8, [1.0] * 8, [0.0] * 7 + [1.0], [1.0] * 2 + [0.0] * 6])
+    assert passing(uneven, values, 0.5).tolist() == [4.0, math.inf, 1.0, math.inf, math.inf]
+
+
+@pytest.mark.parametrize(("rows", "last"), [(4, 4), (6, 6), (60, 6), (61, 7), (200, 20)])
+def test_a_level_is_held_over_a_tenth_of_the_rows(rows: int, last: int) -> None:
+    assert held_rows(rows) == last
+
+
+def test_one_last_row_above_a_level_does_not_hold_it() -> None:
+    """200 rows at .3 and the last one at 1; 20 last rows above hold it, 19 do not, and a level held and lost is not held."""
+    step, low = np.arange(200.0), np.full(200, 0.3)
+    for above, time in ((1, math.inf), (19, math.inf), (20, 179.5)):
+        value = np.where(step >= 200 - above, 1.0, low)
+        assert time_to(Curve(step, value, value), 0.4, np.random.default_rng(1)).value == time
+    lost = np.where((step >= 40) & (step < 170), 0.9, low)
+    assert math.isinf(time_to(Curve(step, lost, lost), 0.4, np.random.default_rng(1)).value)
 
 
 def test_a_time_without_noise_is_exact() -> None:
-    run = Curve(STEP, STEP / 2, STEP / 2, missing(""))
+    run = Curve(STEP, STEP / 2, STEP / 2)
     found = time_to(run, 9.75, np.random.default_rng(1), level=0.8)
     assert (found.value, found.interval.low, found.interval.high, found.step_error) == (19.5, 19.5, 19.5, 0.0)
     assert found.interval.level == 0.8
-    assert math.isinf(time_to(run, 9.75, np.random.default_rng(1), last=19).value)
-    assert time_to(run, 9.75, np.random.default_rng(1), last=20).value == 19.5
+    assert math.isinf(time_to(run, 9.75, np.random.default_rng(1), last=24).value)
+    assert time_to(run, 9.75, np.random.default_rng(1), last=25).value == 19.5
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
@@ -204,7 +218,7 @@ def test_the_step_noise_of_a_time_is_that_of_curves_simulated_around_it(correlat
 
 def test_a_level_that_is_never_passed_has_the_error_of_one_row() -> None:
     run = noisy(np.random.default_rng(11), np.zeros(ROWS))
-    far = time_to(Curve(2 * run.step_T, run.value_T, run.smooth_T, run.plateau), 5.0, np.random.default_rng(1))
+    far = time_to(Curve(2 * run.step_T, run.value_T, run.smooth_T), 5.0, np.random.default_rng(1))
     assert (far.value, far.interval.low, far.step_error) == (math.inf, math.inf, 2.0)
 
 

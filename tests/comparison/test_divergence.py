@@ -13,7 +13,6 @@ from scipy import stats
 from groupwise.comparison import divergence
 from groupwise.comparison.curves import Curve, local_spread
 from groupwise.comparison.divergence import DRIFTS, group_divergence, innovations, log_evidence, run_divergence
-from groupwise.comparison.results import missing
 from groupwise.curves.noise import NoiseShape, noise_posterior
 
 FloatArray = NDArray[np.float64]
@@ -22,7 +21,7 @@ STEP = np.arange(float(ROWS))
 
 
 def run(step: FloatArray, value: FloatArray, smooth: FloatArray | None = None) -> Curve:
-    return Curve(step, value, np.zeros(step.size) if smooth is None else smooth, missing(""))
+    return Curve(step, value, np.zeros(step.size) if smooth is None else smooth)
 
 
 def noisy(rng: np.random.Generator, mean: FloatArray, *, correlation: float = 0.0, error: float = 0.1) -> Curve:

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from groupwise.cli.app import main
-from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.errors import SeveralRunsError, UnreadableRunError
+from groupwise.readers import open_run, open_runs
 from groupwise.readers.follow import Follower
 
 Rows = list[dict[str, Any]]
@@ -134,3 +134,55 @@ def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: 
     WRITERS[file](path, rows)
     assert open_run(f"{path}#b").steps["reward"].to_list() == [100.0 + step for step in range(1, 11)]
     assert open_run(f"{path}#b").metrics() == ("reward",)
+
+
+@pytest.mark.parametrize("file", WRITERS)
+def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> None:
+    WRITERS[file](tmp_path / file, table("run", ["a", "b", "c"], interleaved=True))
+    found = open_runs(tmp_path / file)
+    assert [(record.name, record.steps["reward"][0]) for record in found] == [("a", 1.0), ("b", 101.0), ("c", 201.0)]
+    assert [record.name for record in open_runs(f"{tmp_path}/{file}#b")] == ["b"]
+    with pytest.raises(SeveralRunsError) as caught:
+        open_run(tmp_path / file)
+    assert caught.value.names == ("a", "b", "c")
+    with pytest.raises(UnreadableRunError, match="among the 3 runs"):
+        open_runs(f"{tmp_path}/{file}#nope")
+
+
+@pytest.mark.parametrize("names", [["vllm", "sglang"], [8, 16]], ids=["texts", "numbers"])
+@pytest.mark.parametrize("file", ["a.csv", "a.jsonl", "a.parquet"])
+def test_a_column_that_is_named_tells_runs_apart(tmp_path: Path, file: str, names: list[Any]) -> None:
+    """Alone, and beside the seeds; without its name the rows of both are one run."""
+    WRITERS[file](tmp_path / file, table("Engine Used", names, interleaved=True))
+    assert [(r.name, r.steps["reward"][0]) for r in open_runs(tmp_path / file, by="engine_used")] == [
+        (str(names[0]), 1.0),
+        (str(names[1]), 101.0),
+    ]
+    assert len(open_runs(tmp_path / file)) == 1
+    seeds = [row | {"seed": seed} for seed in (1, 2) for row in table("Engine Used", names, interleaved=False)]
+    WRITERS[file](tmp_path / f"seeds.{file}", seeds)
+    assert [r.name for r in open_runs(tmp_path / f"seeds.{file}", by="Engine Used")] == [f"{s}/{name}" for s in (1, 2) for name in names]
+    assert [r.name for r in open_runs(tmp_path / f"seeds.{file}", by="seed")] == ["1", "2"]
+
+
+def test_texts_that_the_rows_of_a_run_share_are_its_labels(tmp_path: Path) -> None:
+    """Not those that differ, that most rows lack, or that are long; and the engine becomes a setting."""
+    rows = table("run", ["a", "b"], interleaved=False)
+    for place, row in enumerate(rows):
+        row |= {"engine": "vllm" if row["run"] == "a" else "sglang", "note": "last" if row["step"] == 10 else ""}
+        row |= {"text": f"completion {place} " + 40 * "x" + 40 * "y", "host": "h1"}
+    csv(tmp_path / "a.csv", rows)
+    a, b = open_runs(tmp_path / "a.csv")
+    assert (a.labels, b.labels) == ({"run": "a", "engine": "vllm", "host": "h1"}, {"run": "b", "engine": "sglang", "host": "h1"})
+    assert (a.config.value("engine"), b.config.value("engine")) == ("vllm", "sglang")
+    saved = b.save(tmp_path / "saved")
+    assert type(b).load(saved).labels == b.labels
+
+
+def test_a_column_of_many_texts_labels_nothing(tmp_path: Path) -> None:
+    """65 of them in one run, told apart by their names; 64 do."""
+    for many, kept in ((64, True), (65, False)):
+        rows = [{"run": "a", "step": step, "reward": 0.0, "tag2": f"t{step % many}"} for step in range(1, 200)]
+        rows += [{"run": "b", "step": step, "reward": 0.0, "tag2": "t0"} for step in range(1, 200)]
+        csv(tmp_path / "a.csv", rows)
+        assert ("tag2" in open_run(f"{tmp_path}/a.csv#b").labels) == kept

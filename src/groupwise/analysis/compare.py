@@ -1,174 +1,83 @@
-"""Runs sorted into groups and compared: what is found as data and a chart.
+"""Runs compared: each judged by itself, then held against the others; what is found as data, as an answer in words and as a chart.
 
-Groups are as they were typed, or by a setting that is looked for in a run's configuration and then in its name, as `rho0.50_seed42`
-says rho and seed. The mathematics of the comparison is in `comparison`.
+The mathematics of the comparison is in `comparison`, the judgement in `diagnostics`; which runs form a group is in `run_groups`, and the
+sentences are in `compare_answer`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from os.path import commonprefix
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.analysis.charts import Chart, Line, Mark, Role, abscissae, averages, rounded
+from groupwise.analysis.compare_answer import answered, noted
+from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, ComparedRun
 from groupwise.analysis.fitted import cut
-from groupwise.comparison.compare import Question, compare
-from groupwise.comparison.curves import Curve, curve
-from groupwise.comparison.results import Comparison, Pairing, SeedNoise
+from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, short_name, typed_groups, unpaired_note
+from groupwise.comparison.compare import Question, not_compared
+from groupwise.comparison.compare import compare as compare_curves
+from groupwise.comparison.curves import FEWEST_ROWS, Curve, curve, within
+from groupwise.comparison.results import Comparison, Pairing
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, percent
 from groupwise.plain import plain
-from groupwise.record.run import RunRecord
-from groupwise.record.settings import RULES
-from groupwise.wording import clean, count, number
+from groupwise.record.run import RunRecord, steps_table
+from groupwise.series.metric import MetricSeries, metric_series
+from groupwise.wording import clean
 
-_LONGEST = 48
-
-
-@dataclass(frozen=True, slots=True)
-class RunGroup:
-    """Runs of one setting."""
-
-    name: str  # what they are called
-    runs: tuple[RunRecord, ...]  # the runs
-
-
-def setting_of(record: RunRecord, key: str) -> str | None:
-    """Return what a run says of a setting."""
-    value = record.config.value(key) if key in RULES else None
-    if value is None:
-        # After the key a number, or a word behind = or a dash: `lr=1e-5`, `seed42`, `loss-dapo`.
-        number = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-        found = re.search(rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({number})|[=-]([A-Za-z][\w.]*))", record.name)
-        value = None if found is None else found[1] or found[2]
-    return None if value is None else _plain(str(value))
-
-
-def _plain(text: str) -> str:
-    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it is."""
-    with suppress(ValueError):
-        return f"{float(text):.12g}"
-    return text
-
-
-def _order(text: str) -> tuple[int, float, str]:
-    """Numbers by size, then texts by alphabet."""
-    with suppress(ValueError):
-        return 0, float(text), text
-    return 1, 0.0, text
-
-
-def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None = None) -> list[RunGroup]:
-    """Sort runs into groups by a setting."""
-    found: dict[str, list[RunRecord]] = {}
-    for record in records:
-        value = setting_of(record, key)
-        if value is None:
-            raise InvalidArgumentError(
-                f"--by {key[:40]} expects a setting that every run says in its settings or its name; "
-                f"{clean(record.name, longest=60)!r} does not: name it in the run's name, or put groups apart with vs"
-            )
-        found.setdefault(value, []).append(record)
-    if len(found) < 2:
-        raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; all {len(records)} have {next(iter(found))[:40]}")
-    order = sorted(found, key=_order)
-    if baseline is not None:
-        first = _plain(baseline)
-        if first not in found:
-            raise InvalidArgumentError(f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}")
-        order = [first, *(value for value in order if value != first)]
-    return [RunGroup(clean(f"{key} {value}", longest=_LONGEST), tuple(found[value])) for value in order]
-
-
-def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
-    """Name groups of runs as they were typed."""
-    names = [_common([record.name for record in row]) for row in records]
-    groups = []
-    for place, (name, row) in enumerate(zip(names, records, strict=True), start=1):
-        own = name
-        if len(name) < 2 or names.count(name) > 1:
-            own = f"{name} ({place})" if len(row) == 1 else f"group {place}"
-        groups.append(RunGroup(clean(own, longest=_LONGEST), tuple(row)))
-    return groups
-
-
-def _common(names: Sequence[str]) -> str:
-    """What names begin with, without what stands before a seed's number."""
-    prefix = commonprefix(names)  # noqa: RUF071 - of letters, not of folders
-    return prefix if len(names) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix)
-
-
-def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
-    """Put the runs of every group into the order of the first, by a setting that pairs them."""
-    values: list[dict[str, RunRecord]] = []
-    for group in groups:
-        own: dict[str, RunRecord] = {}
-        for record in group.runs:
-            value = setting_of(record, key)
-            name = clean(record.name, longest=60)
-            if value is None:
-                raise InvalidArgumentError(f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not")
-            if value in own:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} comes twice, in {name!r}"
-                )
-            own[value] = record
-        values.append(own)
-    common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
-    if not common:
-        raise InvalidArgumentError(f"--pair-by {key[:40]} expects values that all groups have; they share none")
-    return [RunGroup(group.name, tuple(own[value] for value in common)) for group, own in zip(groups, values, strict=True)]
-
-
-def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
-    """Say how many runs found no partner, if any."""
-    left = [f"{len(b.runs)} of {len(a.runs)} of {a.name}" for a, b in zip(typed, paired, strict=True) if len(a.runs) > len(b.runs)]
-    return [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."] if left else []
-
-
-def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = ()) -> list[str]:
-    """Say in which known settings groups differ, and in which the runs of one group do."""
-    between, within = [], []
-    for name in RULES:
-        if name in besides or name == "seed":
-            continue
-        values = [{str(record.config.value(name)) for record in group.runs if record.config.value(name) is not None} for group in groups]
-        if any(len(own) > 1 for own in values):
-            within.append(name)
-        elif len(set.union(*values)) > 1:
-            between.append(f"{name} ({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})")
-    notes = [f"The groups differ in {', '.join(between)}: what is found may be due to any of them."] if between else []
-    return notes + ([f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."] if within else [])
+Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
+_SHORT = 0.5  # of the longest run: one that ends before is shown, and does not cut the others down to its steps
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Groups of runs with what was found."""
+    """Groups of runs with what was found.
 
-    metric: str  # the log's own key, of the first run
-    groups: tuple[RunGroup, ...]  # the groups
-    curves: tuple[tuple[Curve, ...], ...]  # of each group one curve a run
-    found: Comparison  # the comparison
-    notes: tuple[str, ...]  # what to know
+    Args:
+        metric: the log's own key, of the first run.
+        groups: the groups, each run with its judgement.
+        curves: of each group that is compared one curve a run.
+        found: the comparison.
+        answer: what it comes to, in a sentence or two.
+        differing: settings in which the groups differ, besides those that sort them.
+        notes: what to know besides.
+
+    Example:
+        >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
+        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps 31-40, difference 0.00 (−0.55 to 0.55).
+    """
+
+    metric: str
+    groups: tuple[ComparedGroup, ...]
+    curves: tuple[tuple[Curve, ...], ...]
+    found: Comparison
+    answer: tuple[str, ...]
+    differing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The answer."""
+        return " ".join(self.answer)
+
+    def name(self, place: int) -> str:
+        """Name of a group that is compared."""
+        return next(group.name for group in self.groups if group.place == place)
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise compare --json`."""
-        found, names = self.found, [group.name for group in self.groups]
-        groups = []
-        for g, group in enumerate(self.groups):
-            measured = [{quantity: values[g][i] for quantity, values in found.measured.items()} for i in range(len(group.runs))]
-            groups.append({"name": group.name, "runs": [{"name": run.name, **own} for run, own in zip(group.runs, measured, strict=True)]})
+        found = self.found
         comparisons = [
             {
-                "first": names[pairing.first],
-                "second": names[pairing.second],
-                "message": pairing.message,
+                "first": self.name(pairing.first),
+                "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
                 "divergence": pairing.divergence,
             }
@@ -176,13 +85,15 @@ class RunComparison:
         ]
         shown: dict[str, Any] = plain(
             {
+                "answer": str(self),
                 "metric": self.metric,
                 "level": found.level,
                 "late_from": found.late_from,
                 "late_to": found.late_to,
                 "reach": found.reach,
                 "paired": found.paired,
-                "groups": groups,
+                "bounds": found.bounds,
+                "groups": self.groups,
                 "seed_noise": found.seed_noise,
                 "comparisons": comparisons,
                 "notes": self.notes,
@@ -191,92 +102,197 @@ class RunComparison:
         return shown
 
 
+def compare(
+    *runs: Run | Sequence[Run],
+    metric: str = "reward",
+    by: str | None = None,
+    baseline: str | None = None,
+    pair_by: str | None = None,
+    until: float | None = None,
+    question: Question | None = None,
+) -> RunComparison:
+    """Judge runs and compare them: did one fail, and is the difference of the others real or what seeds do?
+
+    Args:
+        runs: each a record, a path, the values of a metric (at steps 1, 2, ...), or an array of two rows, steps and values; a list of them
+            is one group. A path to a file of several runs stands for all of them.
+        metric: a key of the logs, or a canonical quantity.
+        by: a setting or a column whose values are the groups.
+        baseline: the value of `by` that the others are compared with; by default the smallest.
+        pair_by: a setting, as seed, by which the runs of two groups are paired.
+        until: use nothing after this step.
+        question: window, level to hold, smallest difference that matters, coverage.
+
+    Returns:
+        The judgement of every run, contrasts of the groups with intervals, and the answer as sentences; `print` shows it.
+
+    Raises:
+        InvalidArgumentError: fewer than two runs, or groups that the arguments do not tell apart.
+        InsufficientDataError: a group has no row of the metric.
+        UnreadableRunError: a path holds no log that can be read.
+
+    Example:
+        >>> rise = [0.5 - 0.4 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
+        >>> found = compare(rise, rise[:40] + [0.0] * 20)
+        >>> [group.runs[0].judgement.state.value for group in found.groups]
+        ['ok', 'failed']
+        >>> print(found)
+        run 2 failed, run 1 did not: run 2 ends at 0, run 1 at 0.5 (means of the last 10 rows).
+    """
+    told = [_members(run) for run in runs]
+    counted = iter(range(1, 1 + sum(map(len, told))))
+    rows = [[record for run in row for record in _records(run, metric, f"run {next(counted)}", by)] for row in told]
+    rows = [[record] for record in rows[0]] if len(rows) == 1 else rows
+    if len(rows) < 2:
+        raise InvalidArgumentError(f"expected two runs or more, got {len(rows)}: give compare(a, b), or compare([a1, a2], [b1, b2])")
+    groups = typed_groups(rows) if by is None else grouped_by([record for row in rows for record in row], by, baseline=baseline)
+    return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by, pair_by=pair_by)
+
+
+def _members(run: Run | Sequence[Run]) -> list[Run]:
+    """The runs of a list, or the one run that is no list of runs: a list of numbers is the values of one."""
+    several = isinstance(run, list | tuple) and not all(isinstance(one, int | float | np.number) for one in run)
+    return list(cast("Sequence[Run]", run)) if several else [cast("Run", run)]
+
+
+def _records(run: Run, metric: str, name: str, by: str | None) -> list[RunRecord]:
+    """The records of what a user calls a run."""
+    from groupwise.readers import open_runs
+
+    if isinstance(run, RunRecord):
+        return [run]
+    if isinstance(run, str | Path):
+        return open_runs(run, by=by or "")
+    try:
+        value = np.asarray(run, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"expected a run, a path or numbers, got {type(run).__name__}: give one of them") from None
+    if value.ndim == 1:
+        value = np.stack([np.arange(1.0, value.size + 1), value])
+    if value.ndim != 2 or len(value) != 2 or not np.isfinite(value[0]).all():
+        raise InvalidArgumentError(f"expected values, or steps and values, got an array of shape {value.shape}: give one or two rows")
+    return [RunRecord(name, steps_table(value[0].astype(int).tolist(), {metric: value[1]}))]
+
+
 def compare_runs(
     groups: Sequence[RunGroup],
     metric: str,
     question: Question,
     *,
     until: float | None = None,
-    besides: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    step: Callable[[str], None] | None = None,
+    sorted_by: str | None = None,
+    pair_by: str | None = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> RunComparison:
-    """Fit every run and compare the groups."""
-    curves, columns, rising, span = [], [], True, 0.0
-    for group in groups:
-        row: list[Curve] = []
-        for record in group.runs:
-            if step is not None:
-                step(record.name)
-            columns.append(record.column(metric))
-            run, rises, widest = _curve(cut(record, until), metric, question.level)
-            span = max(span, widest)
-            _refuse_copy(run, record, row, group)
-            row.append(run)
-            rising = rising and rises
-        curves.append(tuple(row))
+    """Judge every run, fit it, and compare the groups."""
+    paired = groups if pair_by is None else paired_by(groups, pair_by)
+    rows = _left_out([[_taken(record, metric, until, step) for record in group.runs] for group in paired], paired=pair_by is not None)
+    used = [g for g, row in enumerate(rows) if any(not run.left_out for run in row)]
+    for row in rows:
+        if not any(run.rows for run in row):
+            what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
+            raise InsufficientDataError(f"expected rows of {what}, got none in {name}: give a run that logs it, or another metric with -m")
+    used = used if len(used) > 1 else []
+    curves = tuple(_curves([run for run in rows[g] if not run.left_out]) for g in used)
+    every = [run.series for row in rows for run in row if used and not run.left_out] or [run.series for row in rows for run in row]
+    known = [series.likely_bounds or (-math.inf, math.inf) for series in every]
+    bounds = min(low for low, _ in known), max(high for _, high in known)
+    rises = all(series.healthy == "up" for series in every)
+    question = replace(question, rises=rises, bounds=bounds, paired=pair_by is not None)
     # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
-    question = replace(question, rises=rising, span=span)
-    found = compare(curves, [group.name for group in groups], question, np.random.default_rng(20_240_501))
-    told = [*notes, *differing_settings(groups, besides=besides), *_own_notes(groups, found, curves, sorted_by=besides)]
-    if len(set(columns)) > 1:
-        told.append(f"The runs log it under several keys: {', '.join(sorted({clean(c, longest=60) for c in columns}))}.")
-    return RunComparison(columns[0], tuple(groups), tuple(curves), found, tuple(told))
+    found = compare_curves(curves, question, np.random.default_rng(20_240_501)) if used else not_compared(question)
+    shown = _shown(paired, rows, used, found)
+    differing, differ = differing_settings(paired, besides=[name for name in (sorted_by, pair_by) if name])
+    notes = [*([] if pair_by is None else unpaired_note(groups, paired, pair_by)), *differ]
+    notes += noted(shown, found, ungrouped=sorted_by is None)
+    columns = list(dict.fromkeys(series.metric for series in every))
+    if len(columns) > 1:
+        notes.append(f"The runs log it under several keys: {', '.join(sorted(clean(column, longest=60) for column in columns))}.")
+    return RunComparison(columns[0], shown, curves, found, answered(shown, found), differing, tuple(notes))
 
 
-def _refuse_copy(run: Curve, record: RunRecord, before: Sequence[Curve], group: RunGroup) -> None:
-    """Raise where a run of a group comes again: it would count as a seed of its own that scatters not at all."""
-    for other, known in zip(before, group.runs, strict=False):
-        if np.array_equal(run.step_T, other.step_T) and np.array_equal(run.value_T, other.value_T) and np.ptp(run.value_T) > 0:
-            pair = f"{clean(known.name, longest=60)!r} and {clean(record.name, longest=60)!r}"
-            raise InvalidArgumentError(
-                f"expected runs of different seeds in a group; {pair} have the same values in every row: leave out one"
-            )
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """One run as it goes into a comparison."""
+
+    record: RunRecord  # up to the step that counts
+    series: MetricSeries  # of the metric, on the clock of logged steps
+    judgement: Judgement  # of the record
+    window: float  # logged steps that a row averages over
+    left_out: str = ""  # why it is not compared
+
+    @property
+    def rows(self) -> int:
+        """Rows of the metric."""
+        return len(self.series.value_T)
+
+    @property
+    def last_step(self) -> float:
+        """The last step with a value."""
+        return float(self.series.time_T[-1]) if self.rows else math.nan
 
 
-def _curve(record: RunRecord, metric: str, level: float) -> tuple[Curve, bool, float]:
-    """The curve of one run, on the clock of logged steps, whether more of it is better, and the most that its values can differ by."""
-    from groupwise.series.metric import metric_series
-
-    series = metric_series(record, metric, clock="steps")
-    updates = metric_series(record, metric)
+def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[str], None]) -> _Taken:
+    """Take one run: its metric on the clock of logged steps, and its judgement."""
+    step(record.name)
+    mine = cut(record, until)
+    series, updates = metric_series(mine, metric, clock="steps"), metric_series(mine, metric)
     spacing = float(np.median(np.diff(updates.time_T))) if updates.time_T.size > 1 else 1.0
     steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
-    window = max(1.0, series.window * steps / spacing)
-    try:
-        found = curve(series.time_T, series.value_T, variance_T=series.variance_T, window=window, smoothing=series.smoothing, level=level)
-    except InsufficientDataError as error:
-        raise InsufficientDataError(f"{clean(record.name, longest=80)}: {error}") from None
-    low, high = series.likely_bounds or (-math.inf, math.inf)
-    return found, series.healthy == "up", high - low
+    return _Taken(mine, series, judge(mine), max(1.0, series.window * steps / spacing))
 
 
-def _own_notes(groups: Sequence[RunGroup], found: Comparison, curves: Sequence[Sequence[Curve]], *, sorted_by: Sequence[str]) -> list[str]:
-    """What to know of this comparison."""
-    notes = []
-    counts = [len(group.runs) for group in groups]
-    methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
-    if max(counts) == 1 and len(groups) > 2 and not sorted_by:
-        notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
-    if "pooled_t" in methods:
-        notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
-    if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
-        notes.append("With two runs in one group and more in the other, false alarms may exceed their rate where the two scatter more.")
-    ends = [float(run.step_T[-1]) for row in curves for run in row]
-    if max(ends) > 1.05 * min(ends):
-        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
-    return notes + _seed_notes(found.seed_noise["level"])
+def _left_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[list[_Taken]]:
+    """Say of runs why they are shown and not compared: too few rows, or so early an end that the others would be cut down to it."""
+    found = [
+        [run if run.rows >= FEWEST_ROWS else replace(run, left_out=f"{run.rows} rows of {FEWEST_ROWS} needed") for run in row]
+        for row in rows
+    ]
+    longest = max((run.last_step for row in found for run in row if not run.left_out), default=math.nan)
+    stays = [[run.left_out or not run.last_step < _SHORT * longest for run in row] for row in found]
+    if sum(any(stay is True for stay in row) for row in stays) > 1:
+        found = [
+            [run if stay else replace(run, left_out=f"ends at step {run.last_step:,.0f}") for run, stay in zip(row, own, strict=True)]
+            for row, own in zip(found, stays, strict=True)
+        ]
+    if paired:
+        lost = {i for row in found for i, run in enumerate(row) if run.left_out}
+        found = [[replace(run, left_out=run.left_out or "no partner") if i in lost else run for i, run in enumerate(row)] for row in found]
+    return found
 
 
-def _seed_notes(seeds: SeedNoise) -> list[str]:
-    """How much runs of one setting differ through seeds and through the noise of their steps, where that is known."""
-    if not seeds.freedom or not math.isfinite(seeds.step):
-        return []
-    deviation = seeds.deviation
-    low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
-    interval = f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of freedom"
-    through = f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of their steps"
-    return [f"Standard deviation of the late means of runs of one setting: {through}."]
+def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
+    """The curves of a group's runs; a run that comes again would count as a seed of its own that scatters not at all."""
+    made: list[Curve] = []
+    for run in row:
+        series = run.series
+        new = curve(series.time_T, series.value_T, variance_T=series.variance_T, window=run.window, smoothing=series.smoothing)
+        for other, known in zip(row, made, strict=False):
+            if np.array_equal(new.step_T, known.step_T) and np.array_equal(new.value_T, known.value_T) and np.ptp(new.value_T) > 0:
+                pair = f"{clean(other.record.name, longest=60)!r} and {clean(run.record.name, longest=60)!r}"
+                raise InvalidArgumentError(
+                    f"expected runs of different seeds in a group; {pair} have the same values in every row: leave out one"
+                )
+        made.append(new)
+    return tuple(made)
+
+
+def _shown(
+    groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]], used: Sequence[int], found: Comparison
+) -> tuple[ComparedGroup, ...]:
+    """Every run with its judgement, and with what was measured of those that were compared."""
+    shown = []
+    for g, (group, row) in enumerate(zip(groups, rows, strict=True)):
+        place = used.index(g) if g in used else None
+        measured = [] if place is None else zip(found.measured["level"][place], found.measured["speed"][place], strict=True)
+        each, runs = iter(measured), []
+        for run in row:
+            level, speed = (None, None) if run.left_out or place is None else next(each)
+            label = group.name if len(row) == 1 else short_name(run.record.name)
+            ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
+            runs.append(ComparedRun(run.record.name, label, run.judgement, run.rows, run.last_step, ends, run.left_out, level, speed))
+        shown.append(ComparedGroup(group.name, tuple(runs), place))
+    return tuple(shown)
 
 
 def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
@@ -290,7 +306,7 @@ def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
         (pairing.second, "second_run", "second_level"),
     )
     for g, run_role, level_role in roles:
-        name = comparison.groups[g].name
+        name = comparison.name(g)
         for run in comparison.curves[g]:
             x, y, size = averages(run.step_T, run.value_T, groups=40)
             sizes.add(size)
@@ -321,4 +337,4 @@ def _group_level(found: Comparison, g: int) -> Interval:
         return runs[0].interval
     mean = float(np.mean([run.value for run in runs]))
     half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(max(noise.between, noise.step) / len(runs))
-    return Interval(mean, mean - half, mean + half, found.level)
+    return within(Interval(mean, mean - half, mean + half, found.level), found.bounds)

@@ -1,10 +1,12 @@
-"""The command `groupwise compare`: is the difference of runs real, or is it what seeds do?"""
+"""The command `groupwise compare`: did a run fail, and is the difference of the others real, or is it what seeds do?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from groupwise.cli.shared import (
     Column,
@@ -35,9 +37,11 @@ _APART = "vs"
 
 
 def compare(
-    runs: Annotated[list[Path], argument("RUN...", "Runs, each by itself; A1 A2 vs B1 B2 puts groups of runs apart.")],
+    runs: Annotated[
+        list[Path], argument("RUN...", "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.")
+    ],
     *,
-    by: Annotated[str | None, option("KEY", "Group the runs by a setting, or by what their names say of it.")] = None,
+    by: Annotated[str | None, option("KEY", "Group the runs by a setting, a column, or what their names say of it.")] = None,
     baseline: Annotated[
         str | None, option("VALUE", "The value of --by that the others are compared with; by default the smallest.")
     ] = None,
@@ -45,7 +49,7 @@ def compare(
     metric: Metric = "reward",
     until: Until = None,
     late: Annotated[float, option("SHARE", "The level is the mean over this share of the steps, at their end.", check=share)] = 0.25,
-    reach: Annotated[float | None, option("LEVEL", "Speed is the time to this level; by default to half of the way.")] = None,
+    reach: Annotated[float | None, option("LEVEL", "Speed is the step from which this level is held; by default half of the way.")] = None,
     effect: Annotated[float | None, option("D", "The smallest difference that matters; by default the one found.")] = None,
     seed_deviation: Annotated[float | None, option("S", "The spread between seeds, where it is known beforehand.")] = None,
     level: FitLevel = 0.95,
@@ -53,30 +57,27 @@ def compare(
     settings: Settings = None,
     config: Config = None,
     column: Column = None,
+    why: Annotated[bool, typer.Option("--why", "-v", help="Also print the tests, every run's judgement, and what to know.")] = False,
     as_json: Json = False,
     force: Annotated[bool, flag("--force", "Overwrite a figure that is there already.")] = False,
 ) -> None:
-    """Is the difference of runs real: level, speed and plateau, with step noise and seed noise apart."""
-    from groupwise.analysis.compare import compare_runs, comparison_chart, grouped_by, paired_by, typed_groups, unpaired_note
+    """Did a run fail, and is the difference of the others real: level and speed, with step noise and seed noise apart."""
+    from groupwise.analysis.compare import compare_runs, comparison_chart
+    from groupwise.analysis.run_groups import grouped_by, typed_groups
     from groupwise.comparison.compare import Question
+    from groupwise.report.comparison import print_comparison
     from groupwise.report.figures import standalone
-    from groupwise.report.text import print_comparison
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
     if output is not None:
         free_target(output, every, force=force, endings=(".svg",))
-    question = Question(late, reach, effect, seed_deviation, level, pair_by is not None)
-    notes: list[str] = []
+    question = Question(late, reach, effect, seed_deviation, level)
     with advancing(quiet=as_json, total=2 * len(every)) as step:
-        records = [[_opened(path, opening, step) for path in row] for row in rows]
+        records = _apart([[record for path in row for record in _opened(path, opening, by, step)] for row in rows], by)
         groups = typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
-        if pair_by is not None:
-            typed, groups = groups, paired_by(groups, pair_by)
-            notes = unpaired_note(typed, groups, pair_by)
-        besides = [name for name in (by, pair_by) if name]
-        found = compare_runs(groups, metric, question, until=until, besides=besides, notes=notes, step=step)
+        found = compare_runs(groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step)
     if output is not None:
         if len(found.found.pairings) > 1:
             raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
@@ -84,33 +85,40 @@ def compare(
     if as_json:
         print_json(found.as_dict())
         return
-    print_comparison(found, out_console())
+    print_comparison(found, out_console(), why=why)
     if output is not None:
         print_lines(f"\nThe figure: {output}")
 
 
-def _opened(path: Path, opening: Opening, step: Callable[[str], None]) -> RunRecord:
-    """Open one run, and say so."""
+def _opened(path: Path, opening: Opening, by: str | None, step: Callable[[str], None]) -> list[RunRecord]:
+    """Open the runs of one path, and say so."""
     step(path.name)
-    return opening.open(path)
+    return opening.open_all(path, by=by or "")
 
 
 def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[list[Path]]:
-    """Paths in groups: those between two `vs`; without one each by itself, unless a setting groups them."""
+    """Paths in groups: those between two `vs`; all of them in one without it."""
     rows: list[list[Path]] = [[]]
     for path in paths:
         if str(path) == _APART:
             rows.append([])
         else:
             rows[-1].append(path)
-    if len(rows) > 1:
-        if by is not None:
-            raise InvalidArgumentError(f"expected groups put apart with {_APART} or with --by, got both: leave out one of them")
-        if not all(rows):
-            raise InvalidArgumentError(f"expected runs on both sides of {_APART}, got none on one side: write A1 A2 {_APART} B1 B2")
-        return rows
-    if len(rows[0]) < 2:
-        raise InvalidArgumentError(f"expected two runs or more, got {len(rows[0])}: write A B, or A1 A2 {_APART} B1 B2")
+    if len(rows) > 1 and by is not None:
+        raise InvalidArgumentError(f"expected groups put apart with {_APART} or with --by, got both: leave out one of them")
+    if not all(rows):
+        raise InvalidArgumentError(f"expected runs on both sides of {_APART}, got none on one side: write A1 A2 {_APART} B1 B2")
     if baseline is not None and by is None:
         raise InvalidArgumentError("--baseline is a value of the setting of --by; got no --by")
-    return rows if by is not None else [[path] for path in rows[0]]
+    return rows
+
+
+def _apart(rows: list[list[RunRecord]], by: str | None) -> list[list[RunRecord]]:
+    """Runs without `vs` each by itself, unless a setting groups them."""
+    if len(rows) > 1:
+        return rows
+    if len(rows[0]) < 2:
+        raise InvalidArgumentError(
+            f"expected two runs or more, got {len(rows[0])}: write A B, A1 A2 {_APART} B1 B2, or a table of runs with --by COLUMN"
+        )
+    return rows if by is not None else [[record] for record in rows[0]]

@@ -135,6 +135,12 @@ class Opening:
 
         return open_run(path, columns=self.columns or None, settings=self.settings or None, config=self.config)
 
+    def open_all(self, path: Path, *, by: str = "") -> list[RunRecord]:
+        """Open every run of a path, told apart by a column too."""
+        from groupwise.readers import open_runs
+
+        return open_runs(path, columns=self.columns or None, settings=self.settings or None, config=self.config, by=by)
+
     def __bool__(self) -> bool:
         """Whether anything was given."""
         return bool(self.columns or self.settings or self.config)

@@ -1,7 +1,8 @@
-r"""Groups of runs against the first of them: level, speed, plateau and first divergence, with one false-alarm rate for all.
+r"""Groups of runs against the first of them: level, speed and first divergence, with one false-alarm rate for all.
 
 Every contrast with a p-value shares the rate by Holm's method: whatever is called different when nothing differs is called so in at
-most 1 - level of all comparisons. It opens no run and forms no groups.
+most 1 - level of all comparisons. Intervals are computed on the whole line and cut to the range of the metric at the end, which leaves
+their coverage as it is (`curves.within`). It opens no run and forms no groups.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
-from groupwise.comparison.curves import Curve, late_level, time_to
+from groupwise.comparison.curves import Curve, late_level, time_to, within
 from groupwise.comparison.divergence import group_divergence, run_divergence
 from groupwise.comparison.results import Comparison, Divergence, Measured, Pairing, Quantity, SeedNoise, missing
 from groupwise.comparison.seeds import seed_noise
-from groupwise.comparison.verdicts import holm, judged, summed_up
+from groupwise.comparison.verdicts import holm, judged, where_they_part
 from groupwise.errors import InvalidArgumentError
 
 Curves = Sequence[Sequence[Curve]]
-QUANTITIES: tuple[Quantity, ...] = ("level", "speed", "plateau")
+QUANTITIES: tuple[Quantity, ...] = ("level", "speed")
 _EARLY = 0.1
 _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
 
@@ -32,12 +33,12 @@ class Question:
 
     late: float = 0.25  # share of the common steps, at their end, whose mean is the level
     reach: float | None = None  # level that speed is the time to; None: half of the way
-    effect: float | None = None  # smallest difference of levels and plateaus that matters; None: the one found
+    effect: float | None = None  # smallest difference of levels that matters; None: the one found
     seed_deviation: float | None = None  # spread of seeds where it is known beforehand
     level: float = 0.95  # coverage of the intervals
     paired: bool = False  # whether run i of a group goes with run i of the first
     rises: bool = False  # whether the metric is to rise, as a reward is; then there is no time to a level that it falls to
-    span: float = math.inf  # the most that two values of the metric can differ by; infinite where its range is not known
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # the range of the metric; infinite where it is not known
 
     def __post_init__(self) -> None:
         """Check the domains."""
@@ -52,7 +53,7 @@ class Question:
             raise InvalidArgumentError(f"reach is a level of the metric; got {self.reach:g}")
 
 
-def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.random.Generator) -> Comparison:
+def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
     """Compare every group with the first."""
     if len(groups) < 2 or not all(groups):
         raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
@@ -63,12 +64,23 @@ def compare(groups: Curves, names: Sequence[str], question: Question, rng: np.ra
     late_from = stop - question.late * (stop - start)
     level = [[late_level(run, late_from, stop, level=question.level) for run in group] for group in groups]
     reach, speed = _speed(groups, level, start, stop, question, rng)
-    plateau = [[run.plateau for run in group] for group in groups]
-    measured: dict[Quantity, list[list[Measured]]] = {"level": level, "speed": speed, "plateau": plateau}
+    measured: dict[Quantity, list[list[Measured]]] = {"level": level, "speed": speed}
     seeds = {quantity: seed_noise(values, level=question.level) for quantity, values in measured.items()}
-    pairings = _pairings(groups, names, measured, seeds, question, rng)
+    spans = {"level": question.bounds[1] - question.bounds[0], "speed": stop - start}
+    setups = {quantity: _setup(quantity, seeds[quantity], question, spans[quantity]) for quantity in QUANTITIES}
+    pairings = _pairings(groups, measured, setups, question, rng)
     frozen = {quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()}
-    return Comparison(pairings, frozen, seeds, float(late_from), float(stop), reach, question.level, question.paired)
+    frozen["level"] = tuple(
+        tuple(dataclasses.replace(run, interval=within(run.interval, question.bounds)) if run.usable else run for run in group)
+        for group in level
+    )
+    return Comparison(pairings, frozen, seeds, float(late_from), float(stop), reach, question.level, question.paired, question.bounds)
+
+
+def not_compared(question: Question) -> Comparison:
+    """The comparison of groups of which fewer than two have rows enough: no contrast, no window."""
+    empty: dict[Quantity, tuple[tuple[Measured, ...], ...]] = {"level": (), "speed": ()}
+    return Comparison((), empty, {}, math.nan, math.nan, math.nan, question.level, question.paired, question.bounds)
 
 
 def _speed(
@@ -81,7 +93,7 @@ def _speed(
         none = missing(f"the metric does not {moves} by more than its noise, so there is no time to a level", level=question.level)
         return math.nan, [[none for _ in group] for group in groups]
     sign = -1.0 if falls else 1.0
-    turned = [[Curve(run.step_T, sign * run.value_T, sign * run.smooth_T, run.plateau) for run in group] for group in groups]
+    turned = [[Curve(run.step_T, sign * run.value_T, sign * run.smooth_T) for run in group] for group in groups]
     return reach, [[time_to(run, sign * reach, rng, last=stop, level=question.level) for run in group] for group in turned]
 
 
@@ -115,19 +127,17 @@ def _beginning(groups: Curves, until: float) -> float:
 
 def _pairings(
     groups: Curves,
-    names: Sequence[str],
     measured: dict[Quantity, list[list[Measured]]],
-    seeds: dict[Quantity, SeedNoise],
+    setups: dict[Quantity, Setup],
     question: Question,
     rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
-    setups = {quantity: _setup(quantity, seeds[quantity], question) for quantity in QUANTITIES}
     asked = [(quantity, values[0], values[g]) for g in range(1, len(groups)) for quantity, values in measured.items()]
     tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in asked)
     setups = {quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()}
     raw = [contrast(quantity, first, second, setups[quantity], rng) for quantity, first, second in asked]
-    effects = {"level": question.effect, "speed": None, "plateau": question.effect}
+    effects = {"level": question.effect, "speed": None}
     done = [
         judged(found, p, level=question.level, effect=effects[found.quantity], tests=tests)
         for found, p in zip(raw, holm([found.p_value for found in raw]), strict=True)
@@ -135,16 +145,16 @@ def _pairings(
     pairings = []
     for g in range(1, len(groups)):
         contrasts = tuple(done[(g - 1) * len(QUANTITIES) : g * len(QUANTITIES)])
-        parting = _divergence(groups[0], groups[g], question, share=len(groups) - 1)
-        pairings.append(Pairing(0, g, contrasts, parting, summed_up(contrasts, parting, first=names[0], second=names[g])))
+        parting = where_they_part(_divergence(groups[0], groups[g], question, share=len(groups) - 1), contrasts[0])
+        pairings.append(Pairing(0, g, contrasts, parting))
     return tuple(pairings)
 
 
-def _setup(quantity: Quantity, seeds: SeedNoise, question: Question) -> Setup:
+def _setup(quantity: Quantity, seeds: SeedNoise, question: Question, span: float) -> Setup:
     """What a quantity is judged by: a time has no spread of seeds and no smallest difference in units of the metric."""
     if quantity == "speed":
-        return Setup(question.level, question.paired, seeds)
-    return Setup(question.level, question.paired, seeds, question.seed_deviation, question.effect, span=question.span)
+        return Setup(question.level, question.paired, seeds, span=span)
+    return Setup(question.level, question.paired, seeds, question.seed_deviation, question.effect, span=span)
 
 
 def _divergence(first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int) -> Divergence:

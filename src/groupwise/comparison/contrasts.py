@@ -2,7 +2,7 @@ r"""One quantity of two groups of runs: the difference with an interval, by the 
 
 Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds is taken from the groups that
 have more, or as the user says it. One run everywhere: step noise alone, and what the seeds would have to be for the difference to
-be real. Where a time was never reached, ranks. The variance of a group is never taken below what its runs' step noise says.
+be real. Where a level is not held, ranks. The variance of a group is never taken below what its runs' step noise says.
 What runs are and where a group comes from is not known here.
 """
 
@@ -17,7 +17,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from groupwise.arrays import Float
-from groupwise.comparison.results import UNTOLD, Contrast, Measured, Method, Quantity, SeedNoise, nothing
+from groupwise.comparison.curves import within
+from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
@@ -35,7 +36,7 @@ class Setup:
     known_deviation: float | None = None  # the spread of seeds as the user knows it, or None
     effect: float | None = None  # the smallest difference that matters, or None
     tests: int = 1  # contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds
-    span: float = math.inf  # the most that the quantity can differ by; infinite where that is not known
+    span: float = math.inf  # the most that the quantity can differ by, which no interval exceeds; infinite where that is not known
 
     @property
     def strict_level(self) -> float:
@@ -108,19 +109,20 @@ def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Mea
     if setup.paired and len(first) != len(second):
         raise InvalidArgumentError(f"pairs need as many runs in one group as in the other; got {len(first)} and {len(second)}")
     a, b = _usable(first, second, paired=setup.paired)
-    every = [*first, *second]
-    untold = sum(run.problem == UNTOLD for run in every)
-    left_out = f"the plateau of {untold} of {len(every)} runs cannot be told: compare the level" if untold else ""
     if not a or not b:
-        problem = left_out or next((run.problem for run in every if run.problem), "no run has it")
+        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
         return Contrast(quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b)))
     if np.isinf(_values([*a, *b])).any():
         return _ranked(quantity, a, b, setup, rng)
     estimate = difference(a, b, setup)
     found = _step_noise_alone(quantity, a[0], b[0], setup) if estimate is None else _tested(quantity, a, b, setup, estimate, rng)
     possible = not found.minimum_detectable > setup.span
-    step = math.sqrt(_step(a) / len(a) + _step(b) / len(b))
-    return replace(found, left_out=left_out, step_error=step, minimum_detectable=found.minimum_detectable if possible else math.nan)
+    return replace(
+        found,
+        difference=within(found.difference, (-setup.span, setup.span)),
+        step_error=math.sqrt(_step(a) / len(a) + _step(b) / len(b)),
+        minimum_detectable=found.minimum_detectable if possible else math.nan,
+    )
 
 
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
@@ -180,7 +182,7 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
     beyond = not low <= 0 <= high
     # The half-width stands for quantile times step error, its widening for unknown noise included.
     quantile = half / step if step > 0 else math.inf
-    largest = math.sqrt(max((value / quantile) ** 2 - step**2, 0.0) / 2) if beyond and math.isfinite(quantile) else math.nan
+    largest = math.sqrt(max((value / quantile) ** 2 - step**2, 0.0) / 2) if beyond and 0 < quantile < math.inf else math.nan
     return Contrast(
         quantity,
         "seed_noise_unknown" if beyond else "within_step_noise",
@@ -195,13 +197,13 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
 
 
 def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
-    """Times of which some were never reached: ranks under relabelling, no interval."""
+    """Times of which some are censored, the level not being held by the end: ranks under relabelling, no interval."""
     from scipy.stats import rankdata  # slow to load, and seldom needed
 
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
     ranks = rankdata(_values([*a, *b]))
     p_value = _permutation_p(ranks[: len(a)], ranks[len(a) :], rng) if sum(counts) else math.nan
-    said = f"reached in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
+    said = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,
         "unavailable" if math.isnan(p_value) else "not_separable",

@@ -1,4 +1,4 @@
-"""One run's curve, and the quantities that runs are compared by: late mean, time to a level, plateau; each with its step noise.
+"""One run's curve, and the quantities that runs are compared by: late mean and time to a held level; each with its step noise.
 
 What the steps' noise leaves open is known from the residuals of the run itself. Seeds are not known here.
 """
@@ -6,16 +6,15 @@ What the steps' noise leaves open is known from the residuals of the run itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
-from scipy.special import ndtri
 
 from groupwise.arrays import Float
-from groupwise.comparison.results import UNTOLD, Measured, missing
+from groupwise.comparison.results import Measured, missing
 from groupwise.curves.fit import fit
 from groupwise.curves.noise import NoisePosterior, noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -23,6 +22,7 @@ from groupwise.intervals import Interval
 
 FEWEST_LATE = 6
 FEWEST_ROWS = 12
+HELD_SHARE = 0.1  # of the rows, at the end, over which a level that counts as held is exceeded on average
 TAKEN = 3  # degree of the polynomials that a smooth curve is about as free as
 _DRAWS = 200
 _SIGMA = 0.6826894921370859  # coverage of one standard error
@@ -35,7 +35,6 @@ class Curve:
     step_T: Float  # steps, strictly increasing
     value_T: Float  # the metric
     smooth_T: Float  # what it moves around: the fitted law, or a running line where no law holds
-    plateau: Measured  # from the law, or why there is none
 
     @property
     def residual(self) -> Float:
@@ -50,7 +49,6 @@ def curve(
     variance_T: ArrayLike | None = None,
     window: float = 1.0,
     smoothing: int | None = None,
-    level: float = 0.95,
 ) -> Curve:
     """Fit a run."""
     step, value = np.asarray(step_T, dtype=float), np.asarray(value_T, dtype=float)
@@ -58,17 +56,10 @@ def curve(
         raise InsufficientDataError(f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got {step.size}")
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
         raise InvalidArgumentError("a comparison needs finite values at steps that increase")
-    found = fit(step, value, variance_T=variance_T, window=window, smoothing=smoothing, level=level)
+    found = fit(step, value, variance_T=variance_T, window=window, smoothing=smoothing)
     if found.status == "non_stationary" or found.curve_T.size != step.size:
-        return Curve(step, value, running_line(step, value), missing("no law holds to the end of the run", level=level))
-    interval = found.parameters["plateau"]
-    if not interval.bounded:
-        return Curve(step, value, found.curve_T, missing("the log does not limit the plateau", level=level))
-    if found.status == "not_identifiable":
-        # The value is kept to be looked at; one end of such an interval is open in all but name, and no standard error.
-        return Curve(step, value, found.curve_T, Measured(interval, math.nan, UNTOLD))
-    error = interval.width / 2 / float(ndtri(0.5 + level / 2))
-    return Curve(step, value, found.curve_T, Measured(interval, error))
+        return Curve(step, value, running_line(step, value))
+    return Curve(step, value, found.curve_T)
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
@@ -92,6 +83,16 @@ def local_spread(residual_T: Float) -> Float:
     high = np.minimum(np.arange(residual_T.size) + half + 1, residual_T.size)
     local = np.sqrt((total[high] - total[low]) / (high - low))
     return np.asarray(np.maximum(local, 0.2 * math.sqrt(total[-1] / residual_T.size)))
+
+
+def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
+    """Cut an interval to the range that its quantity cannot leave.
+
+    A truth that lies in the range is covered by the cut interval exactly where the whole one covers it, so neither the coverage nor what
+    is inside or outside changes; an interval that says less than the range itself becomes the range.
+    """
+    low, high = bounds
+    return replace(interval, low=min(max(interval.low, low), high), high=max(min(interval.high, high), low))
 
 
 def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
@@ -133,10 +134,16 @@ def _noise(step_T: Float, residual_T: Float, columns_TP: Float) -> NoisePosterio
     return noise_posterior(step_T, np.ones(step_T.size), columns_TP, residual_T, gap=gap)
 
 
-def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
-    r"""Return the step from which values stay above a level, by least squares: $\arg\min_t \sum_{s \le t} (y_s - L)$.
+def held_rows(rows: int) -> int:
+    """Return how many rows at the end a level has to be held over."""
+    return min(rows, max(FEWEST_LATE, math.ceil(HELD_SHARE * rows)))
 
-    Where the isotonic regression of the values crosses the level; halfway between two rows.
+
+def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
+    r"""Return the step from which values hold a level to the end, by least squares: $\arg\min_t \sum_{s \le t} (y_s - L)$.
+
+    Where the isotonic regression of the values crosses the level; halfway between two rows. Infinite where the level is not held: fewer
+    than `held_rows` come after the crossing, or the mean of the last so many is below the level. One last row above it is no crossing.
 
     Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
     """
@@ -144,11 +151,13 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
     sums = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)
     below = sums.argmin(axis=1)
     between = np.concatenate([step_T[:1], (step_T[1:] + step_T[:-1]) / 2, [math.inf]])
-    return np.asarray(between[below])
+    last = held_rows(step_T.size)
+    held = (below <= step_T.size - last) & (value_NT[:, -last:].mean(axis=1) >= reach)
+    return np.where(held, between[below], math.inf)
 
 
 def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float = math.inf, level: float = 0.95) -> Measured:
-    """Measure the step from which the metric stays above a level; its step noise from curves simulated around the smooth one."""
+    """Measure the step from which the metric holds a level; its step noise from curves simulated around the smooth one."""
     inside = found.step_T <= last
     step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])

@@ -13,12 +13,9 @@ from typing import ClassVar, Literal
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 
-Quantity = Literal["level", "speed", "plateau"]
+Quantity = Literal["level", "speed"]
 Status = Literal["different", "equivalent", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"]
 Method = Literal["welch", "paired_t", "pooled_t", "known_seed_noise", "step_noise_alone", "rank_permutation", "none"]
-
-# Of a plateau that the rows of a run do not identify.
-UNTOLD = "the log does not tell the plateau"
 
 
 def nothing(level: float = 0.95) -> Interval:
@@ -31,7 +28,7 @@ class Measured(Plain):
     """One quantity of one run."""
 
     KEYS: ClassVar = ("*interval", "step_error", "problem")
-    # the value, with what the noise of its steps leaves open; infinite where a time was never reached
+    # the value, with what the noise of its steps leaves open; a time is infinite where the level is not held by the end
     interval: Interval
     step_error: float  # standard error by the noise of the steps alone
     problem: str = ""  # why there is no value, or none to be compared; "" where there is
@@ -73,10 +70,10 @@ class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
     KEYS: ClassVar = (
-        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "left_out", "p_value", "adjusted_p",
-        "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
+        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "p_value", "adjusted_p", "permutation_p",
+        "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
     )  # fmt: skip
-    quantity: Quantity  # level, speed (a time: less is faster) or plateau
+    quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
     message: str  # the status as a sentence
     difference: Interval  # second minus first, with its interval; over step noise alone where seeds are unknown
@@ -93,7 +90,6 @@ class Contrast(Plain):
     seeds_needed: int | None = None  # runs a group that would find a difference of the size asked about 8 times in 10; None: unknown
     asked: float = math.nan  # the difference that `seeds_needed` is about
     largest_seed_deviation: float = math.nan  # with unknown seed noise, the spread of seeds up to which the difference would be real
-    left_out: str = ""  # how many runs of both groups have no value to be compared, and what that means; "" where all have one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +111,8 @@ class Pairing:
 
     first: int  # index of the group compared with
     second: int  # index of the group
-    contrasts: tuple[Contrast, ...]  # level, speed and plateau, in this order
+    contrasts: tuple[Contrast, ...]  # level and speed, in this order
     divergence: Divergence  # where their curves part
-    message: str  # what it comes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +123,8 @@ class Comparison:
     measured: Mapping[Quantity, tuple[tuple[Measured, ...], ...]]  # quantity -> for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window
-    late_to: float  # last step that all runs have
+    late_to: float  # last step that all runs have, up to which a level has to be held
     reach: float  # the level that speed is the time to; nan where there is none
     level: float  # coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together
     paired: bool  # whether runs were compared in pairs
+    bounds: tuple[float, float]  # the range of the metric, which no interval leaves; infinite where it is not known

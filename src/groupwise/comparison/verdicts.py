@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from groupwise.comparison.results import Contrast, Divergence, Quantity
 from groupwise.intervals import Interval, percent
 
-NAMES: dict[Quantity, str] = {"level": "late mean", "speed": "time to the level", "plateau": "plateau"}
+NAMES: dict[Quantity, str] = {"level": "late mean", "speed": "time to the level"}
 _METHODS = {
     "welch": "Welch's t",
     "paired_t": "t of the pairs",
@@ -43,8 +43,6 @@ def judged(found: Contrast, adjusted_p: float, *, level: float, effect: float | 
         status = "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
     found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
     said = f"The {NAMES[found.quantity]} {_said(found, effect, f' after {tests} contrasts' if tests > 1 else '')}."
-    if found.left_out:
-        said += f" {found.left_out[0].upper()}{found.left_out[1:]}."
     return dataclasses.replace(found, message=said)
 
 
@@ -83,30 +81,11 @@ def _power(found: Contrast) -> str:
     return said + (f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group" if found.seeds_needed else "")
 
 
-def summed_up(contrasts: Sequence[Contrast], divergence: Divergence, *, first: str, second: str) -> str:
-    """Return what one group against another comes to, in one sentence."""
-    names: dict[str, list[str]] = {}
-    for found in contrasts:
-        names.setdefault(found.status, []).append(NAMES[found.quantity])
-    if different := names.get("different"):
-        said = f"{_differs(different)} beyond seed noise"
-    elif unknown := names.get("seed_noise_unknown"):
-        said = f"{_differs(unknown)} by more than step noise; with one seed each nobody can say whether by more than seeds"
-    elif "within_step_noise" in names:
-        said = "not separable even from step noise"
-    elif "not_separable" in names:
-        said = "not separable from seed noise"
-    elif "equivalent" in names:
-        said = "the same to within what matters"
-    else:
-        return f"{second} against {first}: nothing could be compared. {divergence.message}"
-    return f"{second} against {first}: {said}."
-
-
-def _differs(names: Sequence[str]) -> str:
-    """Names with commas and an and, and their verb."""
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{listed} {'differs' if len(names) == 1 else 'differ'}"
+def where_they_part(found: Divergence, level: Contrast) -> Divergence:
+    """Of curves whose late means differ, "no divergence" would be wrong: only the step at which they part cannot be told."""
+    if found.status != "none" or level.status not in ("different", "seed_noise_unknown"):
+        return found
+    return dataclasses.replace(found, status="unavailable", message="The late means differ; from which step on cannot be told.")
 
 
 def _value(interval: Interval) -> str:

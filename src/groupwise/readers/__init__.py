@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, SeveralRunsError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import read_settings, with_found
 from groupwise.readers.console import (
@@ -39,7 +39,7 @@ from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_s
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record.run import RunConfig, RunRecord, is_record
 
-__all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "request_of", "said"]
+__all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "open_runs", "request_of", "said"]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
@@ -146,6 +146,41 @@ def open_run(
     place, request = request_of(path, columns=columns, settings=settings, config=config)
     with said(place):
         return locate(place, request).read()
+
+
+def open_runs(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
+    by: str = "",
+) -> list[RunRecord]:
+    r"""Read every run of a path: the one, or all those of a file that holds several.
+
+    Args:
+        path: as `open_run` takes it.
+        columns: as `open_run` takes them.
+        settings: as `open_run` takes them.
+        config: as `open_run` takes it.
+        by: a column whose values tell runs apart, beside those that do so by their name, such as run, label and seed.
+
+    Returns:
+        The records, in the order of the file.
+
+    Raises:
+        UnreadableRunError: the path holds no log that can be read.
+    """
+    place, request = request_of(path, columns=columns, settings=settings, config=config)
+    request = dataclasses.replace(request, by=by)
+    with said(place):
+        located = locate(place, request)
+        try:
+            return [located.read()]
+        except SeveralRunsError as several:
+            return [
+                dataclasses.replace(located, request=dataclasses.replace(located.request, chosen=name)).read() for name in several.names
+            ]
 
 
 def request_of(

@@ -18,7 +18,7 @@ from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
 from groupwise.readers.rows import LARGEST_WIDTH, RowStore, plain
 from groupwise.readers.source import counted, open_text, peek, shown, some_of
-from groupwise.readers.steps import Merged, is_counter, merge_rows, rollout_numbers, rows_of_run, step_column
+from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
 
@@ -48,6 +48,7 @@ class Request:
     columns: Mapping[str, str] = field(default_factory=dict)  # canonical name, or "step" -> the log's column
     config: RunConfig = field(default_factory=RunConfig)  # settings that the user gave
     chosen: str = ""  # which run of a file that holds several, "" for the only one
+    by: str = ""  # a column that tells the runs of a file apart beside those that do so by their name, or ""
     home: Path | None = None  # the folder that was given, where the log is the only one in it
 
 
@@ -79,9 +80,10 @@ def assemble(log: Log, request: Request) -> RunRecord:
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
         )
-    merged = _merged(log, request, chosen, step_key, step_R)
-    columns = dict(merged.columns)
-    told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns), "a column of the log"))
+    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
+    merged = _merged(log, chosen, step_key, step_R, mine)
+    columns, labels = dict(merged.columns), labels_of(store, mine)
+    told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns) | labels, "a column of the log"))
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told))
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(config, merged, framework)
@@ -97,14 +99,14 @@ def assemble(log: Log, request: Request) -> RunRecord:
         meanings=_with_chosen(meanings, chosen, renamed),
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
         notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
+        labels=labels,
     )
     return sound(record, shown(log.path))
 
 
-def _merged(log: Log, request: Request, chosen: Mapping[str, str], step_key: str, step_R: Array) -> Merged:
+def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:
     """Return one row a step of the run that was chosen."""
     store = log.store
-    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen)
     hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
     merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)

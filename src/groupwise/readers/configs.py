@@ -41,6 +41,7 @@ _ALIASES = {
     "rollout/response_length": "max_completion_length", "generate_max_len": "max_completion_length",
     "rollout_max_response_len": "max_completion_length", "max_new_tokens": "max_completion_length",
     "model_name_or_path": "model", "model_name": "model", "model": "model", "model/name": "model", "base_model": "model",
+    "engine": "engine", "inference_engine": "engine", "rollout_engine": "engine", "inference_backend": "engine", "rollout/name": "engine",
     "framework": "framework", "framework_version": "framework_version", "trl_version": "framework_version", "seed": "seed",
 }  # fmt: skip
 ASSUMED = "assumed"

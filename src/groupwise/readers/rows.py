@@ -21,6 +21,7 @@ KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
     "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
 )  # fmt: skip
+_LONGEST_LABEL, _MOST_LABELS = 80, 64
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 
 
@@ -77,7 +78,7 @@ class RowStore:
     Attributes:
         count: rows so far.
         texts: key -> cells that hold a text.
-        labels: key -> {row: text} for the few keys that tell rows of different kinds or runs apart.
+        labels: key -> {row: text} for the keys that tell rows of different kinds or runs apart, and for those of few, short texts.
         unread: key -> the first cell of it that begins as a number does and is none, such as 12%.
         too_wide: cells left out because the log has more than 2,000 keys.
     """
@@ -89,6 +90,8 @@ class RowStore:
         self.unread: dict[str, str] = {}
         self.too_wide = 0
         self._columns: dict[str, _Column] = {}
+        self._kinds: dict[str, set[str]] = {}
+        self._varied: set[str] = set()
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[Any, Any]]) -> RowStore:
@@ -152,8 +155,20 @@ class RowStore:
             self.texts[name] = self.texts.get(name, 0) + 1
             if name not in self.unread and _NUMERIC.match(value):
                 self.unread[name] = clean_key(value)[:20]
-        if name in KIND_KEYS or spelled(name) in RUN_KEYS:
-            self.labels.setdefault(name, {})[self.count] = clean_key(value)[:80]
+        if name in KIND_KEYS or spelled(name) in RUN_KEYS or self._is_label(name, value):
+            self.labels.setdefault(name, {})[self.count] = clean_key(value)[:_LONGEST_LABEL]
+
+    def _is_label(self, name: str, value: str) -> bool:
+        """Return whether a text may be one of few, short ones; a column that turns out to hold others is forgotten."""
+        if name in self._varied or name not in self.texts:
+            return False
+        kinds = self._kinds.setdefault(name, set())
+        kinds.add(value[:_LONGEST_LABEL])
+        if len(value) <= _LONGEST_LABEL and len(kinds) <= _MOST_LABELS:
+            return True
+        self._varied.add(name)
+        self.labels.pop(name, None)
+        return False
 
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.errors import UnreadableRunError
+from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, spelled
 from groupwise.readers.source import counted, shown, some_of
 
@@ -127,12 +127,17 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
         raise UnreadableRunError(f"expected a run in {shown(path)}, got none: nothing has been logged to it yet")
     some = [f"#{clean_key(name)}" for name in islice(names, _MOST_LISTED)]
     more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
-    raise UnreadableRunError(f"expected one run, got {got}: add one of {', '.join(some)}{more} to the path")
+    message = f"expected one run, got {got}: add one of {', '.join(some)}{more} to the path"
+    raise UnreadableRunError(message) if chosen else SeveralRunsError(message, tuple(names))
 
 
-def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str) -> Flags:
-    """Return which rows are of the run chosen, all of them where the table holds one; raise with the list where it holds several."""
-    columns = [(key, names) for key in RUN_KEYS for name, names in _run_columns(store) if spelled(name) == key]
+def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str, by: str = "") -> Flags:
+    """Return which rows are of the run chosen, all of them where the table holds one; raise with the list where it holds several.
+
+    `by` is a column that tells runs apart beside those which do so by their name.
+    """
+    keys = (*RUN_KEYS, *({spelled(by)} - set(RUN_KEYS) - {""}))
+    columns = [(key, names) for key in keys for name, names in _run_columns(store, keys) if spelled(name) == key]
     several = [names for key, names in columns if _are_several(key, names, step_R)]
     if several:
         name_of = _joined(several)
@@ -155,13 +160,19 @@ def _joined(columns: Sequence[list[str]]) -> list[str]:
     return name_of
 
 
-def _run_columns(store: RowStore) -> Iterator[tuple[str, list[str]]]:
+def labels_of(store: RowStore, mine: Flags) -> dict[str, str]:
+    """Return the texts that the rows of a run share, by column; a text that most rows lack is none of the run's."""
+    own = {key: [text for row, text in cells.items() if mine[row]] for key, cells in store.labels.items()}
+    return {key: texts[0] for key, texts in own.items() if 2 * len(texts) >= mine.sum() and len(set(texts)) == 1}
+
+
+def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the columns that may tell runs apart, with the name that each row has there, "" for none."""
     for key, labels in store.labels.items():
-        if spelled(key) in RUN_KEYS:
+        if spelled(key) in keys:
             yield key, [labels.get(row, "") for row in range(store.count)]
     for key in store.names():
-        if spelled(key) in _NUMBERED_RUNS and key not in store.labels:
+        if spelled(key) in keys and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS) and key not in store.labels:
             yield key, ["" if value != value else f"{value:g}" for value in store.dense(key).tolist()]
 
 

@@ -117,6 +117,7 @@ class RunRecord:
         meanings: one a column of `steps`, where known.
         sources: the files read.
         notes: sentences on what had to be decided while reading.
+        labels: column of texts -> the one text that all rows of the run share.
 
     Example:
         >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
@@ -131,6 +132,7 @@ class RunRecord:
     meanings: tuple[Meaning, ...] = ()
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
@@ -244,6 +246,7 @@ class RunRecord:
         about = _about(self.name, self.config, self.meanings) | {
             "sources": [dataclasses.asdict(source) for source in self.sources],
             "notes": list(self.notes),
+            "labels": dict(self.labels),
             "checksums": {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())},
         }
         (folder / SAVED).write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -419,7 +422,9 @@ def load_saved(home: Path) -> RunRecord:
     tables = {path: _sound_table(home / path, sums) for path in (_STEPS, _ROLLOUTS) if isinstance(sums, dict) and path in sums}
     if _STEPS not in tables:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: save the record again")
-    return RunRecord(name, tables[_STEPS], tables.get(_ROLLOUTS), config, meanings, sources, notes)
+    labels = about.get("labels")
+    texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
+    return RunRecord(name, tables[_STEPS], tables.get(_ROLLOUTS), config, meanings, sources, notes, texts)
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:

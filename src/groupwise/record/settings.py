@@ -137,6 +137,7 @@ class RunConfig:
         temperature: of sampling.
         max_completion_length: tokens at which the sampler cut completions off.
         model: the model that was trained.
+        engine: what sampled the rollouts (vllm, sglang, hf, ...).
         framework: trl, verl, unsloth, ...
         framework_version: its version.
         smoothing: rows over which the log was averaged before it was written; 1 says that it is raw.
@@ -168,6 +169,7 @@ class RunConfig:
     temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
     model: Annotated[Setting, _TEXT] = UNKNOWN
+    engine: Annotated[Setting, _TEXT] = UNKNOWN
     framework: Annotated[Setting, _TEXT] = UNKNOWN
     framework_version: Annotated[Setting, _TEXT] = UNKNOWN
     smoothing: Annotated[Setting, _COUNT] = UNKNOWN

@@ -1,4 +1,4 @@
-"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes, comparisons, findings.
+"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes, findings.
 
 They choose rows and write numbers. They compute nothing but ratios to the best.
 """
@@ -9,9 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Outlook
-from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.curves.results import FitResult
 from groupwise.diagnostics.former.findings import Finding
 from groupwise.estimators.baseline_errors import BaselineRow
@@ -203,58 +201,6 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
         rows.append((str(row.group_size), share(row.share.value), ends, gained, "extrapolated" if row.extrapolated else "in use"))
     level = percent(found.now.level)
     return Grid(("Group size", "Zero-variance", f"{level} interval", "More informative", ""), tuple(rows), (0, 1, 2, 3))
-
-
-_MEANINGS = {
-    "different": "differs",
-    "equivalent": "the same, to within what matters",
-    "not_separable": "not separable from seed noise",
-    "seed_noise_unknown": "more than step noise; seeds unknown",
-    "within_step_noise": "not separable from step noise",
-    "unavailable": "cannot be compared",
-}
-
-
-def contrast_grid(comparison: RunComparison, pairing: Pairing) -> Grid:
-    """Return level, speed and plateau of two groups as a table."""
-    first, second = comparison.groups[pairing.first].name, comparison.groups[pairing.second].name
-    rows = []
-    for found in pairing.contrasts:
-        values = comparison.found.measured[found.quantity]
-        means = _mean(values[pairing.first]), _mean(values[pairing.second])
-        chances = number(found.adjusted_p, digits=2), number(found.minimum_detectable, digits=2)
-        seeds = "–" if found.seeds_needed is None else str(found.seeds_needed)
-        rows.append((_label(found, comparison.found), *means, *_differing(found.difference), *chances, seeds, _MEANINGS[found.status]))
-    head = ("", first, second, "Difference", f"{percent(comparison.found.level)} interval", "p", "Would find", "Seeds needed", "Verdict")
-    return Grid(head, tuple(rows), (1, 2, 3, 4, 5, 6, 7))
-
-
-def _label(found: Contrast, comparison: Comparison) -> str:
-    """What is compared."""
-    if found.quantity == "level":
-        return f"Mean of steps {comparison.late_from:,.0f} to {comparison.late_to:,.0f}"
-    if found.quantity == "speed":
-        return f"Steps to {number(comparison.reach)}" if math.isfinite(comparison.reach) else "Steps to a level"
-    return capital(found.quantity)
-
-
-def _mean(runs: Sequence[Measured]) -> str:
-    """Mean over the runs that have it."""
-    values = [run.value for run in runs if run.usable]
-    if not values:
-        return "–"
-    if any(math.isinf(value) for value in values):
-        return f"{sum(math.isfinite(value) for value in values)} of {len(values)} reach it"
-    some = "" if len(values) == len(runs) else f" ({len(values)} of {len(runs)})"
-    return number(sum(values) / len(values)) + some
-
-
-def _differing(interval: Interval) -> tuple[str, str]:
-    """A difference and its interval."""
-    if not math.isfinite(interval.value):
-        return "–", "–"
-    low, value, high = alike(interval.low, interval.value, interval.high)
-    return value, f"{low} to {high}" if interval.bounded else "–"
 
 
 def title_of(check: str) -> str:

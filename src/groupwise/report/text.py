@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.backtest import METHOD_NAMES, Scores
-from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import RewardFacts, shown_sizes
 from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, ahead, nothing_to_forecast, said_of, spent_by_then
@@ -32,7 +31,6 @@ from groupwise.report.tables import (
     baseline_grid,
     candidate_grid,
     component_grid,
-    contrast_grid,
     forecast_grid,
     outlook_grid,
     parameter_grid,
@@ -199,18 +197,6 @@ def print_stability(found: Stability | None, notes: Sequence[str], console: Cons
     for grid in grids:
         out.grid(grid)
     out.notes(notes)
-
-
-def print_comparison(comparison: RunComparison, console: Console) -> None:
-    """Print what a comparison of runs comes to: for every group against the first a verdict, a table and the reasons."""
-    out = Printer(console)
-    for pairing in comparison.found.pairings:
-        out.heading(pairing.message)
-        out.grid(contrast_grid(comparison, pairing))
-        for found in pairing.contrasts if len(comparison.found.pairings) == 1 else ():
-            out.line(found.message)
-        out.line(sentence(pairing.divergence.message))
-    out.notes(comparison.notes)
 
 
 def _parameters(fit: FitResult) -> Grid:

@@ -1,0 +1,194 @@
+"""The answer of a comparison in words: failures first, with raw numbers; then whether the difference is real; then what to know.
+
+It computes nothing: judgements come from `diagnostics`, contrasts from `comparison`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.comparison.results import Comparison, Contrast, SeedNoise
+from groupwise.intervals import percent
+from groupwise.wording import alike, count, number, ranged
+
+_MOST_NAMED = 5
+
+
+def answered(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, ...]:
+    """The answer, a sentence or two: of a failure, if a run failed, and else of the difference."""
+    failed = any(group.failed for group in groups)
+    if len(groups) > 2:
+        return (*(_failures(groups) if failed else ()), *_ranking(groups, found), *_too_short(groups))
+    first, second = groups
+    if failed:
+        return _failure(first, second)
+    return (*_difference(first, second, found), *_too_short(groups)) if found.pairings else _raw(first, second)
+
+
+def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
+    """What is said of two groups that have too few rows for more than to look at where they end."""
+    return (f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few rows to tell noise from a difference.",)
+
+
+def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
+    """How many runs are shown and not compared."""
+    runs = [run for group in groups for run in group.runs]
+    out = sum(bool(run.left_out) for run in runs)
+    return (f"{out} of {len(runs)} runs {'is' if out == 1 else 'are'} too short to compare.",) if out else ()
+
+
+def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
+    """What is said of two groups of which a run failed: who did and who did not, and where both end."""
+    worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
+    ends = f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_means([worse, other])})"
+    if len(a.runs) == len(b.runs) == 1:
+        return (f"{'Both failed' if other.failed else f'{worse.name} failed, {other.name} did not'}: {ends}.",)
+    return (f"{_share(worse)} of {worse.name} failed, {_share(other)} of {other.name}: {ends}.",)
+
+
+def _share(group: ComparedGroup) -> str:
+    """How many runs of a group failed."""
+    return f"{len(group.failed)} of {count(len(group.runs), 'run')}"
+
+
+def _ends_at(group: ComparedGroup, other: ComparedGroup) -> str:
+    """Where a group ends, with the decimals that tell it from another."""
+    both = [group.ends_at, other.ends_at]
+    return f"ends at {alike(*both, decimals=shown_decimals(both))[0]}"
+
+
+def _means(groups: Sequence[ComparedGroup]) -> str:
+    """Of what the ends are means."""
+    rows = min((min(TRAILING, run.rows) for group in groups for run in group.runs), default=TRAILING)
+    return f"means of the last {count(rows, 'row')}"
+
+
+def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
+    """Which of many groups have runs that failed."""
+    runs, failed = sum(len(group.runs) for group in groups), [group for group in groups if group.failed]
+    names = [group.name + (f" ({len(group.failed)} of {len(group.runs)})" if len(group.runs) > 1 else "") for group in failed]
+    return (f"{sum(len(group.failed) for group in failed)} of {runs} runs failed: {_listed(names)}.",)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names with commas, a key that all share once, the last ones counted where there are many."""
+    key, own = shared_key(names)
+    more = len(own) - _MOST_NAMED
+    return f"{key} " * bool(key) + ", ".join(own if more < 2 else [*own[:_MOST_NAMED], f"and {more} more"])
+
+
+def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, ...]:
+    """Of many groups the highest, and, where none failed, those that differ from the first."""
+    known = [group for group in groups if math.isfinite(group.level)]
+    if not known:
+        return ()
+    best = max(known, key=lambda group: group.level)
+    level = number(best.level, digits=2)
+    if all(group.level == best.level for group in known):
+        return (f"All are at {level} over {_window(found)}.",)
+    highest = f"{best.name} is highest: {level} over {_window(found)}."
+    return (highest,) if any(group.failed for group in groups) else (highest, _apart(groups, found))
+
+
+def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
+    """Which of many groups differ from the first."""
+    compared = {group.place: group.name for group in groups if group.place is not None}
+    for status, beyond in (("different", "seed noise"), ("seed_noise_unknown", "the noise of steps")):
+        names = [compared[pairing.second] for pairing in found.pairings if pairing.contrasts[0].status == status]
+        if names:
+            seeds = "" if status == "different" else " (one seed each)"
+            return f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} from {compared[0]}{seeds}."
+    return f"None differs from {compared[0]} beyond noise."
+
+
+def _window(found: Comparison) -> str:
+    """The steps whose mean is the level."""
+    return f"steps {found.late_from:,.0f}-{found.late_to:,.0f}"
+
+
+def _difference(first: ComparedGroup, second: ComparedGroup, found: Comparison) -> tuple[str, ...]:
+    """Whether the second of two groups differs from the first, and which holds the level sooner."""
+    level, speed = found.pairings[0].contrasts
+    said = _level(first, second, level, found)
+    faster = _faster(first, second, speed, found)
+    return (said, faster) if faster else (said,)
+
+
+def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: Comparison) -> str:
+    """What the late means of two groups come to."""
+    a, b = alike(first.level, second.level)
+    raw = f"{b} against {a} over {_window(found)}"
+    higher = f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
+    ends = f"difference {ranged(level.difference)}"
+    match level.status:
+        case "different":
+            return f"{higher}, {ends}, beyond seed noise."
+        case "seed_noise_unknown":
+            if not math.isfinite(level.largest_seed_deviation):
+                return f"{higher}, {ends}, beyond the noise of steps; seeds, one each, may do as much."
+            scatter = f"real only if seeds scatter by less than {number(level.largest_seed_deviation, digits=2)}"
+            return f"{higher}, {ends}, beyond the noise of steps. One seed each: {scatter}."
+        case "equivalent":
+            return f"{second.name} and {first.name} are the same to within {number(level.asked, digits=2)}: {raw}, {ends}."
+        case "not_separable":
+            needed = f" About {level.seeds_needed} runs a group would tell." if level.seeds_needed else ""
+            return f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, {ends}.{needed}"
+        case "within_step_noise":
+            return f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, {ends}."
+        case "unavailable":
+            ends = f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
+            return f"{ends} ({_means([first, second])}): {level.message}"
+
+
+def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found: Comparison) -> str:
+    """Which of two groups holds the level sooner, where that is told; "" else."""
+    held = [[math.isfinite(time) for time in group.times] for group in (first, second)]
+    if not all(held):
+        return ""
+    reach = number(found.reach, digits=2)
+    shares = [sum(row) / len(row) for row in held]
+    if shares[0] != shares[1]:
+        sooner, later = (first, second) if shares[0] > shares[1] else (second, first)
+        if len(sooner.times) == len(later.times) == 1:
+            return f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does not by step {found.late_to:,.0f}."
+        told = [f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}" for group in (sooner, later)]
+        return f"By step {found.late_to:,.0f}, {told[0]} hold {reach}, {told[1]}."
+    if speed.status not in ("different", "seed_noise_unknown"):
+        return ""
+    sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
+    steps = [sum(group.times) / len(group.times) for group in (sooner, later)]
+    return f"{sooner.name} holds {reach} from step {steps[0]:,.0f}, {later.name} from step {steps[1]:,.0f}."
+
+
+def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool) -> list[str]:
+    """What to know of a comparison besides its answer."""
+    left_out = [f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out]
+    notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
+    if not found.pairings:
+        return notes
+    compared = [[run for run in group.runs if not run.left_out] for group in groups if group.place is not None]
+    counts = [len(runs) for runs in compared]
+    methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
+    if max(counts) == 1 and len(counts) > 2 and ungrouped:
+        notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
+    if "pooled_t" in methods:
+        notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
+    if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
+        notes.append("With two runs in one group and more in the other, false alarms may exceed their rate where the two scatter more.")
+    ends = [run.last_step for runs in compared for run in runs]
+    if max(ends) > 1.05 * min(ends):
+        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
+    return notes + _seed_notes(found.seed_noise["level"])
+
+
+def _seed_notes(seeds: SeedNoise) -> list[str]:
+    """How much runs of one setting differ through seeds and through the noise of their steps, where that is known."""
+    if not seeds.freedom or not math.isfinite(seeds.step):
+        return []
+    deviation = seeds.deviation
+    low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
+    interval = f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of freedom"
+    through = f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of their steps"
+    return [f"Standard deviation of the late means of runs of one setting: {through}."]

@@ -1,0 +1,172 @@
+"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in besides.
+
+A setting is looked for in a run's configuration, then in a column of its log that holds one value throughout, then in its name, as
+`rho0.50_seed42` says rho and seed. Nothing is compared here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os.path import commonprefix
+
+from groupwise.errors import InvalidArgumentError
+from groupwise.record.run import RunRecord
+from groupwise.record.settings import RULES
+from groupwise.wording import clean
+
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_LONGEST = 24  # characters of a name: a table of groups fits 80 columns
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs of one setting."""
+
+    name: str  # what they are called
+    runs: tuple[RunRecord, ...]  # the runs
+
+
+def setting_of(record: RunRecord, key: str) -> str | None:
+    """Return what a run says of a setting."""
+    value = record.config.value(key) if key in RULES else None
+    if value is None:
+        value = _held(record, key)
+    if value is None:
+        # After the key a number, or a word behind = or a dash: `lr=1e-5`, `seed42`, `loss-dapo`.
+        found = re.search(rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))", record.name)
+        value = None if found is None else found[1] or found[2]
+    return None if value is None else _plain(str(value))
+
+
+def _held(record: RunRecord, key: str) -> str | float | None:
+    """The one value that a column of the log holds throughout, or None."""
+    wanted = key.strip().lower().replace(" ", "_")
+    for column in record.metrics():
+        if column.strip().lower().replace(" ", "_") == wanted:
+            values = record.steps[column].drop_nulls().unique()
+            return float(values[0]) if len(values) == 1 else None
+    return next((text for column, text in record.labels.items() if column.strip().lower().replace(" ", "_") == wanted), None)
+
+
+def _plain(text: str) -> str:
+    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it is."""
+    with suppress(ValueError):
+        return f"{float(text):.12g}"
+    return text
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number, which says nothing without the name of its setting."""
+    return re.fullmatch(_NUMBER, text) is not None
+
+
+def _order(text: str) -> tuple[str, float, str]:
+    """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6, lr=1e-5."""
+    with suppress(ValueError):
+        return "", float(text), text
+    words, end = re.fullmatch(rf"(.*?)({_NUMBER})?", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    return words or text, float(end or 0), text
+
+
+def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None = None) -> list[RunGroup]:
+    """Sort runs into groups by a setting."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        value = setting_of(record, key)
+        if value is None:
+            raise InvalidArgumentError(
+                f"--by {key[:40]} expects a setting that every run says in its settings or its name; "
+                f"{clean(record.name, longest=60)!r} does not: name it in the run's name, or put groups apart with vs"
+            )
+        found.setdefault(value, []).append(record)
+    if len(found) < 2:
+        raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; all {len(records)} have {next(iter(found))[:40]}")
+    order = sorted(found, key=_order)
+    if baseline is not None:
+        first = _plain(baseline)
+        if first not in found:
+            raise InvalidArgumentError(f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}")
+        order = [first, *(value for value in order if value != first)]
+    names = _told_apart([_valued(key, value) for value in order])
+    return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
+
+
+def short_name(name: str) -> str:
+    """A run's name without the ending of its file, its middle left out where it is long."""
+    cleaned = re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name))
+    half = (_LONGEST - 1) // 2
+    return cleaned if len(cleaned) <= _LONGEST else f"{cleaned[:half]}…{cleaned[-half:]}"
+
+
+def _valued(key: str, value: str) -> str:
+    """A group's value, with the name of its setting where it is a number."""
+    if not _is_number(value):
+        return short_name(value)
+    left = _LONGEST - 1 - len(value)
+    return f"{clean(key) if len(key) <= left else clean(key)[: left - 1] + '…'} {value}"
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Names with their number behind those that come twice."""
+    return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+
+
+def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
+    """Name groups of runs as they were typed."""
+    common = [_common([record.name for record in row]) for row in records]
+    lost = [len(row) > 1 and (len(name) < 2 or common.count(name) > 1) for name, row in zip(common, records, strict=True)]
+    names = [f"group {place}" if lost[place - 1] else short_name(name) for place, name in enumerate(common, start=1)]
+    return [RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)]
+
+
+def _common(names: Sequence[str]) -> str:
+    """What names begin with, without what stands before a seed's number."""
+    prefix = commonprefix(names)  # noqa: RUF071 - of letters, not of folders
+    return prefix if len(names) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix)
+
+
+def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
+    """Put the runs of every group into the order of the first, by a setting that pairs them."""
+    values: list[dict[str, RunRecord]] = []
+    for group in groups:
+        own: dict[str, RunRecord] = {}
+        for record in group.runs:
+            value = setting_of(record, key)
+            name = clean(record.name, longest=60)
+            if value is None:
+                raise InvalidArgumentError(f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not")
+            if value in own:
+                raise InvalidArgumentError(
+                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} comes twice, in {name!r}"
+                )
+            own[value] = record
+        values.append(own)
+    common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
+    if not common:
+        raise InvalidArgumentError(f"--pair-by {key[:40]} expects values that all groups have; they share none")
+    return [RunGroup(group.name, tuple(own[value] for value in common)) for group, own in zip(groups, values, strict=True)]
+
+
+def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
+    """Say how many runs found no partner, if any."""
+    left = [f"{len(b.runs)} of {len(a.runs)} of {a.name}" for a, b in zip(typed, paired, strict=True) if len(a.runs) > len(b.runs)]
+    return [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."] if left else []
+
+
+def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = ()) -> tuple[tuple[str, ...], list[str]]:
+    """Return the known settings in which groups differ, and notes on them and on those in which the runs of one group do."""
+    between, said, within = [], [], []
+    for name in RULES:
+        if name in besides or name == "seed":
+            continue
+        values = [{str(record.config.value(name)) for record in group.runs if record.config.value(name) is not None} for group in groups]
+        if any(len(own) > 1 for own in values):
+            within.append(name)
+        elif len(set.union(*values)) > 1:
+            between.append(name)
+            said.append(f"{name} ({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})")
+    notes = [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."] if between else []
+    return tuple(between), notes + ([f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."] if within else [])

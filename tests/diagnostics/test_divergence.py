@@ -63,3 +63,10 @@ def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> 
         kl = usual(seed)
         for rows in range(8, N + 1, 3):
             assert check(log(kl[:rows])).status is Status.NONE, (seed, rows)
+
+
+def test_what_was_looked_at_is_said() -> None:
+    assert check(log(np.where(np.arange(N) < 75, 0.1, 0.4))).message == "No sign of it: KL 0.1 → 0.4 nats a token."
+    kl = np.full(N, 0.2)
+    kl[[30, 70]] = 20.0, 30.0
+    assert check(log(kl)).message == "The KL leapt to 30 in 2 rows, first at step 31, and is 0.2 at the end."

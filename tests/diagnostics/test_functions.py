@@ -79,3 +79,10 @@ def test_runs_whose_accuracy_comes_a_little_late_stay_silent_after_every_second_
         for rows in range(10, N + 1, 2):
             status = check(log(format=form[:rows], accuracy=accuracy[:rows])).status
             assert status in (Status.NONE, Status.INFO), (seed, rows)
+
+
+def test_a_function_at_the_edge() -> None:
+    assert check(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO  # ten rows are enough to look
+    assert check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO  # not nine tenths of 1
+    assert check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING  # its own top is 3
+    assert check(log(format=learnt(8), accuracy=np.full(N, 0.03))).status is Status.NONE

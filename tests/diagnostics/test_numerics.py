@@ -205,3 +205,14 @@ def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> 
         for rows in range(10, 151, 3):
             evidence = Evidence(RunRecord("test", whole.steps.head(rows), meanings=whole.meanings))
             assert not alarms([check(evidence) for check in (finite, gradient, updates)]), (seed, rows)
+
+
+def test_limits_of_what_is_told() -> None:
+    few = norms()
+    few[:5] = np.inf
+    assert finite(log(grad_norm=few, reward=rewards())).status is Status.INFO  # 4 % of the rows
+    assert updates(log(loss=norms())).status is Status.NONE
+    by_name = RunRecord("test", steps_table(range(N), {"advantages/mean": np.full(N, np.nan), "reward": rewards()}))
+    assert finite(Evidence(by_name)).evidence["first_column"] == "advantages/mean"
+    late = finite(log(kl=from_row(norms(), N - 8, np.nan), reward=rewards()))
+    assert late.status is Status.NONE  # eight rows, and nothing else of the trainer's rows goes on

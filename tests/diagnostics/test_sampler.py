@@ -89,3 +89,16 @@ def test_an_age_without_settings_is_worth_knowing() -> None:
 def test_what_is_not_logged_is_asked_for() -> None:
     bare = log(other=np.ones(N))
     assert [one(bare).status for one in (check, staleness)] == [Status.NOT_LOGGED] * 2
+
+
+def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
+    found = check(log(sampler_mismatch=np.full(N, 0.15), completion_length=np.full(N, 300.0)))
+    assert (found.status, found.step, found.limit, dict(found.evidence)) == (Status.WARNING, 1, 0.1, {"sampler": "mismatch"})
+
+
+def test_what_was_looked_at_is_said() -> None:
+    assert check(log(sampler_mismatch=after(75, 0.01, 0.02))).message == "No sign of it: sampler mismatch 0.01 → 0.02."
+    found = check(log(sampler_mismatch=after(90, 0.01, 0.2), completion_length=300 + 5 * np.random.default_rng(2).standard_normal(N)))
+    assert dict(found.evidence) == {"sampler": "mismatch"}
+    told = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
+    assert told.message == "No sign of it: rollouts are 3 updates old, at most 4 as configured."

@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -33,7 +32,8 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, has_ended
+from groupwise.report.screen import judgement_lines
 
 HERE = Path(__file__).resolve().parent
 HEALTHY = ("healthy", "recovered")
@@ -108,9 +108,14 @@ class Judged:
         return max(low - at, at - high, 0)
 
     @property
+    def lines(self) -> list[str]:
+        """The answer in the terminal."""
+        return judgement_lines(self.judgement, (1.0,))
+
+    @property
     def words(self) -> int:
-        """Words of the answer in the terminal."""
-        return sum(any(letter.isalpha() for letter in token) for token in f"{self.judgement.headline} {self.judgement.do}".split())
+        """Words of that answer: tokens with a letter."""
+        return sum(any(letter.isalpha() for letter in token) for line in self.lines for token in line.split())
 
     def broken(self) -> list[str]:
         """The rules for single runs that it breaks."""
@@ -122,6 +127,9 @@ class Judged:
             "likely cause that the label denies": self.denied,
             "first sign more than five rows off": off is not None and off > NEAR,
             "cannot tell with reward and rows": label not in UNJUDGEABLE and state is State.CANNOT_TELL,
+            "more than eight lines of 80 columns": len(self.lines) > 8 or max(map(len, self.lines)) > 80,
+            "more than 60 words": self.words > 60,
+            "no state at the beginning": self.judgement.state.value.replace("_", " ") not in self.lines[0][:20].lower(),
         }
         return [rule for rule, kept in rules.items() if kept]
 
@@ -163,7 +171,7 @@ def judged(home: Path, label: Label) -> Judged:
     """Open a run and judge it."""
     start = time.perf_counter()
     record = opened(home, label.file)
-    return Judged(label, judge(record), record.steps["step"].to_list(), time.perf_counter() - start)
+    return Judged(label, judge(record, ended=has_ended(record)), record.steps["step"].to_list(), time.perf_counter() - start)
 
 
 def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
@@ -178,8 +186,14 @@ def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
     healthy = [run for run in runs if run.label.label in HEALTHY]
     fine = sum(run.judgement.state is State.OK for run in healthy)
     demands.append(("ok of the healthy and recovered", f"{fine} of {len(healthy)}", "85 %", fine >= 0.85 * len(healthy)))
-    lost = sum("cannot tell with reward and rows" in run.broken() for run in runs)
-    demands.append(("cannot tell with reward and rows", f"{lost}", "0", not lost))
+    for rule in (
+        "cannot tell with reward and rows",
+        "more than eight lines of 80 columns",
+        "more than 60 words",
+        "no state at the beginning",
+    ):
+        count = sum(rule in run.broken() for run in runs)
+        demands.append((rule, f"{count}", "0", not count))
     caused = [run for run in runs if run.label.label in FAILED and run.label.causes]
     named = sum(bool(run.families & run.label.causes) for run in caused)
     demands.append(("likely names the labelled cause", f"{named} of {len(caused)}", "70 %", named >= 0.7 * len(caused)))
@@ -232,13 +246,9 @@ def _asked(home: Path, file: str, command: str) -> str:
     arguments = [command, str(home / file.removesuffix("/journal.jsonl")), "--json", *(["--config", config] if config else [])]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
         start(arguments)
-    return json.dumps(_judgement_in(json.loads(out.getvalue() or "{}")), sort_keys=True)
-
-
-def _judgement_in(printed: dict[str, Any]) -> Any:
-    """The judgement among what a command prints: of `report` under its run."""
-    runs = printed.get("runs")
-    return runs[0].get("judgement") if runs else printed
+    printed = json.loads(out.getvalue() or "{}")
+    found = printed["runs"][0]["judgement"] if "runs" in printed else printed
+    return json.dumps(found, sort_keys=True) if "state" in found else f"{command} printed no judgement"
 
 
 def write_csv(runs: Sequence[Judged]) -> None:

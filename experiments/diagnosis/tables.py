@@ -62,12 +62,38 @@ def draw() -> None:
 
 def peers(found: list[dict[str, str]]) -> list[str]:
     """A table with a column a tool: critical and any alarms, per cent of the runs."""
+    found = [row for row in found if "TRL's names" not in row["tool"]]  # the entropy, and little else: see the file
     tools = list(dict.fromkeys(row["tool"] for row in found))
     lines = [f"| kind | runs | {' | '.join(tools)} |", "|---" * (2 + len(tools)) + "|"]
     for kind in dict.fromkeys(row["kind"] for row in found):
         cells = {row["tool"]: f"{100 * float(row['critical']):.3g} / {100 * float(row['any']):.3g}" for row in found if row["kind"] == kind}
         runs = next(row["runs"] for row in found if row["kind"] == kind)
         lines.append(f"| {kind.replace('_', ' ')} | {runs} | {' | '.join(cells[tool] for tool in tools)} |")
+    return lines
+
+
+def peers_real(found: list[dict[str, str]]) -> list[str]:
+    """A line a tool: alarms, critical / any, by what the runs are; causes named; seconds and words."""
+    heads = ("tool", "alarms on healthy", "failures found", "flat or declining", "cause named", "seconds", "words")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in found:
+        kinds = (("healthy", "critical", "any"), ("failed", "found_critical", "found_any"), ("flat", "flat_critical", "flat_any"))
+        cells = [f"{row[critical]} / {row[graver]} of {row[runs]}" for runs, critical, graver in kinds]
+        named = f"{row['named']} of {row['caused']}"
+        lines.append(f"| {' | '.join((row['tool'], *cells, named, row['seconds'], row['words']))} |")
+    return lines
+
+
+def labels(found: list[dict[str, str]]) -> list[str]:
+    """A line a label: public runs by state, and what their likely causes and first signs are worth."""
+    states = ("ok", "watch", "failed", "cannot_tell")
+    lines = ["| label | runs | ok | watch | failed | cannot tell | first sign within five rows |", "|---" * 7 + "|"]
+    for label in dict.fromkeys(row["label"] for row in found):
+        mine = [row for row in found if row["label"] == label]
+        counts = [sum(row["state"] == state for row in mine) for state in states]
+        placed = [float(row["rows_off"]) for row in mine if row["rows_off"]]
+        near = f"{sum(off <= 5 for off in placed)} of {len(placed)}" if placed else ""
+        lines.append(f"| {label} | {len(mine)} | {' | '.join(map(str, counts))} | {near} |")
     return lines
 
 
@@ -90,8 +116,8 @@ def main() -> None:
     seen = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
     seen |= {"watched": "watched", "watched_share": "share", "watched_upper": "upper limit "}
     print("\n" + "\n".join(lines_of(rows("sequential.csv"), seen, ("upper", "watched_share", "watched_upper"))))
-    for name in ("peers.csv", "peers_real.csv"):
-        print("\n" + "\n".join(peers(rows(name))))
+    for table, name in ((labels, "labels.csv"), (peers, "peers.csv"), (peers_real, "peers_real.csv")):
+        print("\n" + "\n".join(table(rows(name))))
 
 
 if __name__ == "__main__":

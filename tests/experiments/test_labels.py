@@ -102,6 +102,16 @@ def test_a_line_holds_no_number_of_the_log_but_steps() -> None:
     assert "0.9" not in "".join(line.values())
 
 
+def test_the_words_are_those_of_the_answer_in_the_terminal() -> None:
+    found = run(HEALTHY)
+    assert [line.split() for line in found.lines] == [
+        ["✓", "OK", "demo", "reward", "0.9", "→", "0.1"],
+        ["do", "restart", "from", "step", "70"],
+        ["reward", "█"],
+    ]
+    assert found.words == 3 + 4 + 1
+
+
 def test_labels_are_read_with_ranges_and_families(tmp_path: Path) -> None:
     (tmp_path / "hard").mkdir()
     rows = "file\tlabel\tfirst_sign\tonset\tcause\na.log\tcollapse\t70-75\t85\tpolicy ran away in length\na.config.json\t\t\t\t\n"

@@ -1,0 +1,70 @@
+"""The judgement of public runs whose end is known, rule by rule; skipped where the logs are absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from diagnosis.labels import Judged, differing, judged, labels_in, summary
+
+SWEEP, SHIBUKI, HACKED = "sweeps/qwen25_7b_rho_sweep", "sweeps/cs336_shibuki", "other/tinker_reward_hacking/rl-leetcode__"
+OTHERS = (
+    "trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json",
+    "trl/juncylu_qwen25vl3b_dapo_120531.run_terminal.md",
+    "trl/qwen25_7b_exp2_adabalance_seed42.log",
+    "trl/qwen35_9b_rho0.70_seed42.step_logs.json",
+    "trl/qwen35_9b_rho0.70_seed44.step_logs.json",
+    "trl/qwen35_9b_rho1.00_seed42.step_logs.json",
+    "trl/wordle_qwen05b_4090_ckpt400.trainer_state.json",
+    f"{SWEEP}/rho0.10_seed42.log",
+    f"{SWEEP}/rho0.10_seed43.log",
+    f"{SWEEP}/rho0.30_seed42.log",
+    f"{SWEEP}/rho1.00_seed42.log",
+    f"{SWEEP}/rho1.50_seed42.log",
+    f"{SWEEP}/rho5.00_seed42.log",
+    f"{SHIBUKI}/grpo_baselines/reinforce_with_baseline.metrics.jsonl",
+    f"{SHIBUKI}/grpo_off_policy_sweep/broad_e4_tb128.metrics.jsonl",
+    f"{SHIBUKI}/grpo_off_policy_sweep/broad_e8_tb256.metrics.jsonl",
+    "sweeps/qwen35_9b_gates_g2/rho0.70_seed42.csd_logs.json",
+    f"{HACKED}llama-3.2-1b__Easy.metrics.jsonl",
+    f"{HACKED}meta-llama__Llama-3.2-3B__g__Easy.metrics.jsonl",
+    "other/leonopus_twinkle_qwen3_4b_run1.metrics.jsonl",
+    "other/tinkerlab_cross_tool_llama-8b-inst.json",
+    "other/unsloth_nb/Llama3.1__8B_-GRPO.table.csv",
+    "other/unsloth_nb/Qwen3_VL__8B_-Vision-GRPO.table.csv",
+    "other/unsloth_nb/gpt-oss-_20B_-GRPO.table.csv",
+    "other/wangyukai_gpt2_grpo_rank.metrics.json",
+    "verl/leonopus_qwen3_4b_gsm8k_G4_full125.log",
+)
+# What single runs still break, to the letter: whoever mends one takes it off.
+OPEN = {"trl/juncylu_qwen25vl3b_dapo_120531.run_terminal.md": ["first sign more than five rows off"]}
+
+
+@pytest.fixture(scope="module")
+def runs(shared_data: Path) -> dict[str, Judged]:
+    """The labelled hard files and some others, judged."""
+    return {
+        label.file: judged(shared_data, label)
+        for label in labels_in(shared_data)
+        if label.file in OTHERS or (label.file.startswith("hard/") and "#" not in label.file)
+    }
+
+
+def test_no_run_breaks_a_rule(runs: dict[str, Judged]) -> None:
+    assert len(runs) >= 40
+    assert {file: run.broken() for file, run in runs.items() if run.broken()} == OPEN
+
+
+def test_together_they_meet_what_is_asked_of_all(runs: dict[str, Judged]) -> None:
+    assert [what for what, _, _, met in summary([run for file, run in runs.items() if file not in OPEN]) if not met] == []
+
+
+def test_diagnose_and_report_never_differ(runs: dict[str, Judged], shared_data: Path) -> None:
+    """On four logs; `experiments/diagnosis/labels.py --commands` asks of all."""
+    files = (
+        "hard/rho0.30_seed43.log",
+        "hard/rho3.00_seed44.log",
+        "hard/real_hack/journal.jsonl",
+        "other/wangyukai_gpt2_grpo_rank.metrics.json",
+    )
+    assert differing(shared_data, [runs[file] for file in files]) == []

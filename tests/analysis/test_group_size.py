@@ -214,8 +214,10 @@ def test_settings_come_before_completions_in_what_the_batch_is() -> None:
 
 def test_the_figure_is_the_error_over_that_of_the_best() -> None:
     rng = np.random.default_rng(1)
-    score, reward = rng.normal(size=(512, 4)), rng.integers(2, size=512)
-    plan = plan_from_components(components(reward, np.repeat(np.arange(64), 8), score_ND=score), Budget(1024), present=4)
+    score, prompt = rng.normal(size=(512, 4)), np.repeat(np.arange(64), 8)
+    # Prompts pull unlike ways, so that Vp lies above zero and there is a best size.
+    reward = (rng.random(512) < 1 / (1 + np.exp(-(score * rng.normal(0.2, 0.8, size=(64, 4))[prompt]).sum(axis=1)))).astype(float)
+    plan = plan_from_components(components(reward, prompt, score_ND=score), Budget(1024), present=4)
     chart = error_chart(plan)
     line = chart.lines[0]
     values = plan.components.positive_vtr if plan.components else np.zeros(3)

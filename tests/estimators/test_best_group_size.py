@@ -171,15 +171,32 @@ def test_sums_alone_give_bands_too() -> None:
     assert plan.group_size_interval is not None
 
 
-def test_negative_component_counts_as_zero_and_says_so() -> None:
-    rng = np.random.default_rng(4)
-    flat = components(rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6)))
-    assert flat.vp.value < 0
-    plan = plan_from_components(flat, Budget(64))
-    assert plan.group_size == 64
-    assert any("counts as zero" in note for note in plan.notes)
+def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -> None:
+    """Two kinds of prompts by hand: every draw is k of 40 prompts with Vp = 2 and the others with -2.2, at T = 1 and R = 40."""
+    pseudo = np.zeros((40, len(QUANTITIES)))
+    pseudo[:, QUANTITIES.index("vp")] = np.where(np.arange(40) % 2, 2.0, -2.2)
+    pseudo[:, QUANTITIES.index("t")], pseudo[:, QUANTITIES.index("r")] = 1.0, 40.0
+    made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
+    assert made.vp.value == pytest.approx(-0.1)
+    plan = plan_from_components(made, Budget(64), present=4)
+    weight = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=2000) / 40
+    size, regret = np.arange(2, 65), np.zeros(63)
+    for vp in np.maximum(weight @ pseudo[:, QUANTITIES.index("vp")], 0):
+        error = (vp + 1 / size + 40 / (size * (size - 1.0))) / (64 // size)
+        regret += (error / error.min() - 1) / 2000
+    assert plan.group_size == size[regret.argmin()]
+    assert plan.expected_regret == pytest.approx(regret.min(), rel=1e-10)
+    assert plan.present is not None
+    assert plan.present.regret.value == pytest.approx(regret[2], rel=1e-10)
     assert plan.group_size_interval is not None
     assert plan.group_size_interval[1] == 64
+    first, last = plan.group_size_interval
+    assert plan.status == (
+        "No best size can be told: Vp, the variance between prompts, cannot be told from zero with 40 prompts. "
+        f"Of 64 rollouts the smallest expected regret, {100 * regret.min():.0f} % more variance than the best, "
+        f"has {plan.group_size} rollouts of each of {plan.prompts} prompts; the best may lie anywhere from {first} to {last} (95 %). "
+        f"G = 4 in use has {100 * regret[2]:.0f} %."
+    )
 
 
 def test_words_say_when_not_to_bother() -> None:

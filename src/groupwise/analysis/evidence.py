@@ -207,17 +207,18 @@ def error_chart(plan: GroupSizePlan) -> Chart:
     low, high = (None if end is None else np.minimum(end[drawn], 10 * _HIGHEST) for end in (low, high))
     level = 0.95 if plan.components is None else plan.components.level
     band = f"{percent(level)} band"
-    line = smooth_line("error over that of the best", "law", size, ratio, low_T=low, high_T=high, band=band, points=len(size))
-    marks = [Mark(plan.group_size, f"best {plan.group_size}")]
+    told = "best" if plan.expected_regret is None else "least regret"  # no size is the best where Vp may be zero
+    line = smooth_line(f"error over that of the {told}", "law", size, ratio, low_T=low, high_T=high, band=band, points=len(size))
+    marks = [Mark(plan.group_size, f"{told} {plan.group_size}")]
     present = None if plan.present is None else plan.present.group_size
     if present == plan.group_size:
-        marks = [Mark(plan.group_size, f"best and in use {plan.group_size}")]
+        marks = [Mark(plan.group_size, f"{told} and in use {plan.group_size}")]
     elif present is not None and present in size:
         marks = sorted([*marks, Mark(present, f"in use {present}")], key=lambda mark: mark.x)
     near = (size >= min(marks[0].x, plan.group_size / 4)) & (size <= max(marks[-1].x, 4 * plan.group_size))
     caption = f"Each size with as many prompts as {number(plan.budget.amount, digits=6)} {plan.budget.unit} pay for."
     if low is not None:
-        caption += " The band is that of the ratio, so it closes at the best size."
+        caption += f" The band is that of the ratio, so it closes at G = {plan.group_size:,}."
     if present is not None and present not in size:
         caption += f" The size in use, {present:,}, is more than {_HIGHEST:.0f} times as bad as the best and not drawn."
     parts = () if low is None or high is None else (low, high)
@@ -225,7 +226,7 @@ def error_chart(plan: GroupSizePlan) -> Chart:
         "error_over_size",
         "Error of the gradient over group size",
         f"{SIZE}, rollouts of one prompt",
-        "mean squared error, best = 1",
+        f"mean squared error, {told} = 1",
         (line,),
         tuple(marks),
         caption,

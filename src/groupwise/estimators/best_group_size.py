@@ -138,11 +138,13 @@ class GroupSizePlan(Plain):
         present: the size in use against the best, or None.
         components: what was estimated, or None where the three numbers were given.
         notes: sentences on what to know before the plan is followed.
+        expected_regret: where Vp cannot be told from zero no size is the best; then `group_size` has the smallest excess over the best,
+            on average over what the data allow, and this is that excess. None where there is a best size.
     """
 
     KEYS: ClassVar = (
         *("group_size", "prompts", "mse", "curve", "within_2_percent", "within_10_percent", "every_size_within_10_percent"),
-        *("budget", "status", "notes", "components", "signal_to_noise", "group_size_interval", "present"),
+        *("budget", "status", "notes", "components", "signal_to_noise", "group_size_interval", "present", "expected_regret"),
     )
 
     group_size: int
@@ -158,6 +160,7 @@ class GroupSizePlan(Plain):
     present: Present | None
     components: Components | None
     notes: tuple[str, ...]
+    expected_regret: float | None = None
 
     @property
     def status(self) -> str:
@@ -169,7 +172,11 @@ class GroupSizePlan(Plain):
         known = Plain.as_dict(self)
         if self.components is None:
             del known["components"], known["signal_to_noise"]
-        return {key: value for key, value in known.items() if value is not None or key not in {"group_size_interval", "present"}}
+        return {
+            key: value
+            for key, value in known.items()
+            if value is not None or key not in {"group_size_interval", "present", "expected_regret"}
+        }
 
 
 def plan_group_size(
@@ -209,7 +216,8 @@ def plan_from_components(
     r"""Best integer group size and number of prompts from estimated components, with what their uncertainty does to the answer.
 
     Prompts are drawn anew (bootstrap of the jackknife's pseudo-values; a normal law where only sums were kept); each draw has its own
-    curve, best size and regret. A component that comes out negative counts as zero, and the plan says so.
+    curve, best size and regret. A component that comes out negative counts as zero, and the plan says so. Where
+    the interval of Vp reaches zero no size is recommended: the one told has the smallest excess over the best on average over the draws.
 
     Args:
         components: as estimated.
@@ -305,10 +313,11 @@ def _plan(question: _Question) -> GroupSizePlan:
         )
     size = _sizes(budget, present)
     error = question.error(size)
-    place = int(np.argmin(error))
+    rivals = _rivals(size, budget)
+    undecided = _undecided(question, rivals)
+    place = int(np.argmin(error)) if undecided is None else int(np.searchsorted(size, undecided[0]))
     best, least = int(size[place]), float(error[place])
     shown = _shown(size, place, present)
-    rivals = _rivals(size, budget)
     interval = _group_size_interval(question, rivals)
     plausible = None if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
     within_10, every_size = _within(size, error, 0.10)
@@ -326,10 +335,30 @@ def _plan(question: _Question) -> GroupSizePlan:
         every_size_within_10_percent=every_size,
         group_size_interval=interval,
         signal_to_noise=signal,
-        present=None if present is None else _present(question, present, best, plausible),
+        present=None if present is None else _present(question, present, best, plausible if undecided is None else None),
         components=question.components,
         notes=tuple(_notes(question.components, budget)),
+        expected_regret=None if undecided is None else undecided[1],
     )
+
+
+def _undecided(question: _Question, rivals: Sizes) -> tuple[int, float] | None:
+    """The size with the smallest mean regret over the draws, and that regret; None where Vp is above zero, or without draws.
+
+    Of four rules this one stays closest to the truth over worlds with and without differences between prompts
+    (experiments/gradient/open_plans.py): the estimates alone put everything on one prompt where Vp comes out below zero.
+    """
+    if question.components is None or question.draws is None or question.components.vp.distinguishable or not len(question.draws):
+        return None
+    mean = _regrets(question.draws, rivals, question.budget).mean(axis=0)
+    return (int(rivals[mean.argmin()]), float(mean.min())) if np.isfinite(mean).any() else None
+
+
+def _regrets(draws: Float, size: Sizes, budget: Budget) -> Float:
+    """The excess over the best of these sizes at each of them, one row a draw."""
+    error = error_of(draws, size, budget)
+    least = error.min(axis=1, keepdims=True)
+    return np.asarray(np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0) - 1)
 
 
 def _sizes(budget: Budget, present: int | None) -> Sizes:
@@ -415,6 +444,12 @@ def _present(question: _Question, present: int, best: int, plausible: Sizes | No
     regret = Interval(excess, excess, excess)
     if question.components is not None and plausible is not None and least > 0:
         regret = _regret(question.components, present, np.append(plausible[plausible != present], best), question.budget)
+    if plausible is None and question.draws is not None:
+        regrets = _regrets(question.draws, np.append(_rivals(_sizes(question.budget, None), question.budget), present), question.budget)[
+            :, -1
+        ]
+        low, high = np.quantile(regrets, [0.5 - question.level / 2, 0.5 + question.level / 2])
+        regret = Interval(float(regrets.mean()), float(low), float(high), question.level)
     norm2 = question.gradient_norm2
     lost_gain = None if not norm2 else 1 - (norm2 + least) / (norm2 + error)
     return Present(present, question.budget.prompts(present), error, regret, _prompts_saved(question, best, error), lost_gain)
@@ -456,8 +491,6 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
     if components is not None:
         yield from (f"{estimate.status}." for estimate in (components.vp, components.t, components.r) if not estimate.distinguishable)
         yield from components.notes
-        if components.vp.value <= 0:
-            yield "Vp was estimated as zero or less and counts as zero: one prompt then seems enough, which no one should follow."
     if budget.prompt_pool is not None:
         yield f"Prompts are drawn without replacement from {budget.prompt_pool:,}."
 
@@ -465,6 +498,9 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
     where = "of one prompt" if plan.prompts == 1 else f"of each of {plan.prompts:,} prompts"
+    if plan.expected_regret is not None:
+        yield from _undecided_in_words(plan, where, plan.expected_regret)
+        return
     yield f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts {where}."
     yield _flatness_in_words(plan)
     if plan.group_size_interval is not None and plan.components is not None:
@@ -475,6 +511,22 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     if plan.signal_to_noise is not None:
         known = plan.components is None or plan.components.gradient_norm2.distinguishable
         yield _signal_in_words(plan.signal_to_noise if known else 0.0)
+
+
+def _undecided_in_words(plan: GroupSizePlan, where: str, regret: float) -> Iterator[str]:
+    """What is open where Vp cannot be told from zero, and what is the least to be regretted."""
+    assert plan.components is not None
+    yield f"No best size can be told: Vp, the variance between prompts, cannot be told from zero with {plan.components.prompts:,} prompts."
+    span = ""
+    if plan.group_size_interval is not None:
+        first, last = plan.group_size_interval
+        span = f"; the best may lie anywhere from {first:,} to {last:,} ({percent(plan.components.level)})"
+    yield (
+        f"Of {plan.budget.amount:,.10g} {plan.budget.unit} the smallest expected regret, {percent(regret)} more variance than the best, "
+        f"has {plan.group_size} rollouts {where}{span}."
+    )
+    if plan.present is not None and plan.present.group_size != plan.group_size:
+        yield f"G = {plan.present.group_size} in use has {percent(plan.present.regret.value)}."
 
 
 def _flatness_in_words(plan: GroupSizePlan) -> str:

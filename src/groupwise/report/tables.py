@@ -140,7 +140,8 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
         chance = () if not chances else (share(point.probability_best or 0.0),)
         error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
         rows.append((f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point)))
-    head = ("Group size", "Prompts", "Error, best = 1" if plan.mse > 0 else "Error", *(("Chance to be best",) if chances else ()), "")
+    one = "best" if plan.expected_regret is None else f"G = {plan.group_size:,}"
+    head = ("Group size", "Prompts", f"Error, {one} = 1" if plan.mse > 0 else "Error", *(("Chance to be best",) if chances else ()), "")
     best = next((place for place, point in enumerate(points) if point.group_size == plan.group_size), -1)
     return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
 
@@ -148,11 +149,12 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
 def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
     """Say what a size is to the plan."""
     size = point.group_size
-    words = ["best"] if size == plan.group_size else []
+    told = "best" if plan.expected_regret is None else "least regret"
+    words = [told] if size == plan.group_size else []
     words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
     if not words and plan.mse == 0:
         return "as good" if point.mse == 0 else ""
-    if not words:
+    if not words and plan.expected_regret is None:
         for cost in (0.02, 0.1):
             if point.mse <= plan.mse * (1 + cost):
                 return f"within {percent(cost)}"

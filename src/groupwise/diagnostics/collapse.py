@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Finding:
         return other
     if found:
         return _recovered(*found[0])
-    if row_size(reward_level(evidence)[0], reward_floor(evidence, reward)) is None:
+    if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards")
     return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
 
@@ -101,7 +101,7 @@ def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     reward = evidence.reward
     if reward is None:
         return None
-    reward, floor = reward_level(evidence)[0], reward_floor(evidence, reward)
+    reward, floor = reward_level(evidence)[0], reward_floor(evidence)
     n = len(reward)
     few = max(5, n // 8)
     if n < 4 * few:
@@ -243,7 +243,7 @@ def fall_of(evidence: Evidence) -> Fall | None:
     """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
     if "fall" not in evidence.memo:
         reward = evidence.reward
-        level, floor = (None, 0.0) if reward is None else (reward_level(evidence)[0], reward_floor(evidence, reward))
+        level, floor = (None, 0.0) if reward is None else (reward_level(evidence)[0], reward_floor(evidence))
         evidence.memo["fall"] = None if level is None else find_fall(level, floor) or _stopped(level, floor)
     found: Fall | None = evidence.memo["fall"]
     return found

@@ -425,12 +425,16 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
     return float(smooth[0]) if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter) else top - _SPREADS * spread
 
 
-def reward_floor(evidence: Evidence, signal: Signal) -> float:
-    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards."""
-    track = evidence.groups.spread
-    known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
-    early = known[: max(len(known) // 4, 1)]
-    return floor_of(signal, spread=float(np.median(early)) if early.size else 0.0, lowest=lowest_grade(evidence.record))
+def reward_floor(evidence: Evidence) -> float:
+    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards; worked out once."""
+    if "floor" not in evidence.memo:
+        reward, track = evidence.reward, evidence.groups.spread
+        assert reward is not None
+        known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
+        early = known[: max(len(known) // 4, 1)]
+        spread = float(np.median(early)) if early.size else 0.0
+        evidence.memo["floor"] = floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
+    return float(evidence.memo["floor"])
 
 
 # Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.

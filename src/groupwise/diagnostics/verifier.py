@@ -156,7 +156,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     """Report a reward that dropped from one row to the next and stayed down while the answers went on as before."""
     reward = evidence.reward
     assert reward is not None
-    level, floor = reward_level(evidence)[0], reward_floor(evidence, reward)
+    level, floor = reward_level(evidence)[0], reward_floor(evidence)
     clear = step_down(level)
     found = clear or _fallen(evidence, level)
     if found is None:

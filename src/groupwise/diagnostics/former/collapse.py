@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Outcome:
     reward = evidence.reward
     if reward is None:
         return Unavailable(NAME, evidence.no_reward, LOG_REWARD)
-    floor = reward_floor(evidence, reward)
+    floor = reward_floor(evidence)
     found = [(name, signal, fall) for name, signal, low in _watched(evidence, floor) if (fall := find_fall(signal, low)) is not None]
     lasting = [item for item in found if item[2].lasts]
     if lasting:

@@ -89,7 +89,7 @@ def check(evidence: Evidence) -> Outcome:
         few = counted(len(reward), "row")
         return Unavailable(NAME, f"{few} of reward cannot tell a swing from noise", f"the reward of {FEWEST} steps or more")
     reward, order = level_of(reward)
-    fall = find_fall(reward, reward_floor(evidence, reward))
+    fall = find_fall(reward, reward_floor(evidence))
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
     signs = [sign for sign in looked if sign is not None]

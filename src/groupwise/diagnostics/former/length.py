@@ -75,7 +75,7 @@ def _effect(evidence: Evidence, step: int) -> tuple[Severity, str]:
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
         return "warning", "the reward is not in the log"
-    fall = find_fall(reward, reward_floor(evidence, reward))
+    fall = find_fall(reward, reward_floor(evidence))
     if fall is not None and fall.lasts:
         return "critical", "the reward lost more than half of its height"
     row, few = reward.at(step), max(3, len(reward) // 10)

@@ -79,10 +79,11 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
         assert 0 <= frame["x"] < frame["x"] + frame["width"] <= width
     colours = [
         page.evaluate(f"getComputedStyle(document.querySelector('{one}')).{what}")
-        for one, what in (("body", "backgroundColor"), ("body", "color"), ("#state", "color"))
+        for one, what in (("body", "backgroundColor"), ("body", "color"), ("#headline", "color"), ("#banner", "backgroundColor"))
     ]
-    paper, ink, tone = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours)
-    assert (paper > ink) is (paper > tone) is (scheme == "light")
+    paper, ink, headline, tone = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours)
+    assert (paper > ink) is (paper > headline) is (scheme == "light")
+    assert tone == 179 + 38 + 30
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     opened.picture(f"watch-failed-{scheme}-{width}")
     assert opened.complaints == []

@@ -60,7 +60,7 @@
     const run = selected();
     if (!run) return;
     const { state, judged } = run, found = judged?.judgement, [kind, words] = stands(run);
-    find("banner").className = kind;
+    find("banner").className = `banner ${kind}`;
     text(find("name"), state?.name ?? "");
     find("where").className = state?.ended ? "ended" : "";
     text(find("state"), words + (failing(run) && found.since_step !== null ? ` since step ${format(found.since_step)}` : ""));

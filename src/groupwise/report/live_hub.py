@@ -41,9 +41,9 @@ _POINTS, _FEWEST_POINTS = 1000, 120
 _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
 _LEARNING = {
-    Learning.LEARNING: "still learning",
+    Learning.LEARNING: "rising",
     Learning.AT_TOP: "at its top",
-    Learning.FLAT: "nothing learnt",
+    Learning.FLAT: "flat",
     Learning.FALLING: "falling",
     Learning.RECOVERED: "fell and recovered",
 }
@@ -298,7 +298,8 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
     started = time.process_time()
     found = judged(record, metric, level, ended=ended)
     learning = found.judgement.learning
-    lines = [*said_of(found.judgement), *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
+    said = [(label, words) for label, words in said_of(found.judgement) if label != "not logged"]  # the page has a list of these
+    lines = [*said, *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
     return found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines, "took": time.process_time() - started}
 
 

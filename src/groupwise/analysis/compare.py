@@ -52,7 +52,7 @@ class RunComparison:
 
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
-        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps 31-40, difference 0.00 (−0.55 to 0.55).
+        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps 30-40, difference 0.00 (−0.27 to 0.27).
     """
 
     metric: str
@@ -137,7 +137,7 @@ def compare(
         >>> [group.runs[0].judgement.state.value for group in found.groups]
         ['ok', 'failed']
         >>> print(found)
-        run 2 failed, run 1 did not: run 2 ends at 0, run 1 at 0.5 (means of the last 10 rows).
+        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10 rows).
     """
     told = [_members(run) for run in runs]
     counted = iter(range(1, 1 + sum(map(len, told))))

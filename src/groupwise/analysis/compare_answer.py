@@ -83,7 +83,8 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
     """Of many groups the highest, and, where none failed, those that differ from the first."""
     known = [group for group in groups if math.isfinite(group.level)]
     if not known:
-        return ()
+        top = max(groups, key=lambda group: group.ends_at)
+        return (f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to tell noise from a difference.",)
     best = max(known, key=lambda group: group.level)
     level = number(best.level, digits=2)
     if all(group.level == best.level for group in known):
@@ -100,7 +101,8 @@ def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
         if names:
             seeds = "" if status == "different" else " (one seed each)"
             return f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} from {compared[0]}{seeds}."
-    return f"None differs from {compared[0]} beyond noise."
+    told = any(pairing.contrasts[0].status != "unavailable" for pairing in found.pairings)
+    return f"None differs from {compared[0]} beyond noise." if told else f"None can be compared with {compared[0]}."
 
 
 def _window(found: Comparison) -> str:
@@ -139,7 +141,7 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
             return f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, {ends}."
         case "unavailable":
             ends = f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
-            return f"{ends} ({_means([first, second])}): {level.message}"
+            return f"{ends} ({_means([first, second])}). {level.message}"
 
 
 def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found: Comparison) -> str:
@@ -155,7 +157,7 @@ def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found:
             return f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does not by step {found.late_to:,.0f}."
         told = [f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}" for group in (sooner, later)]
         return f"By step {found.late_to:,.0f}, {told[0]} hold {reach}, {told[1]}."
-    if speed.status not in ("different", "seed_noise_unknown"):
+    if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
     steps = [sum(group.times) / len(group.times) for group in (sooner, later)]

@@ -84,12 +84,11 @@ class ComparedGroup:
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the word before a blank that all names begin with, and the names without it; "" and the names where there is none."""
+    """Return the word that all names have before a number, and the numbers; "" and the names where they are not made so."""
     split = [name.partition(" ") for name in names]
-    keys = {key for key, _, rest in split if rest}
-    if len(keys) != 1 or not all(rest for _, _, rest in split):
+    if len({key for key, _, _ in split}) != 1 or not all(rest and rest[0] in "+-.0123456789" for _, _, rest in split):
         return "", list(names)
-    return next(iter(keys)), [rest for _, _, rest in split]
+    return split[0][0], [rest for _, _, rest in split]
 
 
 def shown_decimals(values: Iterable[float]) -> int | None:

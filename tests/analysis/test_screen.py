@@ -62,14 +62,14 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     [
         (("truncated_share",), ["Zero-variance groups", "Entropy"]),
         (("truncated_share", "dead_group_share"), ["Entropy", "Length"]),
-        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference"]),
+        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference", "Rows"]),
     ],
 )
 def test_a_tile_without_data_is_taken_by_the_next_useful_number(left_out: tuple[str, ...], named: list[str]) -> None:
     columns = {name: value for name, value in collapse().items() if name not in left_out}
     found = screen(record(**columns), FAILED)
     assert [one.name for one in found.tiles] == ["Now", "Peak", *named]
-    assert len(found.tiles) <= TILES
+    assert len(found.tiles) == TILES
 
 
 def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one() -> None:
@@ -78,6 +78,8 @@ def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one
     assert [(mark.x, mark.label) for mark in found.chart.marks] == [(81, "first sign")]
     without_sign = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None))
     assert without_sign.chart.shade == (101, None)
+    throughout = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None, since_step=None))
+    assert (throughout.chart.shade, throughout.chart.marks) == ((1, None), ())
     watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WATCH))
     assert watched.chart.shade is None
     assert watched.chart.marks == found.chart.marks
@@ -115,12 +117,20 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
 def test_gaps_and_few_rows_have_a_screen() -> None:
     sparse = np.where(STEPS % 50 == 0, 0.5, np.nan)
     found = screen(record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED)
-    assert tiles(found)[-1] == ("Held-out reward", "0.5", "0.5 before step 81")
+    assert tiles(found)[-2:] == [("Held-out reward", "0.5", "0.5 before step 81"), ("Rows", "200", "step 1 to 200")]
     assert [line.role for line in found.chart.lines][-1] == "evaluation"
+    hacked = dataclasses.replace(FAILED, then=(Sign("held_out", 81, 0.5, 0.5, "true 0.5 → 0.5"),))
+    columns = {"reward": np.full(200, 0.5), "true": np.full(200, 0.5), "format": np.full(200, 1.0)}
+    meanings = tuple(
+        Meaning(name, quantity, "") for name, quantity in (("reward", "reward"), ("true", "reward/true"), ("format", "reward/format"))
+    )
+    run = RunRecord("hacked", steps_table(STEPS, columns), meanings=meanings)
+    assert [(line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"] == [("true", "beside")]
     short = RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]}))
     assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
         ("Now", "0.2", "step 2"),
         ("Peak", "0.2", "at step 2"),
+        ("Rows", "2", "step 1 to 2"),
     ]
 
 

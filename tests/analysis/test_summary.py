@@ -38,7 +38,8 @@ def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
     keys = {chart.key for charts in summary.charts.values() for chart in charts}
     assert {"forecast", "residuals", "autocorrelation", "zero_variance_groups"} <= keys
     screen = {chart.key for chart in (*summary.screen.sparks, *summary.screen.others)}
-    assert {"completion_length", "entropy", "kl", "gradient_norm", "dead_group_share", "reward_std_within_group", "eval/reward"} <= screen
+    assert {"completion_length", "entropy", "kl", "gradient_norm", "dead_group_share", "reward_std_within_group"} <= screen
+    assert "evaluation" in {line.role for line in summary.screen.chart.lines}
     assert {key for key in screen if key.startswith("reward/")} == {"reward/correct", "reward/shape"}
 
 
@@ -124,7 +125,7 @@ def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
     rng = np.random.default_rng(0)
     bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
     assert (bare.screen.sparks, bare.screen.others) == ((), ())
-    assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak"]
+    assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak", "Rows"]
     assert bare.charts["group_size"] == bare.charts["stability"] == ()
 
 

@@ -121,3 +121,18 @@ def test_without_scripts_the_numbers_are_a_table(shown: Callable[..., Any], brow
     assert page.locator("figure:visible").count() == 0
     assert len(asked) == 1
     context.close()
+
+
+def test_on_paper_the_page_is_light_and_as_wide_as_paper(shown: Callable[..., Any]) -> None:
+    page = shown(State.FAILED, width=1280, scheme="dark").page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 within Chromium's margins
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    colours = page.evaluate("(({backgroundColor, color}) => [backgroundColor, color])(getComputedStyle(document.body))")
+    assert colours == ["rgb(255, 255, 255)", "rgb(34, 38, 43)"]
+    measure = "(one) => [one.getBoundingClientRect().right, one.parentElement.clientWidth - one.offsetWidth]"
+    widths = page.evaluate(f"[...document.querySelectorAll('.first .uplot')].map({measure})")
+    assert len(widths) == 5
+    assert all(right <= 701 and abs(spare) <= 1 for right, spare in widths)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"

@@ -18,7 +18,7 @@ from groupwise.plain import Plain
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed", "averaged", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "expected", "limit",
+    "observed", "averaged", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "beside", "expected", "limit",
     "stem", "plateau", "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
 ]  # fmt: skip
 POINTS = 600
@@ -198,5 +198,5 @@ def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -
     rest = rest[np.isfinite(rest)]
     if rest.size:
         low, high = max(min(low, float(rest.min())), low - reach * span), min(max(high, float(rest.max())), high + reach * span)
-    pad = 0.04 * (high - low) if high > low else 0.05 * span
+    pad = 0.04 * (high - low) if high > low else span
     return low - pad, high + pad

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, observed_line, useful_range, with_mean
+from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, Role, observed_line, useful_range, with_mean
 from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.headline import subject
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence
@@ -114,22 +114,28 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
     """
     reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
     signals = [*_signals(record, groups, fitted.metric)]
-    signs = [sign.signal for sign in (judged.first_sign, *judged.then) if sign is not None]
+    signs = [{"held_out": "eval/reward"}.get(sign.signal, sign.signal) for sign in _signs(judged)]
     signals.sort(key=lambda one: signs.index(one.quantity) if one.quantity in signs else len(signs))  # stable: the usual order else
-    shown = sorted(signals[:SPARKS], key=lambda one: _order(one.quantity))
+    small = [one for one in signals if not _is_beside(one, fitted, judged)]  # the others are on the large chart
+    shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
     since = _since(judged)
-    shade = (since, None) if judged.alarm and since is not None else None
+    shade = (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
     sparks = tuple(_chart(one, shade, points // 3) for one in shown)
-    others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in signals[SPARKS:])
+    others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in small[SPARKS:])
     every = [one for one in (reward, *signals) if one is not None]
     return Screen(
-        tiles=tuple(_tiles(reward, signals, since)),
-        chart=_reward_chart(record, fitted, since, shade, points),
+        tiles=tuple(_tiles(reward, signals, since))[:TILES],
+        chart=_reward_chart(fitted, signals, judged, shade, points),
         sparks=sparks,
         others=others,
         rows=tuple(_row(one, since) for one in every),
         table=_table(every),
     )
+
+
+def _signs(judged: Judgement) -> list[Sign]:
+    """Return the first sign and what followed."""
+    return [] if judged.first_sign is None else [judged.first_sign, *judged.then]
 
 
 def _name(fitted: Fitted) -> str:
@@ -175,19 +181,18 @@ def _signals(record: RunRecord, groups: GroupEvidence, metric: str) -> Iterable[
 
 
 def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None) -> Iterable[Tile]:
-    """Yield four numbers at most: now, the best, and the next useful ones of those that were logged."""
-    made = 0
+    """Yield now, the best, and what else was logged, the most useful first."""
     if reward is not None:
         rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
         yield Tile("Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last)
         means = np.convolve(reward.value_T, np.full(rows, 1 / rows), mode="valid")
         best = int(means.argmax())
         yield Tile("Peak", reward.written(float(means[best])), f"at step {reward.step_T[best + rows - 1]:,.0f}")
-        made = 2
-    useful = sorted((one for one in signals if one.quantity in _OF_TILES), key=lambda one: _OF_TILES.index(one.quantity))
-    for one in useful[: TILES - made]:
+    for one in sorted(signals, key=lambda one: _OF_TILES.index(one.quantity) if one.quantity in _OF_TILES else len(_OF_TILES)):
         value, when = one.before(since)
         yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
+    if reward is not None:
+        yield Tile("Rows", f"{reward.value_T.size:,}", f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}")
 
 
 def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
@@ -200,20 +205,25 @@ def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
     return Chart(one.quantity, one.title, STEP, one.unit, lines, (), caption, subject=one.column, y_range=y_range, shade=shade, small=True)
 
 
-def _reward_chart(record: RunRecord, fitted: Fitted, since: float | None, shade: tuple[float, None] | None, points: int) -> Chart:
-    """Chart the metric, raw under its running mean, with the evaluation where there is one: no law."""
-    step, value = fitted.clock.step_T, fitted.series.value_T
+def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, shade: tuple[float, None] | None, points: int) -> Chart:
+    """Chart the metric, raw under its running mean, with the rewards that the judgement sets beside it: no law."""
+    step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
     lines = list(with_mean("logged", step, value, points=points, split=None if shade is None else shade[0]))
-    held_out = meaning_of(record, "eval/reward")
-    if held_out is not None and fitted.quantity == "reward":
-        steps = record.steps["step"].cast(pl.Float64).to_numpy()
-        evaluated = record.steps[held_out.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
-        lines.append(observed_line("held out", steps, evaluated, role="evaluation", points=points // 3))
+    for one in signals:
+        if _is_beside(one, fitted, judged):
+            role: Role = "evaluation" if one.quantity == "eval/reward" else "beside"
+            lines.append(observed_line(one.title.lower(), one.step_T, one.value_T, role=role, points=points // 3))
     marks = (Mark(since, "first sign"),) if since is not None else ()
     y_range = useful_range(shown=[one for line in lines for one in line.ordinates])
-    return Chart(
-        "reward", _name(fitted), STEP, "", tuple(lines), marks, wide=True, subject=clean(fitted.metric), y_range=y_range, shade=shade
-    )
+    key = clean(fitted.metric, longest=80)
+    return Chart("reward", _name(fitted), STEP, "", tuple(lines), marks, wide=True, subject=key, y_range=y_range, shade=shade)
+
+
+def _is_beside(one: Signal, fitted: Fitted, judged: Judgement) -> bool:
+    """Return whether a signal stands on the chart of the reward: the held-out reward, or a reward function that a sign names."""
+    if fitted.quantity != "reward" or not one.quantity.startswith("reward/"):
+        return fitted.quantity == "reward" and one.quantity == "eval/reward"
+    return any(sign.signal == one.quantity or sign.words.startswith(f"{one.title} ") for sign in _signs(judged))
 
 
 def _row(one: Signal, since: float | None) -> Row:

@@ -61,6 +61,7 @@ _LOOKS = {
     "plateau": Look(_THIRD, width=1.2, dash=":"),
     "held_out": Look(_SECOND, dots=3.0),
     "evaluation": Look(_SECOND, width=1.6, dots=3.0),
+    "beside": Look(_FOURTH, width=1.6),
     "expected": Look(_INK, width=1.4, dash="--"),
     "limit": Look("#a9b3bf", band=0.3),
     "stem": Look(_FIRST, dots=4.0),

@@ -28,7 +28,7 @@ from groupwise.report.tables import (
     reward_grid,
     title_of,
 )
-from groupwise.wording import count, duration, file_size, law_name, number, ranged, sentence, share
+from groupwise.wording import alike, count, duration, file_size, law_name, number, sentence, share
 
 _NOTHING = Markup("")
 _SIGNS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
@@ -231,9 +231,9 @@ def _forecast(summary: Summary, path: str) -> Markup:
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
         return tag("p", text(summary.no_forecast or summary.fitted.problem))
-    level, gain = percent(outlook.result.level), outlook.result.expected_gain
-    said = f"Gain of the mean expected from step {outlook.gain_from:,.0f} to {outlook.gain_to:,.0f}: {ranged(gain)}, {level}."
-    lead = tag("p", text(said)) if math.isfinite(gain.value) else _NOTHING
+    far = outlook.rows[-1]
+    mean, low, high = alike(far.mean, far.mean_low, far.mean_high)
+    lead = tag("p", text(f"The mean is forecast at {mean} by step {far.step:,.0f} ({low} to {high}, {percent(outlook.result.level)})."))
     return join((lead, _figures(summary.charts["forecast"], f"{path}/charts/forecast"), _folded("numbers", grid(forecast_grid(outlook)))))
 
 

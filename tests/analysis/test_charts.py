@@ -12,7 +12,6 @@ from hypothesis.extra.numpy import arrays
 
 from groupwise.analysis.charts import (
     abscissae,
-    averages,
     kept_rows,
     observed_line,
     rounded,
@@ -67,15 +66,6 @@ def test_abscissae_of_whole_steps_stay_whole_and_others_stay_apart() -> None:
     assert abscissae([1.0, 2.0, 30_000.0]) == (1, 2, 30_000)
     apart = abscissae(np.linspace(0, 1e-3, 50) + 5)
     assert len(set(apart)) == 50
-
-
-@given(arrays(float, st.integers(1, 500), elements=st.floats(-1e3, 1e3)))
-def test_averages_use_every_row_once(y: np.ndarray) -> None:
-    _, means, size = averages(np.arange(len(y)), y)
-    counts = np.full(len(means), size)
-    counts[-1] = len(y) - size * (len(means) - 1)
-    assert 0 < counts[-1] <= 1.5 * size
-    assert float((means * counts).sum()) == pytest.approx(float(y.sum()), abs=1e-6)
 
 
 def test_missing_rows_are_left_out_of_a_line() -> None:

@@ -18,7 +18,7 @@ from groupwise.plain import Plain
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed", "averaged", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "beside", "expected", "limit",
+    "observed", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "beside", "expected", "limit",
     "stem", "plateau", "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
 ]  # fmt: skip
 POINTS = 600
@@ -93,17 +93,6 @@ def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
     for start, stop in pairwise(edges):
         kept |= {int(start + y[start:stop].argmin()), int(start + y[start:stop].argmax())}
     return np.array(sorted(kept))
-
-
-def averages(x_T: ArrayLike, y_T: ArrayLike, *, groups: int = 30) -> tuple[FloatArray, FloatArray, int]:
-    """Means of neighbouring rows that do not overlap: what the eye needs, without the correlation of a moving average."""
-    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
-    size = max(1, round(x.size / groups))
-    starts = np.arange(0, x.size, size)
-    if starts.size > 1 and x.size - starts[-1] <= size / 2:
-        starts = starts[:-1]
-    counts = np.diff(np.append(starts, x.size))
-    return np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts, size
 
 
 def mean_size(rows: int, *, groups: int = 30) -> int:

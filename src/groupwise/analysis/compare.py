@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import Chart, Line, Mark, Role, abscissae, averages, rounded
+from groupwise.analysis.charts import Chart, Line, Mark, Role, mean_size, rounded, running_mean, smooth_line
 from groupwise.analysis.compare_answer import answered, noted
 from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, ComparedRun
 from groupwise.analysis.fitted import cut
@@ -308,9 +308,9 @@ def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
     for g, run_role, level_role in roles:
         name = comparison.name(g)
         for run in comparison.curves[g]:
-            x, y, size = averages(run.step_T, run.value_T, groups=40)
+            size = mean_size(run.value_T.size, groups=40)
             sizes.add(size)
-            runs.append(Line(clean(name), run_role, abscissae(x), rounded(y)))
+            runs.append(smooth_line(clean(name), run_role, run.step_T, running_mean(run.value_T, size)))
         middle = _group_level(found, g)
         if math.isfinite(middle.value):
             value, low, high = (rounded([end, end]) for end in (middle.value, middle.low, middle.high))
@@ -319,7 +319,7 @@ def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
     marks = [Mark(found.late_from, "late window")]
     if pairing.divergence.status == "diverged":
         marks.insert(0, Mark(pairing.divergence.step, "first divergence"))
-    rows = f"means of {min(sizes)} rows" if max(sizes) > 1 else "single rows"
+    rows = f"running means of {min(sizes)} rows"
     source = "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
     caption = f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's late mean by the {source}."
     key = clean(comparison.metric)

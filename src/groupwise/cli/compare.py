@@ -81,7 +81,7 @@ def compare(
     if output is not None:
         if len(found.found.pairings) > 1:
             raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
-        write_whole(output, standalone(comparison_chart(found, found.found.pairings[0]), prefix="compare"), force=force)
+        write_whole(output, standalone(comparison_chart(found, found.found.pairings[0])), force=force)
     if as_json:
         print_json(found.as_dict())
         return

@@ -268,7 +268,7 @@ class _Answer:
         if self.chart is None:
             raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {self.said}")
         if output.suffix.lower() == ".svg":
-            return standalone(self.chart(), prefix="map")
+            return standalone(self.chart())
         made = made_by(typed_arguments(typed))
         return stability_page(self.title, self.said, self.chart(), self.grids, self.data["notes"], results=self.data, made=made)
 

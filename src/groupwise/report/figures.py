@@ -52,7 +52,6 @@ class Look:
 
 _LOOKS = {
     "observed": Look("#a9b3bf", width=0.8),
-    "averaged": Look(_INK, dots=4.0),
     "smooth": Look(_FIRST, width=2.0),
     "law": Look(_FIRST, width=2.0, band=0.22),
     "rival": Look(_FOURTH, width=1.4, dash=":"),
@@ -98,7 +97,7 @@ def figure_of(chart: Chart) -> Figure:
     return figure
 
 
-def standalone(chart: Chart, *, prefix: str = "") -> str:  # noqa: ARG001 - one figure, one file
+def standalone(chart: Chart) -> str:
     """Draw a chart as a whole SVG document."""
     import matplotlib as mpl
 

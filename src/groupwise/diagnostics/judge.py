@@ -35,6 +35,8 @@ from groupwise.diagnostics.signs import arrow, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 from groupwise.record.run import RunRecord
 
+# Standard errors below its first rows at which a reward has lost all.
+_SURELY = 3.0
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
@@ -110,6 +112,8 @@ def judged(evidence: Evidence, *, ended: bool) -> Judgement:
     state = _state(evidence, found, progress, ended=ended)
     found = _told(ranked, found)
     story = _story(evidence, answers, found, progress, state)
+    if state is State.WATCH and _lost_all(evidence, progress, story.cause):
+        state = State.FAILED if ended else State.FAILING
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
     alarm = state in (State.FAILING, State.FAILED)
@@ -142,6 +146,15 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress, *, end
 
 
 NO_CAUSE = Cause()
+
+
+def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
+    """Whether a reward without a known floor has lost more than it ever gained, for a cause that is likely."""
+    reward = evidence.reward
+    if reward is None or progress.learning is not Learning.FALLING or cause.certainty is not Certainty.LIKELY:
+        return False
+    few = max(3, len(reward) // 10)
+    return reward.score(slice(0, few), slice(len(reward) - few, None)) < -_SURELY
 
 
 def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:

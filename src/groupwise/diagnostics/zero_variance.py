@@ -71,9 +71,8 @@ def check(evidence: Evidence) -> Finding:
     usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
     onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
     if onset is None:
-        return (
-            _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room) or _calm(evidence, room, float(equal.value_T.mean()))
-        )
+        other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room) or _small_group(evidence)
+        return other or _calm(evidence, room, float(equal.value_T.mean()))
     return _starved(evidence, equal, room, onset)
 
 

@@ -76,7 +76,8 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
     step = int(signal.step_T[fall.row])
-    message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, for good"
+    words = f"{name} {arrow(fall.height, fall.end)}"
+    message = f"{words} at step {step:,}, for good"
     advice = "go back to a checkpoint before this step"
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
@@ -85,7 +86,8 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         known["fall"] = "of training alone"
         advice = "see what changed in the prompts and in the reward function at this step"
-    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, evidence=known, what=LOST)
+    signs = () if name == "reward" else (Sign(name, step, fall.height, fall.end, words),)
+    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known, what=LOST)
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:

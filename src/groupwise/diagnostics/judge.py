@@ -256,8 +256,8 @@ def _of_hack(evidence: Evidence, found: Finding) -> _Story:
 def _of_finding(evidence: Evidence, answers: dict[str, Finding], found: Finding, progress: Progress) -> _Story:
     """Tell of what another check found."""
     signs = found.signs
-    if not signs and found.step is not None:
-        signs = signs_about(evidence, found.step, reach=_reach(evidence))
+    if found.step is not None and (not signs or found.check == collapse.NAME):
+        signs = (*signs, *signs_about(evidence, found.step, reach=_reach(evidence)))
     signs = tuple(sorted(signs, key=lambda sign: sign.step))
     case = Case(evidence, answers, {sign.signal: sign for sign in signs}, found.step, learning=progress.learning)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
@@ -269,7 +269,7 @@ def _of_finding(evidence: Evidence, answers: dict[str, Finding], found: Finding,
 
 def _reach(evidence: Evidence) -> int:
     """Rows before a change in which its first sign is looked for."""
-    return 10 if evidence.reward is None else max(10, len(evidence.reward) // 8)
+    return 6 if evidence.reward is None else max(6, len(evidence.reward) // 16)
 
 
 def _mention(answers: dict[str, Finding]) -> Cause:

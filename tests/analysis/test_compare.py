@@ -204,6 +204,11 @@ C = group("C", 2, run(0.6))
             "B is highest: 0.7 over steps 151-200. Beyond the noise of steps, B, C differ from A (one seed each).",
         ),
         ((A, B, C), ("within_step_noise",) * 2, "B is highest: 0.7 over steps 151-200. None differs from A beyond noise."),
+        (
+            (A, B, dataclasses.replace(C, place=None)),
+            ("within_step_noise",),
+            "B is highest: 0.7 over steps 151-200. None of those compared differs from A beyond noise.",
+        ),
         ((A, B, C), ("unavailable",) * 2, "B is highest: 0.7 over steps 151-200. None can be compared with A."),
         ((A, group("B", 1, run(0.5)), group("C", 2, run(0.5))), ("within_step_noise",) * 2, "All are at 0.5 over steps 151-200."),
         (

@@ -19,10 +19,8 @@ def test_a_setting_is_found_in_config_then_in_the_name() -> None:
     assert setting_of(named("xrho0.5"), "rho") is None
     assert [g.name for g in grouped_by([named("k10"), named("k9")], "k")] == ["k 9", "k 10"]
     key = "epochs_per_rollout_batch"
-    assert [g.name for g in grouped_by([named(f"{key}=16"), named(f"{key}=2")], key)] == [
-        "epochs_per_rollout_ba… 2",
-        "epochs_per_rollout_b… 16",
-    ]
+    long = grouped_by([named(f"{key}=16"), named(f"{key}=2")], key)
+    assert [g.name for g in long] == ["epochs_per_rollout_b… 2", "epochs_per_rollout_b… 16"]
 
 
 def test_a_setting_is_found_in_a_column_that_holds_one_value() -> None:

@@ -102,7 +102,8 @@ def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
             seeds = "" if status == "different" else " (one seed each)"
             return f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} from {compared[0]}{seeds}."
     told = any(pairing.contrasts[0].status != "unavailable" for pairing in found.pairings)
-    return f"None differs from {compared[0]} beyond noise." if told else f"None can be compared with {compared[0]}."
+    none = "None" if len(compared) == len(groups) else "None of those compared"
+    return f"{none} differs from {compared[0]} beyond noise." if told else f"None can be compared with {compared[0]}."
 
 
 def _window(found: Comparison) -> str:

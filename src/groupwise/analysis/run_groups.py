@@ -90,7 +90,9 @@ def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None =
         if first not in found:
             raise InvalidArgumentError(f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}")
         order = [first, *(value for value in order if value != first)]
-    names = _told_apart([_valued(key, value) for value in order])
+    left = _LONGEST - 1 - max(map(len, order))
+    said = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
+    names = _told_apart([f"{said} {value}" if _is_number(value) else short_name(value) for value in order])
     return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
 
 
@@ -99,14 +101,6 @@ def short_name(name: str) -> str:
     cleaned = re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name))
     half = (_LONGEST - 1) // 2
     return cleaned if len(cleaned) <= _LONGEST else f"{cleaned[:half]}…{cleaned[-half:]}"
-
-
-def _valued(key: str, value: str) -> str:
-    """A group's value, with the name of its setting where it is a number."""
-    if not _is_number(value):
-        return short_name(value)
-    left = _LONGEST - 1 - len(value)
-    return f"{clean(key) if len(key) <= left else clean(key)[: left - 1] + '…'} {value}"
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

@@ -31,3 +31,10 @@ def test_rows_without_a_finite_reward_leave_a_gap() -> None:
     assert heights([0.5, math.nan, math.inf, 1.0]) == (0.5, None, None, 1.0)
     assert heights([math.nan, math.nan]) == ()
     assert reward_heights(RunRecord("demo", steps_table([1], {"entropy": [1.0]}))) == ()
+
+
+def test_the_reward_is_the_one_that_is_judged() -> None:
+    """A reward on held-out prompts where there is no other, logged once in a while: its rows, without the gaps between them."""
+    held_out = [math.nan if step % 3 else step / 12 for step in range(13)]
+    record = RunRecord("demo", steps_table(range(13), {"entropy": [1.0] * 13, "eval_reward": held_out}))
+    assert reward_heights(record) == (0.0, 0.25, 0.5, 0.75, 1.0)

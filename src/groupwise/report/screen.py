@@ -17,7 +17,7 @@ from groupwise.intervals import Interval
 from groupwise.wording import capital, clean, count, duration, number, sentence, share
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
-_LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 12, 24, 22, 400
+_LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
 _STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}

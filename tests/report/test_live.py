@@ -26,7 +26,8 @@ from groupwise.diagnostics.judge import judge
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
 from groupwise.readers.follow import Follower
-from groupwise.record.run import RecordWriter, RunRecord
+from groupwise.record.run import Meaning, RecordWriter, RunRecord
+from groupwise.record.table import steps_table
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -250,12 +251,24 @@ def test_a_run_whose_writer_lives_goes_on_however_long_nothing_came(tmp_path: Pa
     assert hub.state(0)["ended"] is True
 
 
-def test_the_report_of_a_run_is_served_as_the_command_makes_it(made_record: Callable[..., RunRecord]) -> None:
-    from groupwise.analysis.summary import summarise
+@pytest.mark.parametrize(("ended", "word"), [(True, "✗ FAILED"), (False, "✗ FAILING")])
+def test_the_report_of_a_run_says_what_the_page_says(*, ended: bool, word: str, tmp_path: Path) -> None:
+    record = open_run(write_collapse(tmp_path / "run.jsonl"))
+    page = whole_page(record, "reward", 0.9, ended=ended, opened=None, command=["report", "made"])
+    assert f"<b>{word}</b> · {judge(record).headline}" in page
+    assert shown(record, "reward", 0.9, ended=ended)["head"] == word
 
-    record = made_record(60)
-    page = whole_page(record, "reward", 0.9, None, ["report", "made"])
-    assert summarise(record).judgement.headline in page
+
+def test_keys_that_a_judgement_names_are_cleaned() -> None:
+    reward = [0.8 + 0.01 * (-1) ** step for step in range(40)] + [0.0] * 40
+    functions = {f"rewards/a{HOSTILE}": reward, f"rewards/b{HOSTILE}": [0.1 + 0.01 * (-1) ** step for step in range(40)] + [0.9] * 40}
+    meanings = [Meaning(key, key.replace("rewards", "reward"), "a reward function") for key in functions]
+    steps = steps_table(range(80), {"reward": reward, **functions})
+    record = RunRecord("made", steps, meanings=(Meaning("reward", "reward", "the sum"), *meanings))
+    said = json.dumps(shown(record, "reward", 0.9, ended=True), ensure_ascii=False)
+    assert "onerror" in said  # a name is in it
+    assert "\u202e" not in said
+    assert "\\u001b" not in said
 
 
 def test_a_judgement_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,8 @@ class Hub:
             self._report_pool = self._new_pool()
         pool, typed = self._report_pool, ["report", run.follower.path.name]
         try:
-            page: str = await _ask(pool, whole_page, run.follower.record, self.metric, self.level, run.follower.path, typed)
+            made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=typed)
+            page: str = await _ask(pool, made, run.follower.record, self.metric, self.level)
         except BrokenProcessPool:
             if self._report_pool is pool:
                 self._report_pool = None
@@ -298,19 +299,29 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
     started = time.process_time()
     found = judged(record, metric, level, ended=ended)
     learning = found.judgement.learning
-    said = [(label, words) for label, words in said_of(found.judgement) if label != "not logged"]  # the page has a list of these
-    lines = [*said, *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
-    return found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines, "took": time.process_time() - started}
+    labelled = [(label, words) for label, words in said_of(found.judgement) if label != "not logged"]  # the page has a list of these
+    lines = [*labelled, *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
+    said: dict[str, Any] = _cleaned(found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines})
+    return said | {"took": time.process_time() - started}
 
 
-def whole_page(record: RunRecord, metric: str, level: float, opened: Path | None, command: Sequence[str]) -> str:
+def _cleaned(value: Any) -> Any:
+    """Return plain data with every text cleaned: a check may name a key of the log."""
+    if isinstance(value, str):
+        return clean(value, longest=600)
+    if isinstance(value, dict):
+        return {key: _cleaned(entry) for key, entry in value.items()}
+    return [_cleaned(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def whole_page(record: RunRecord, metric: str, level: float, *, ended: bool, opened: Path | None, command: Sequence[str]) -> str:
     """Return the report of a run as `groupwise report` would write it."""
     from groupwise.analysis.summary import summarise  # by the process that draws, and not by the one that serves
     from groupwise.report.html import made_by, render
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        summary = summarise(record, metric=metric, forecast_level=level, opened=opened)
+        summary = summarise(record, metric=metric, forecast_level=level, opened=opened, ended=ended)
         return render([summary], provenance=made_by(command))
 
 

@@ -39,6 +39,8 @@ NAME = "collapse"
 LOST = "share of the height lost"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
 _TENTH = 0.1
+# Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
+_PATIENCE = 12
 
 
 def check(evidence: Evidence) -> Finding:
@@ -77,11 +79,12 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     """Report a collapse that lasts."""
     step = int(signal.step_T[fall.row])
     words = f"{name} {arrow(fall.height, fall.end)}"
-    message = f"{words} at step {step:,}, for good"
+    message = f"{words} at step {step:,}{', for good' if evidence.ended else ''}"
     advice = "go back to a checkpoint before this step"
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
-    status = Status.CRITICAL
+    waits = not evidence.ended and len(signal) - fall.row < _PATIENCE
+    status = Status.WARNING if waits else Status.CRITICAL
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         known["fall"] = "of training alone"
@@ -121,7 +124,8 @@ def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < 0.2 * (height - floor):
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
-    return min(onset, n - 1), height
+    onset = min(onset, n - 1)
+    return None if not evidence.ended and n - onset < 2 * _PATIENCE else (onset, height)
 
 
 def _decline(evidence: Evidence) -> Finding | None:

@@ -51,7 +51,7 @@ _DOUBLED = 2.0
 GROWS = 1.5
 # Chance of a line in white rows at which it is believed. Rows that were smoothed before they were logged are not white even after
 # averaging: kind "smoothed" of experiments/diagnosis/alarms.csv says how often they are warned of.
-LINE = 1e-4
+LINE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
         >>> judge(RunRecord("demo", steps_table(range(60), {"reward": reward}))).headline
         'reward 0.80 → 0.00, collapsed at step 40'
     """
-    return judged(Evidence(record), ended=ended)
+    return judged(Evidence(record, ended=ended))
 
 
 def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
@@ -103,17 +103,17 @@ def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
     return tuple(one for measure in MEASURES for one in measure(evidence))
 
 
-def judged(evidence: Evidence, *, ended: bool) -> Judgement:
+def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
     answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
-    progress = progress_of(evidence, ended=ended)
+    progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
     found = ranked[0] if is_serious(ranked[0]) else None
-    state = _state(evidence, found, progress, ended=ended)
+    state = _state(evidence, found, progress)
     found = _told(ranked, found)
     story = _story(evidence, answers, found, progress, state)
     if state is State.WATCH and _lost_all(evidence, progress, story.cause):
-        state = State.FAILED if ended else State.FAILING
+        state = State.FAILED if evidence.ended else State.FAILING
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
     alarm = state in (State.FAILING, State.FAILED)
@@ -134,10 +134,10 @@ def judged(evidence: Evidence, *, ended: bool) -> Judgement:
     )
 
 
-def _state(evidence: Evidence, found: Finding | None, progress: Progress, *, ended: bool) -> State:
+def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
     """The state by the worst answer and by what the reward does."""
     if found is not None and found.status is Status.CRITICAL:
-        return State.FAILED if ended else State.FAILING
+        return State.FAILED if evidence.ended else State.FAILING
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
     if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
@@ -219,7 +219,8 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     cause = cause_of_fall(case)
     first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
-    headline = f"reward {arrow(before, after)}, collapsed {where}"
+    fell = "collapsed" if found.status is Status.CRITICAL else "fell"
+    headline = f"reward {arrow(before, after)}, {fell} {where}"
     return _Story(headline, onset, signs, cause, advice_for(cause, found, step=_before(level, signs[0].step), onset=onset))
 
 

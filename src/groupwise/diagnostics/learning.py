@@ -41,7 +41,7 @@ class Progress:
     steps: int  # between the first row and the last
 
 
-def progress_of(evidence: Evidence, *, ended: bool = True) -> Progress:
+def progress_of(evidence: Evidence) -> Progress:
     """Say what the reward of a run does; of one that has ended what it has not learnt in twenty rows it never will."""
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
@@ -62,7 +62,7 @@ def progress_of(evidence: Evidence, *, ended: bool = True) -> Progress:
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain, before, after = level.change(early, late), float(level.value_T[early].mean()), float(level.value_T[late].mean())
-    found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=ended)
+    found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=evidence.ended)
     if found is Learning.FLAT and since is None and _piled_up(evidence, level):
         found = Learning.AT_TOP
     return Progress(found, before, after, gain, since, steps)
@@ -90,7 +90,7 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
         return Learning.AT_TOP, int(level.step_T[n // 2])
     if arrived or near_top(level):
         return Learning.AT_TOP, None
-    shown = n >= _FEW and level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
+    shown = n >= (_FEW if ended else ENOUGH) and level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
     long = n >= _FEW if ended else n >= ENOUGH and score < 0
     return (Learning.FLAT if long or shown else Learning.UNKNOWN), None
 

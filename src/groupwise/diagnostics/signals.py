@@ -140,6 +140,7 @@ class Evidence:
     record: RunRecord  # the run
     # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
     fit_reward: Callable[[str | None], FitResult] | None = None
+    ended: bool = True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
     _columns: dict[str, Signal | None] = field(default_factory=dict, init=False, repr=False, compare=False)  # asked for so far
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what several checks ask for, once
 

@@ -172,7 +172,10 @@ def _drop(evidence: Evidence) -> Finding | None:
     before = float(reward.value_T[max(0, row - 10) : row].mean())
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
-    status = Status.CRITICAL if surely and -change.value > 0.3 * max(before - floor, 1e-9) else Status.WARNING
+    height = max(before - floor, 1e-9)
+    status = Status.CRITICAL if surely and -change.value > 0.3 * height else Status.WARNING
+    if not evidence.ended and not surely and -change.value < 0.5 * height:
+        status = Status.INFO  # as at the next stage of a curriculum
     message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
     known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
     return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known, what="change at once")

@@ -180,3 +180,9 @@ def test_the_page_has_the_table_of_public_runs(load: Loader) -> None:
     with (FOLDER / "peers_real.csv").open(newline="") as file:
         lines = load("tables").peers_real(list(csv.DictReader(file)))
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_table_of_labels(load: Loader) -> None:
+    with (FOLDER / "labels.csv").open(newline="") as file:
+        lines = load("tables").labels(list(csv.DictReader(file)))
+    assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")

@@ -104,8 +104,8 @@ final-gap: $(VENV)/.installed-dev  ## the figures of docs/studies/final-gap.md (
 fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
 	@$(PYTHON) scripts/record_trl_run.py
 
-picture: demo-recorded  ## the pictures of a report and of the live page (needs Chromium and Playwright)
-	@$(BIN)/python scripts/take_picture.py groupwise-report.html
+picture: demo-recorded  ## the pictures of reports and of the live page (needs Chromium and Playwright)
+	@$(BIN)/python scripts/gallery.py
 	@$(BIN)/python scripts/take_live_picture.py
 
 clean:  ## remove what the other targets made

@@ -100,6 +100,9 @@ def test_signals_that_moved_come_first_and_the_rest_below() -> None:
     found = screen(run, moved)
     assert [chart.key for chart in found.sparks] == ["completion_length", "truncated_share", "entropy", "kl"]
     assert [chart.key for chart in found.others] == ["dead_group_share"]
+    named = dataclasses.replace(FAILED, first_sign=Sign("sampler_mismatch", 81, 0.0, 1.0, "sampler mismatch 0 → 1"))
+    other = record(**collapse(), sampler_mismatch=np.where(STEPS < 81, 0.0, 1.0))
+    assert "Sampler mismatch" in [chart.title for chart in screen(other, named).sparks]
     assert not any(line.role in ("law", "forecast") for chart in (found.chart, *found.sparks, *found.others) for line in chart.lines)
 
 
@@ -125,7 +128,9 @@ def test_gaps_and_few_rows_have_a_screen() -> None:
         Meaning(name, quantity, "") for name, quantity in (("reward", "reward"), ("true", "reward/true"), ("format", "reward/format"))
     )
     run = RunRecord("hacked", steps_table(STEPS, columns), meanings=meanings)
-    assert [(line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"] == [("true", "beside")]
+    assert [(line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"] == [
+        ("true, mean of 7 rows", "beside")
+    ]
     short = RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]}))
     assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
         ("Now", "0.2", "step 2"),

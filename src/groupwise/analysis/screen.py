@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, Role, observed_line, useful_range, with_mean
+from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, Role, useful_range, with_mean
 from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.headline import subject
@@ -113,7 +113,7 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
         Tiles, charts and numbers.
     """
     reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
-    signals = [*_signals(record, groups, fitted.metric)]
+    signals = [*_signals(record, groups, fitted.metric, judged)]
     signs = [{"held_out": "eval/reward"}.get(sign.signal, sign.signal) for sign in _signs(judged)]
     signals.sort(key=lambda one: signs.index(one.quantity) if one.quantity in signs else len(signs))  # stable: the usual order else
     small = [one for one in signals if not _is_beside(one, fitted, judged)]  # the others are on the large chart
@@ -163,12 +163,16 @@ def _signal(what: Behaviour, step_T: FloatArray, value_T: FloatArray, **more: st
     )
 
 
-def _signals(record: RunRecord, groups: GroupEvidence, metric: str) -> Iterable[Signal]:
-    """Yield the known quantities beside the metric that a log holds, in their usual order."""
+def _signals(record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement) -> Iterable[Signal]:
+    """Yield the known quantities beside the metric that a log holds, in their usual order, and what else the judgement names."""
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
     functions = sorted({m.quantity for m in record.meanings if m.quantity.startswith("reward/")})[:_MOST_FUNCTIONS]
-    for one in (*BEHAVIOURS, *(Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward") for name in functions)):
+    wanted = {one.quantity: one for one in BEHAVIOURS}
+    wanted |= {name: Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward") for name in functions}
+    for name in (sign.signal for sign in _signs(judged)):
+        wanted.setdefault(name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), ""))
+    for one in wanted.values():
         meaning, track = meaning_of(record, one.quantity), of_groups.get(one.quantity)
         found = None
         if track is not None and track.known:
@@ -208,11 +212,14 @@ def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
 def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, shade: tuple[float, None] | None, points: int) -> Chart:
     """Chart the metric, raw under its running mean, with the rewards that the judgement sets beside it: no law."""
     step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
-    lines = list(with_mean("logged", step, value, points=points, split=None if shade is None else shade[0]))
+    split = None if shade is None else shade[0]
+    lines = list(with_mean("logged", step, value, points=points, split=split))
     for one in signals:
         if _is_beside(one, fitted, judged):
             role: Role = "evaluation" if one.quantity == "eval/reward" else "beside"
-            lines.append(observed_line(one.title.lower(), one.step_T, one.value_T, role=role, points=points // 3))
+            *raw, line = with_mean("", one.step_T, one.value_T, points=points // 3, split=split)
+            name = one.title.lower() if one.quantity == "eval/reward" else one.title
+            lines.append(replace(line, name=f"{name}, {line.name}" if raw else name, role=role))
     marks = (Mark(since, "first sign"),) if since is not None else ()
     y_range = useful_range(shown=[one for line in lines for one in line.ordinates])
     key = clean(fitted.metric, longest=80)

@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         state = STATES.get(record.name, State.FAILED)
         return replace(BY_HAND, run=record.name, state=State.FAILING if state is State.FAILED and not ended else state)
 
-    for module in ("diagnostics.judge", "analysis.summary"):
+    for module in ("analysis.summary", "diagnostics.judge"):  # the one that takes the name first: it must not load with ours
         monkeypatch.setattr(f"groupwise.{module}.judge", judge)
     for name in STATES:
         (tmp_path / name).write_text("step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41)))

@@ -136,6 +136,12 @@ def test_new_rows_are_taken_and_a_zoom_is_kept(panels: Callable[..., Any]) -> No
     assert span(page) == [20, 30]
 
 
+def test_a_row_alone_is_a_dot_also_where_lines_are_smoothed(panels: Callable[..., Any]) -> None:
+    page = panels({"lines": [line(x=[1], y=[2.0])], "smoothing": 0.6}, {"lines": [line()], "smoothing": 0.6}).page
+    shown = "panels.map(({plot}) => plot.series.slice(1).some((one, i) => one.points.show(plot, i + 1)))"
+    assert page.evaluate(shown) == [True, False]
+
+
 def test_smoothing_starts_at_the_first_value_and_keeps_gaps(panels: Callable[..., Any]) -> None:
     page = panels({"lines": [line()], "smoothing": 0.5}).page
     assert page.evaluate("groupwise.smoothed([2, null, 4, 4], 0.5)") == [2, None, pytest.approx(10 / 3), pytest.approx(26 / 7)]

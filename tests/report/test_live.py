@@ -349,6 +349,7 @@ def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
     found = shown(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
     assert found["judgement"]["state"] == "cannot_tell"
     assert found["judgement"]["headline"]
+    assert found["lines"][-1][0] == "not logged"
     assert found["forecast"] == ""
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.watched import NO_COMPLETIONS, completions_of, judged, tracks_of, usual_pace
-from groupwise.diagnostics.judgement import Learning
+from groupwise.diagnostics.judgement import Learning, State
 from groupwise.errors import GroupwiseError
 from groupwise.plain import to_json
 from groupwise.readers.follow import Follower
@@ -299,7 +299,9 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
     started = time.process_time()
     found = judged(record, metric, level, ended=ended)
     learning = found.judgement.learning
-    labelled = [(label, words) for label, words in said_of(found.judgement) if label != "not logged"]  # the page has a list of these
+    # Of a run that can be judged the page has a list of what is not logged further down.
+    open_ = found.judgement.state is State.CANNOT_TELL
+    labelled = [(label, words) for label, words in said_of(found.judgement) if open_ or label != "not logged"]
     lines = [*labelled, *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])])]
     said: dict[str, Any] = _cleaned(found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines})
     return said | {"took": time.process_time() - started}

@@ -206,7 +206,7 @@
       const series = [{}], bands = [];
       for (const line of this.lines) {
         const [, thick = 1.5, dash, dots] = ROLES[line.role] || ROLES.run, name = colour(line);
-        const few = (line.role === "observed" || line.role === "evaluation") && line.x.length <= 40;
+        const few = line.x.length === 1 || (line.role === "observed" || line.role === "evaluation") && line.x.length <= 40;
         series.push({
           stroke: () => this.paint(name) + (line.alpha || ""), width: dots || !thick ? 0 : line.width ?? thick, dash: dash || undefined,
           points: { show: Boolean(dots || few), size: line.role === "here" ? 11 : dots ? 5 : 4, fill: () => this.paint(name), stroke: () => this.paint(name) },

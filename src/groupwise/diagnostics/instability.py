@@ -52,6 +52,7 @@ GROWS = 1.5
 # Chance of a line in white rows at which it is believed. Rows that were smoothed before they were logged are not white even after
 # averaging: kind "smoothed" of experiments/diagnosis/alarms.csv says how often they are warned of.
 LINE = 1e-6
+_ALTERNATES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,9 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
         return None
     height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
+    # Two sources of data in turn alternate from row to row as well; only what grows is a swing then.
+    if swing.period < _ALTERNATES and not harm:
+        return None
     course = course_of(reward.value_T, swing.period)
     goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"

@@ -62,7 +62,7 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     [
         (("truncated_share",), ["Zero-variance groups", "Entropy"]),
         (("truncated_share", "dead_group_share"), ["Entropy", "Length"]),
-        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference", "Rows"]),
+        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference", "Start"]),
     ],
 )
 def test_a_tile_without_data_is_taken_by_the_next_useful_number(left_out: tuple[str, ...], named: list[str]) -> None:
@@ -120,7 +120,7 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
 def test_gaps_and_few_rows_have_a_screen() -> None:
     sparse = np.where(STEPS % 50 == 0, 0.5, np.nan)
     found = screen(record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED)
-    assert tiles(found)[-2:] == [("Held-out reward", "0.5", "0.5 before step 81"), ("Rows", "200", "step 1 to 200")]
+    assert tiles(found)[-2:] == [("Held-out reward", "0.5", "0.5 before step 81"), ("Start", "0.5", "mean of the first 10 rows")]
     assert [line.role for line in found.chart.lines][-1] == "evaluation"
     hacked = dataclasses.replace(FAILED, then=(Sign("held_out", 81, 0.5, 0.5, "true 0.5 → 0.5"),))
     columns = {"reward": np.full(200, 0.5), "true": np.full(200, 0.5), "format": np.full(200, 1.0)}
@@ -135,6 +135,7 @@ def test_gaps_and_few_rows_have_a_screen() -> None:
     assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
         ("Now", "0.2", "step 2"),
         ("Peak", "0.2", "at step 2"),
+        ("Start", "0.1", "step 1"),
         ("Rows", "2", "step 1 to 2"),
     ]
 

@@ -125,7 +125,7 @@ def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
     rng = np.random.default_rng(0)
     bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
     assert (bare.screen.sparks, bare.screen.others) == ((), ())
-    assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak", "Rows"]
+    assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak", "Start", "Rows"]
     assert bare.charts["group_size"] == bare.charts["stability"] == ()
 
 

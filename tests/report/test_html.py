@@ -228,6 +228,19 @@ def test_several_runs_make_one_page_with_a_table_that_leads_to_each(summary: Sum
     assert targets == sections == ["run-1", "run-2", "run-3"]
 
 
+def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty() -> None:
+    import numpy as np
+
+    from groupwise.record.table import steps_table
+
+    bare = summarise(RunRecord("no reward", steps_table(range(60), {"loss": np.zeros(60)})))
+    page = render([bare, bare])
+    assert 'class="banner cannot_tell"' in page
+    assert not [one for one in Page(page).named("div") if "data-chart" in one]
+    assert f"No forecast: {bare.judgement.headline}." in page
+    assert page.replace(' class="n"', "").count("<td>–</td>") >= 4, "now and peak of each run"
+
+
 def test_a_run_without_a_fit_has_a_page(made_record: Make) -> None:
     bare = summarise(dataclasses.replace(made_record(), steps=made_record().steps.head(2)))
     texts = "".join(Page(render([bare])).texts)

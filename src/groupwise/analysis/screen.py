@@ -196,6 +196,10 @@ def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None
         value, when = one.before(since)
         yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
     if reward is not None:
+        value, _ = reward.before(None)
+        yield Tile(
+            "Start", reward.written(value), f"mean of the first {reward.rows} rows" if reward.rows > 1 else f"step {reward.step_T[0]:,.0f}"
+        )
         yield Tile("Rows", f"{reward.value_T.size:,}", f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}")
 
 

@@ -18,7 +18,7 @@ from groupwise.analysis.headline import nothing_to_forecast
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, Learning
+from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
@@ -191,6 +191,8 @@ def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
     """Say why no law and no forecast is drawn, "" where they are."""
     if judged.alarm:
         return "No forecast: a law through a failure says nothing of what comes next."
+    if judged.state is State.CANNOT_TELL:
+        return f"No forecast: {judged.headline}."
     if judged.learning is Learning.FLAT:
         return "No forecast: nothing is learnt, so there is no course to go on by."
     return nothing_to_forecast(fitted) or fitted.problem

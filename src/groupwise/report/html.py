@@ -106,7 +106,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
             tag("a", breakable(summary.name), href=f"#run-{place}"),
             sections.tone(summary.judgement),
             text(f"{summary.last_step:,}"),
-            *(text(tile.value) for tile in summary.screen.tiles[:2]),
+            *(text(next((tile.value for tile in summary.screen.tiles if tile.name == name), "–")) for name in ("Now", "Peak")),
             text(summary.judgement.headline),
         ]
         for place, summary in enumerate(summaries, start=1)

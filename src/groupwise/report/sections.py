@@ -143,7 +143,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     parts = [
         _banner(summary, heading),
         tag("dl", join(tag("div", join(one)) for one in tiles), class_="tiles") if tiles else _NOTHING,
-        figure(screen.chart, f"{path}/screen/chart", sync),
+        figure(screen.chart, f"{path}/screen/chart", sync) if screen.chart.lines and screen.tiles else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
         tag("noscript", _table_of(screen)) if screen.table else _NOTHING,
         _todo(judged, screen),
@@ -164,6 +164,8 @@ def _banner(summary: Summary, heading: str) -> Markup:
 def _todo(judged: Judgement, screen: Screen) -> Markup:
     """Return what to do, with why and the numbers folded beside it."""
     nothing = "nothing" if judged.state is State.OK else "read why"
+    if judged.state is State.CANNOT_TELL and judged.not_logged:
+        nothing = f"log {judged.not_logged[0].removeprefix('log ')}"
     todo = tag("p", join((tag("b", text("Do: ")), text(judged.do.rstrip(".") or nothing))), class_="do")
     return tag("div", join((todo, _folded("why", _why(judged)), _folded("numbers", _numbers(screen)))), class_="todo")
 

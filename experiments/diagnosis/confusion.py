@@ -171,6 +171,8 @@ def study(
     done = {(one["kind"], one["seed"]) for one in kept}
     left = [task for task in tasks if task not in done]
     end = time.monotonic() + seconds
+    # Written anew, so that a line that was cut short is gone.
+    path.write_text("".join(json.dumps(one) + "\n" for one in kept))
     with path.open("a") as file:
         for one in _called(call, left, workers=workers, end=end):
             kept.append(one)

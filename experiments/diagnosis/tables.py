@@ -97,27 +97,50 @@ def labels(found: list[dict[str, str]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Draw, and print the tables."""
-    draw()
-    states = {key: key.replace("_", " ") for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")}
-    print("\n".join(lines_of(rows("states.csv"), states, ("ok", "watch", "failed", "cannot_tell", "allowed"))))
-    causes = {"kind": "kind", "runs": "runs"} | {verdict: verdict for verdict in VERDICTS}
-    print("\n" + "\n".join(lines_of(rows("causes.csv"), causes, VERDICTS)))
-    print("\n| said | cause | runs | right | 95 % |\n|---|---|---|---|---|")
+def states() -> list[str]:
+    """How the runs of each kind are judged."""
+    heads = {key: key.replace("_", " ") for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")}
+    return lines_of(rows("states.csv"), heads, ("ok", "watch", "failed", "cannot_tell", "allowed"))
+
+
+def causes() -> list[str]:
+    """What is named for each kind."""
+    return lines_of(rows("causes.csv"), {"kind": "kind", "runs": "runs"} | {verdict: verdict for verdict in VERDICTS}, VERDICTS)
+
+
+def calibration() -> list[str]:
+    """How often what is said to be likely or possible is true."""
+    lines = ["| said | cause | runs | right | 95 % |", "|---|---|---|---|---|"]
     for row in rows("likely.csv"):
         ends = f"{100 * float(row['low']):.0f} to {100 * float(row['high']):.0f}"
-        print(f"| {row['certainty']} | {row['named'].replace('_', ' ')} | {row['runs']} | {share(row['right'])} | {ends} |")
-    print("\n| kind | what | runs | rows off, median | 90 % within | within five rows |\n|---|---|---|---|---|---|")
+        lines.append(f"| {row['certainty']} | {row['named'].replace('_', ' ')} | {row['runs']} | {share(row['right'])} | {ends} |")
+    return lines
+
+
+def signs() -> list[str]:
+    """How far first signs and onsets are from the true ones."""
+    lines = ["| kind | what | runs | rows off, median | 90 % within | within five rows |", "|---|---|---|---|---|---|"]
     for row in rows("signs.csv"):
         what = "first sign" if row["what"] == "sign_off" else "onset"
         middle, most = (f"{float(row[key]):.3g}" for key in ("median", "ninth_tenth"))
-        print(f"| {row['kind'].replace('_', ' ')} | {what} | {row['runs']} | {middle} | {most} | {share(row['within_five_rows'])} |")
-    seen = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
-    seen |= {"watched": "watched", "watched_share": "share", "watched_upper": "upper limit "}
-    print("\n" + "\n".join(lines_of(rows("sequential.csv"), seen, ("upper", "watched_share", "watched_upper"))))
-    for table, name in ((labels, "labels.csv"), (peers, "peers.csv"), (peers_real, "peers_real.csv")):
-        print("\n" + "\n".join(table(rows(name))))
+        lines.append(f"| {row['kind'].replace('_', ' ')} | {what} | {row['runs']} | {middle} | {most} | {share(row['within_five_rows'])} |")
+    return lines
+
+
+def sequential() -> list[str]:
+    """Alarms on healthy runs that are looked at after every row."""
+    heads = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
+    heads |= {"watched": "to be watched", "watched_share": "share", "watched_upper": "upper limit "}
+    return lines_of(rows("sequential.csv"), heads, ("upper", "watched_share", "watched_upper"))
+
+
+def main() -> None:
+    """Draw, and print the tables."""
+    draw()
+    for table in (states(), causes(), calibration(), signs(), sequential()):
+        print("\n".join(table) + "\n")
+    for table_of, name in ((labels, "labels.csv"), (peers, "peers.csv"), (peers_real, "peers_real.csv")):
+        print("\n".join(table_of(rows(name))) + "\n")
 
 
 if __name__ == "__main__":

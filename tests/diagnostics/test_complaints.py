@@ -1,7 +1,7 @@
 """The 25 complaints of users, each as a log of its symptoms and the answer that it should get.
 
 What each log holds is what the issue shows, with numbers of our own; the names are the trainer's. Two are answered by other commands:
-what a batch is (`plan`) and a collapse with one engine only (`compare --by`).
+what a batch is by `plan`, and a collapse with one engine only (UniRL 412) by `compare --by`, for which see tests/cli/test_cli_compare.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State, Status
 from groupwise.readers import open_run
@@ -335,6 +336,16 @@ def test_a_complaint_gets_its_answer(complaint: Complaint, tmp_path: Path) -> No
     assert found.state in complaint.states, said
     if complaint.cause:
         assert re.search(complaint.cause, " ".join(found.cause.names), re.IGNORECASE), (found.cause, said)
+
+
+def test_what_a_batch_is_in_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TRL 3020: completions by device, accumulation, processes and generations, told as prompts, rollouts and updates of a step."""
+    rows = [{"step": step, "reward": 0.3 + 0.01 * step, "frac_reward_zero_std": 0.25} for step in range(1, 41)]
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    settings = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "world_size": 2}
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"steps_per_generation": 8, "num_iterations": 1}))
+    assert main(["plan", str(tmp_path / "log.jsonl"), "--config", str(tmp_path / "config.json")]) == 0
+    assert "A step is 4 prompts x 8 rollouts = 32 completions in " in capsys.readouterr().out
 
 
 def test_a_run_that_learns_gets_none_of_these_answers() -> None:

@@ -152,7 +152,7 @@ def _recovered_dip(world: World, rng: np.random.Generator) -> None:
 def _slightly_harder_prompts(world: World, rng: np.random.Generator) -> None:
     """Harder prompts from a step on that hardly dent the reward, and are learnt."""
     onset = _when(world, rng)
-    world.ease -= rng.uniform(0.1, 0.5) * (np.arange(world.steps) >= onset)
+    world.ease -= rng.uniform(0.1, 0.35) * (np.arange(world.steps) >= onset)
 
 
 def _curriculum(world: World, rng: np.random.Generator) -> None:

@@ -81,6 +81,8 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "collapse": ("failed",),
     "zero": ("failed",),
 }
+# What holds from the start, or has no moment, has no first sign to find; of swings that widen nobody says when they harm.
+UNDATED = ("format_alone", "zero_throughout", "cut_off", "flat", "group_too_small", "overfitting")
 VERDICTS = ("likely, right", "possible, right", "between two, one right", "none", "wrong, not likely", "likely, wrong")
 
 
@@ -246,8 +248,8 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
     write(home / "causes.csv", ["kind", "runs", *VERDICTS], lines)
     write(home / "likely.csv", ["certainty", "named", "runs", "right", "low", "high"], calibration(found))
     lines = []
-    for kind, part in grouped(found, ILL):
-        for name in ("sign_off", "onset_off"):
+    for kind, part in grouped(found, [kind for kind in ILL if kind not in UNDATED]):
+        for name in ("sign_off",) if kind == "swings" else ("sign_off", "onset_off"):
             off = np.abs([one[name] for one in part if one.get(name) is not None])
             if off.size:
                 lines.append([kind, name, off.size, float(np.median(off)), float(np.quantile(off, 0.9)), float(np.mean(off <= 5))])

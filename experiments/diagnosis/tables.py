@@ -19,7 +19,7 @@ VERDICTS = ("likely, right", "possible, right", "between two, one right", "none"
 def rows(name: str) -> list[dict[str, str]]:
     """Rows of a table; none where it was not made."""
     path = HERE / name
-    return list(csv.DictReader(path.open())) if path.exists() else []
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
 
 
 def share(text: str) -> str:

@@ -310,8 +310,6 @@ COMPLAINTS = (
     Complaint("CoursIA 10603", c24_two_to_a_group, r"too small", (State.OK, State.WATCH), cause="group is too small"),
     Complaint("marin 8936", c25_truncated_answers_are_paid, r"truncated.*(paid|earn|reward)|paid"),
 )
-# Complaints whose answer the engine does not give yet, with the reason.
-NOT_YET: Mapping[int, str] = {24: "no check says yet that two completions a prompt are too few"}
 
 
 def told(found: Judgement) -> str:
@@ -321,14 +319,7 @@ def told(found: Judgement) -> str:
     return "\n".join(said + [one.message for one in found.checks if one.status not in (Status.NONE, Status.NOT_LOGGED)])
 
 
-def marked(complaint: Complaint) -> object:
-    """A parameter, marked where its answer is still missing."""
-    reason = NOT_YET.get(complaint.number)
-    marks = [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
-    return pytest.param(complaint, marks=marks, id=f"{complaint.number}-{complaint.where.replace(' ', '-')}")
-
-
-@pytest.mark.parametrize("complaint", [marked(one) for one in COMPLAINTS])
+@pytest.mark.parametrize("complaint", COMPLAINTS, ids=lambda one: f"{one.number}-{one.where.replace(' ', '-')}")
 def test_a_complaint_gets_its_answer(complaint: Complaint, tmp_path: Path) -> None:
     found = judge(complaint.log(tmp_path))
     said = told(found)
@@ -356,4 +347,3 @@ def test_a_run_that_learns_gets_none_of_these_answers() -> None:
 def test_the_complaints_are_all_here() -> None:
     """Of the 25 all but what a batch is and the engine that collapses."""
     assert [one.number for one in COMPLAINTS] == [number for number in range(1, 26) if number not in (7, 20)]
-    assert len(COMPLAINTS) - len(NOT_YET) >= 22

@@ -41,6 +41,7 @@ DISCARDS = "discards starve slow, hard prompts"
 SAMPLED = ("sampler_mismatch", "effective_sample_size", "importance_ratio", "staleness")
 
 LOG_BEHAVIOUR = "entropy and completion length"
+LOG_LENGTH = "completion length"
 LOG_REWARDS = "completions with their rewards"
 LOG_HELD_OUT = "a held-out reward"
 
@@ -151,6 +152,8 @@ def _of_behaviour(case: Case) -> Cause:
     if length <= 0.6:
         return _likely(SHORT)
     if entropy >= 1.4 or case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights"):
+        if case.evidence.quantity("completion_length") is None and case.evidence.quantity("truncated_share") is None:
+            return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
         return _likely(UNSTABLE)
     if entropy <= 0.5:
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
@@ -189,6 +192,7 @@ _STANDING = (
     ("truncation", "possible", TRUNCATION, Certainty.POSSIBLE),
     ("reward", "format alone", FORMAT, Certainty.LIKELY),
     ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
+    ("entropy", "low", CONCENTRATION, Certainty.POSSIBLE),
     ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),
     ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
     ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),

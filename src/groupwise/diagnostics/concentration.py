@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Finding:
         status = Status.CRITICAL
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
-    known = {"entropy": "gone"} if status is not Status.INFO else {"entropy": "low"}
+    known = {"entropy": "gone" if status is Status.CRITICAL else "low"}
     return Finding(NAME, status, message, step, value, SPENT, advice=ADVICE, signs=(sign,), evidence=known, what=LEFT)
 
 

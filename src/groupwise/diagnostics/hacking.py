@@ -24,7 +24,7 @@ from groupwise.wording import clean
 
 ADVICE = "read the completions with the highest reward; close the loophole in the reward function"
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
-# the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/real.csv): the place matters little.
+# the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/labels.csv): the place matters little.
 TRANSFER = 0.25
 # A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
 NEGLIGIBLE = 0.05
@@ -389,7 +389,8 @@ def pair_of(evidence: Evidence) -> Pair | None:
         unrewarded = [f for f, w in weights.items() if abs(w) < 0.01 and float(np.ptp(evidence.functions[f].value_T)) > 0]
         if not unrewarded or len(reward) < FEWEST_ROWS:
             return None
-        name, held = f"{unrewarded[0]}, which has no weight in the total", evidence.functions[unrewarded[0]]
+        name = f"{clean(unrewarded[0], longest=40)}, which has no weight in the total"
+        held = evidence.functions[unrewarded[0]]
     if held.column == reward.column:
         return None
     edges = np.concatenate([[-np.inf], (held.step_T[1:] + held.step_T[:-1]) / 2, [np.inf]])

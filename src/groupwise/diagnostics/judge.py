@@ -30,7 +30,7 @@ from groupwise.diagnostics.causes import HACKING, OVERFITTING, Case, advice_for,
 from groupwise.diagnostics.collapse import by_and_by, fall_of
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, Sign, State, Status
 from groupwise.diagnostics.learning import Progress, progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 from groupwise.record.run import RunRecord
@@ -211,7 +211,8 @@ def _of_fall(evidence: Evidence, answers: dict[str, Finding], found: Finding) ->
     before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
     after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
     there = float(level.value_T[begin])
-    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {arrow(before, there, after)}")
+    course = arrow(before, there, after) if abs(after - before) > 1.15 * abs(there - before) else arrow(before, after)
+    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {course}")
     others = signs_about(evidence, int(level.step_T[begin]), reach=_reach(evidence))
     late = signs_about(evidence, onset, reach=_reach(evidence))
     signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
@@ -304,7 +305,7 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if evidence.relative:
         return evidence.relative
     if len(reward) < FEWEST_ROWS:
-        return f"{len(reward)} rows of reward: too few to tell anything"
+        return f"{counted(len(reward), 'row')} of reward: too few to tell anything"
     if float(np.ptp(reward.value_T)) == 0:
         return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"

@@ -90,8 +90,9 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
         return Learning.AT_TOP, int(level.step_T[n // 2])
     if arrived or near_top(level):
         return Learning.AT_TOP, None
-    if not ended:  # noise may yet hide a gain: only what has not even begun to rise stands
-        return (Learning.FLAT if n >= ENOUGH and score < 0 else Learning.UNKNOWN), None
+    if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
+        stands = (n >= ENOUGH and score < 0) or n >= 3 * ENOUGH
+        return (Learning.FLAT if stands else Learning.UNKNOWN), None
     shown = level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
     return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
 

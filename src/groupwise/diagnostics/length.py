@@ -44,7 +44,8 @@ def _by_share(cut: Signal) -> Finding:
         return Finding(NAME, Status.NONE, f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.")
     now, step = 100 * late.value, int(cut.step_T[onset])
     if float(cut.value_T[:3].mean()) > HALF:
-        message = f"{now:.0f} % of the completions are truncated, {100 * float(cut.value_T[:3].mean()):.0f} % from the start"
+        first = 100 * float(cut.value_T[:3].mean())
+        message = f"{now:.0f} % of the completions are truncated, and were from the start ({first:.0f} %)"
         return Finding(NAME, Status.WARNING, message, None, late, HALF, advice=ADVICE, evidence={"truncation": "likely"}, what=WHAT)
     before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
     sign = Sign("truncated_share", step, before, late.value, f"{now:.0f} % truncated (was {100 * before:.0f} %)")

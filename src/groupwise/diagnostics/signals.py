@@ -198,7 +198,12 @@ class Evidence:
     def relative(self) -> str:
         """What speaks against a mean reward that is one number in all rows: groups that differ; "" where nothing does."""
         reward, spread = self.reward, self.groups.spread
-        if reward is None or float(np.ptp(reward.value_T)) > 1e-9 * max(1.0, abs(float(reward.value_T[0]))) or not spread.known:
+        if (
+            reward is None
+            or len(reward) < 2
+            or float(np.ptp(reward.value_T)) > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
+            or not spread.known
+        ):
             return ""
         usual = float(np.nanmedian(np.abs(spread.value_T)))
         if usual <= 1e-6:

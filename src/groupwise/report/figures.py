@@ -83,7 +83,8 @@ def figure_of(chart: Chart) -> Figure:
         mpl.rcdefaults()  # whatever the user's matplotlibrc says
         mpl.rcParams.update(_STYLE)
         figure = Figure(figsize=(8.4, 4.2), layout="constrained")
-        axes = figure.add_subplot(title=chart.title, xlabel=chart.x_label, ylabel=chart.unit)
+        axes = figure.add_subplot(xlabel=chart.x_label, ylabel=chart.unit)
+        axes.set_title(chart.title, loc="left", pad=20 if chart.marks else 8)  # labels of marks stand between title and axes
         named: set[str] = set()
         for line in chart.lines:
             _paint(axes, line, named=line.role not in named)
@@ -91,9 +92,9 @@ def figure_of(chart: Chart) -> Figure:
         _scales(axes, chart)
         for mark in chart.marks:
             axes.axvline(mark.x, color=_MUTED, linewidth=1.0, linestyle=":")
-            axes.annotate(mark.label, (mark.x, 1), xytext=(3, -11), xycoords=axes.get_xaxis_transform(), textcoords="offset points")
+            axes.annotate(mark.label, (mark.x, 1), xytext=(3, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points")
         if len(named) > 1:
-            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=3, fontsize=9, borderaxespad=0)
+            figure.legend(loc="outside lower left", ncols=2, fontsize=9)
     return figure
 
 

@@ -1,0 +1,172 @@
+"""What is told of a run: the fact with its raw numbers, the signs in order, the cause, and what to do.
+
+The worst finding decides what is told; where nothing was found it is what the reward does. What the state is, `judge` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.diagnostics import collapse, hacking, instability, length, numerics, verifier
+from groupwise.diagnostics.causes import HACKING, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.collapse import by_and_by, fall_of
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
+from groupwise.diagnostics.learning import Progress
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
+from groupwise.diagnostics.signs import arrow, short, signs_about
+from groupwise.diagnostics.swings import reward_level
+
+NO_CAUSE = Cause()
+# Checks whose failure shows as a reward that fell.
+_OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was looked at: the run, the answers of the checks by name, and what the reward does."""
+
+    evidence: Evidence
+    answers: Mapping[str, Finding]
+    progress: Progress
+
+    def case(self, signs: tuple[Sign, ...] = (), onset: int | None = None, *, abrupt: bool = True) -> Case:
+        """Return what speaks for and against causes."""
+        by_signal = {sign.signal: sign for sign in signs}
+        return Case(self.evidence, self.answers, by_signal, onset, abrupt=abrupt, learning=self.progress.learning)
+
+    def before(self, step: int | None) -> int | None:
+        """Return the last logged step before a step, or None at the beginning."""
+        reward = self.evidence.reward
+        row = 0 if reward is None or step is None else reward.at(step)
+        return int(reward.step_T[row - 1]) if reward is not None and row > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is told of a run: the fact, the signs in order, the cause, what to do."""
+
+    headline: str
+    onset: int | None = None
+    signs: tuple[Sign, ...] = ()
+    cause: Cause = NO_CAUSE
+    do: str = ""
+
+
+def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
+    """Tell what happened, by the finding that is to be told, or by what the reward does."""
+    if not can_tell:
+        return Story(_open(look.evidence, look.progress))
+    fall = fall_of(look.evidence)
+    if found is not None and found.check in _OF_FALLS and fall is not None and fall.lasts:
+        return _of_fall(look, found)
+    if found is not None and found.check == hacking.NAME:
+        return _of_hack(look, found)
+    if found is not None:
+        return _of_finding(look, found)
+    cause = cause_of_standing(look.case()) if look.progress.learning is Learning.FLAT else _mention(look.answers)
+    return Story(_course(look.progress), None, (), cause, advice_for(cause, None, step=None, onset=None))
+
+
+def _of_fall(look: Look, found: Finding) -> Story:
+    """Tell of a reward that fell for good: from its first sign on."""
+    evidence, fall = look.evidence, fall_of(look.evidence)
+    assert fall is not None
+    level = reward_level(evidence)[0]
+    begin, end = _span_of_fall(level, fall.row)
+    onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
+    before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
+    after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
+    there = float(level.value_T[begin])
+    course = arrow(before, there, after) if abs(after - before) > 1.15 * abs(there - before) else arrow(before, after)
+    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {course}")
+    others = signs_about(evidence, int(level.step_T[begin]), reach=_reach(evidence))
+    late = signs_about(evidence, onset, reach=_reach(evidence))
+    signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
+    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row)))
+    first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
+    where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
+    fell = "collapsed" if found.status is Status.CRITICAL else "fell"
+    headline = f"reward {arrow(before, after)}, {fell} {where}"
+    return Story(headline, onset, signs, cause, advice_for(cause, found, step=look.before(signs[0].step), onset=onset))
+
+
+def _span_of_fall(level: Signal, row: int) -> tuple[int, int]:
+    """The rows between which a reward fell: from the last that stood near its height to the first that stood near its end."""
+    reach = max(8, len(level) // 6)
+    start = max(0, row - reach)
+    before = float(np.median(level.value_T[max(0, start - reach) : max(start, 3)]))
+    after = float(np.median(level.value_T[row : row + reach]))
+    high = np.flatnonzero(level.value_T[start : row + 1] >= before - 0.25 * (before - after))
+    begin = min(start + int(high[-1]) + 1, row) if high.size else row
+    low = np.flatnonzero(level.value_T[begin : begin + 2 * reach] <= after + 0.25 * (before - after))
+    return begin, min(begin + int(low[0]), len(level) - 1) if low.size else row
+
+
+def _of_hack(look: Look, found: Finding) -> Story:
+    """Tell of a reward that rose without the held-out one."""
+    likely = found.status is Status.CRITICAL
+    cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
+    words = ", ".join(sign.words for sign in found.signs)
+    headline = f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
+    advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
+    return Story(headline, found.step, found.signs, cause, advice)
+
+
+def _of_finding(look: Look, found: Finding) -> Story:
+    """Tell of what another check found."""
+    signs = found.signs
+    if found.step is not None and (not signs or found.check == collapse.NAME):
+        signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence)))
+    signs = tuple(sorted(signs, key=lambda sign: sign.step))
+    case = look.case(signs, found.step)
+    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
+    cause = cause_of_fall(case) if broke else cause_of_standing(case)
+    first = signs[0].step if signs else found.step
+    advice = advice_for(cause, found, step=look.before(first), onset=found.step)
+    return Story(found.message, found.step, signs, cause, advice)
+
+
+def _reach(evidence: Evidence) -> int:
+    """Rows before a change in which its first sign is looked for."""
+    return 6 if evidence.reward is None else max(6, len(evidence.reward) // 16)
+
+
+def _mention(answers: Mapping[str, Finding]) -> Cause:
+    """A cause worth a word although the run is well: overfitting."""
+    over = any(answer.evidence.get("held_out") == "overfitting" for answer in answers.values())
+    return Cause(Certainty.POSSIBLE, (OVERFITTING,)) if over else Cause()
+
+
+def _course(progress: Progress) -> str:
+    """The fact first where nothing failed: what the reward did."""
+    moved = f"reward {arrow(progress.before, progress.after)}"
+    if progress.learning is Learning.LEARNING:
+        return f"{moved} in {progress.steps:,} steps, still learning"
+    if progress.learning is Learning.AT_TOP:
+        return f"{moved}, at its top" if progress.since is not None else f"reward {short(progress.after)}, at its top"
+    if progress.learning is Learning.RECOVERED:
+        return f"reward {short(progress.after)}, recovered from {short(progress.before)} at step {progress.since:,}"
+    if progress.learning is Learning.FALLING:
+        return f"{moved}, falling since step {progress.since:,}"
+    if progress.since is not None:
+        return f"nothing learnt since step {progress.since:,}: {moved} in all"
+    gain = "" if progress.gain is None else f" (gain {short(progress.gain.low)} to {short(progress.gain.high)})"
+    return f"nothing learnt in {progress.steps:,} steps: {moved}{gain}"
+
+
+def _open(evidence: Evidence, progress: Progress) -> str:
+    """Why nothing can be told."""
+    reward = evidence.reward
+    if reward is None:
+        return evidence.no_reward
+    if evidence.relative:
+        return evidence.relative
+    if len(reward) < FEWEST_ROWS:
+        return f"{counted(len(reward), 'row')} of reward: too few to tell anything"
+    if float(np.ptp(reward.value_T)) == 0:
+        return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
+    moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
+    return f"{moved}: too few rows to tell learning from noise"

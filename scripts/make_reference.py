@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from enum import Enum, EnumType
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,12 @@ def python_page() -> str:
         if name.startswith("__") or inspect.ismodule(item):
             continue
         lines += [f"## {name}", ""]
-        if callable(item) and not (isinstance(item, type) and issubclass(item, Exception)):
+        if item.__class__ is EnumType:
+            lines += [", ".join(f"`{member.value}`" for member in item) + ".", ""]
+        elif callable(item) and getattr(item, "__name__", name) != name:
+            lines += [f"As `{item.__name__}`.", ""]
+            continue
+        elif callable(item) and not (isinstance(item, type) and issubclass(item, Exception)):
             lines += ["```text", f"{name}{signature(item)}", "```", ""]
         lines += [inspect.cleandoc(item.__doc__ or "").split("\n\n")[0] if callable(item) else f"`{type(item).__name__}`", ""]
     return "\n".join(lines)
@@ -120,6 +126,8 @@ def declared(parameter: inspect.Parameter) -> str:
 
 def shown(default: Any) -> str:
     """A default as a person would write it."""
+    if isinstance(default, Enum):
+        return str(default.value)
     return repr(default) if isinstance(default, str | int | float | tuple | None) and len(repr(default)) < 60 else "..."
 
 

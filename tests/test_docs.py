@@ -82,15 +82,23 @@ def test_every_law_is_explained() -> None:
         assert [name for name in law.parameters if f"`{name}`" not in section] == [], law.name
 
 
-def test_every_check_has_a_page_in_the_playbook() -> None:
-    from groupwise.diagnostics.former import CHECKS
+def test_every_check_is_in_the_overview_and_every_page_of_the_playbook_is_of_a_check() -> None:
+    from groupwise.diagnostics.judge import CHECKS
+    from groupwise.diagnostics.signals import Evidence
+    from groupwise.record.run import RunRecord, steps_table
 
+    evidence = Evidence(RunRecord("empty", steps_table([], {})))
+    names = {check(evidence).check for check in CHECKS}
     overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
-    for check in CHECKS:
-        page = (ROOT / "docs" / "playbook" / f"{check.name.replace('_', '-')}.md").read_text(encoding="utf-8")
-        assert f"`{check.name}`" in page
-        assert f"`{check.name}`" in overview
-        assert [part for part in ("**Symptom.**", "**Evidence.**", "**Remedy.**", "**Source.**") if part not in page] == [], check.name
+    assert [name for name in sorted(names) if f"`{name}`" not in overview] == []
+    assert sorted(set(re.findall(r"^\| \[?`(\w+)`\]?.* \| .*\.? \|$", overview.split("| check |")[1].split("\n\n")[0], re.M))) == sorted(
+        names
+    )
+    for path in sorted((ROOT / "docs" / "playbook").glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        assert re.findall(r"^Check `(\w+)`", page, re.M)[0] in names, path.name
+        assert f"(../playbook/{path.name})" in overview
+        assert [part for part in ("**Symptom.**", "**Evidence.**", "**Remedy.**", "**Source.**") if part not in page] == [], path.name
 
 
 def test_every_reader_is_explained() -> None:

@@ -21,7 +21,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics.former import Evidence, Measure, diversity, hacking, zero_variance
+from groupwise.diagnostics import diversity, hacking, zero_variance
+from groupwise.diagnostics.judgement import Measure
+from groupwise.diagnostics.signals import Evidence
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -105,7 +107,8 @@ def onset(rng: np.random.Generator) -> tuple[Measure | None, float]:
     pair = hacking.pair_of(Evidence(record))
     assert pair is not None
     assert step is not None
-    return Measure("reward_hacking", "onset", Interval(*(float(end) for end in hacking.parting_of(pair))), ""), float(step)
+    parting = hacking.parting_of(pair)
+    return Measure("reward_hacking", "onset", Interval(float(parting.step), float(parting.first), float(parting.last)), ""), float(step)
 
 
 WORLDS: tuple[tuple[str, str, Measured], ...] = (

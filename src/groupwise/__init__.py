@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from groupwise.curves.forecast import forecast
     from groupwise.curves.laws import LAWS, Law, law_by_name
     from groupwise.curves.results import Backtest, FitResult, Forecast
-    from groupwise.diagnostics.former import CHECKS, Diagnosis, Finding, diagnose
+    from groupwise.diagnostics.judge import CHECKS, judge
+    from groupwise.diagnostics.judge import judge as diagnose
+    from groupwise.diagnostics.judgement import Finding, Judgement, State
+    from groupwise.diagnostics.judgement import Judgement as Diagnosis
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.baseline_errors import compare_baselines
@@ -40,16 +43,17 @@ _HOME = {
     "ADVANTAGES": "estimators.advantages",
     "Backtest": "curves.results",
     "Budget": "estimators.best_group_size",
-    "CHECKS": "diagnostics.former",
+    "CHECKS": "diagnostics.judge",
     "Components": "estimators.components",
-    "Diagnosis": "diagnostics.former",
-    "Finding": "diagnostics.former",
+    "Diagnosis": "diagnostics.judgement",
+    "Finding": "diagnostics.judgement",
     "FitResult": "curves.results",
     "Forecast": "curves.results",
     "GroupSizePlan": "estimators.best_group_size",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
+    "Judgement": "diagnostics.judgement",
     "LAWS": "curves.laws",
     "Law": "curves.laws",
     "Meaning": "record.run",
@@ -61,14 +65,16 @@ _HOME = {
     "RunRecord": "record.run",
     "Setting": "record.settings",
     "Source": "record.run",
+    "State": "diagnostics.judgement",
     "Summary": "analysis.summary",
     "backtest": "curves.backtest",
     "compare": "analysis.compare",
-    "diagnose": "diagnostics.former",
+    "diagnose": "diagnostics.judge",
     "compare_baselines": "estimators.baseline_errors",
     "components": "estimators.components",
     "fit": "curves.fit",
     "forecast": "curves.forecast",
+    "judge": "diagnostics.judge",
     "law_by_name": "curves.laws",
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
@@ -84,6 +90,8 @@ _HOME = {
     "summarise": "analysis.summary",
     "wilson": "intervals",
 }
+# Names of before that are still answered, and what they are called today.
+_FORMERLY = {"Diagnosis": "Judgement", "diagnose": "judge"}
 
 __all__ = [
     "ADVANTAGES",
@@ -101,6 +109,7 @@ __all__ = [
     "GroupwiseError",
     "GroupwiseWarning",
     "Interval",
+    "Judgement",
     "Law",
     "Meaning",
     "MetricSeries",
@@ -110,6 +119,7 @@ __all__ = [
     "RunRecord",
     "Setting",
     "Source",
+    "State",
     "Summary",
     "__version__",
     "backtest",
@@ -119,6 +129,7 @@ __all__ = [
     "diagnose",
     "fit",
     "forecast",
+    "judge",
     "law_by_name",
     "load_components",
     "metric_series",
@@ -140,7 +151,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name from the module that defines it."""
     if name not in _HOME:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
-    return getattr(import_module(f"groupwise.{_HOME[name]}"), name)
+    return getattr(import_module(f"groupwise.{_HOME[name]}"), _FORMERLY.get(name, name))
 
 
 def __dir__() -> list[str]:

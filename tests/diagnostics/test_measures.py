@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds.runs import simulated_run
 
-from groupwise.cli.app import main
-from groupwise.diagnostics.former import CHECKS, Evidence, Measure, diagnose, diversity, instability, margin
-from groupwise.diagnostics.former.zero_variance import chance, effective_size, graded_groups
+from groupwise.diagnostics import diversity, hacking, instability, margin
+from groupwise.diagnostics.judge import CHECKS, judge, judged, measures_of
+from groupwise.diagnostics.judgement import Measure, State, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.zero_variance import chance, effective_size, graded_groups
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.theory.oscillator import recursion
@@ -42,13 +42,17 @@ def log(config: Any = None, rows: Any = None, **columns: Any) -> RunRecord:
 
 
 def measures(record: RunRecord) -> dict[str, Measure]:
-    return {measure.name: measure for measure in diagnose(record, measured=True).measures}
+    return {measure.name: measure for measure in measures_of(Evidence(record))}
 
 
 def value_of(record: RunRecord, name: str) -> float:
     value = measures(record)[name].value
     assert value is not None
     return value.value
+
+
+def zero_variance_of(record: RunRecord) -> tuple[Status, int | None]:
+    return next((found.status, found.step) for found in judge(record).checks if found.check == "zero_variance")
 
 
 def rollouts(*groups: list[float], steps: int = 1, prompt: bool = False) -> list[dict[str, Any]]:
@@ -240,7 +244,7 @@ def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> 
     top = [[2.0 if rng.random() < 0.997 else 0.3 * float(rng.random()) for _ in range(8)] for _ in range(16 * N)]
     rows = [{"step": 1 + i // 16, "prompt_id": i % 16, "reward": reward} for i, group in enumerate(top) for reward in group]
     mean = np.array(top).reshape(N, -1).mean(axis=1)
-    assert "advantage_degeneracy" not in [finding.check for finding in diagnose(log(rows=rows, reward=mean)).findings]
+    assert zero_variance_of(log(rows=rows, reward=mean)) == (Status.NONE, None)
     # All completions of a step have one reward from step 31 on, at no end of the range: chance leaves them alike, and nothing is learnt.
     rows = []
     for step in range(1, N + 1):
@@ -250,8 +254,7 @@ def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> 
     table = rollouts_table(rows)
     assert table is not None
     means = table.group_by("step").agg(pl.col("reward").mean()).sort("step")["reward"].to_numpy()
-    found = diagnose(log(rows=rows, reward=means)).findings
-    assert ("advantage_degeneracy", 31) in [(finding.check, finding.since_step) for finding in found]
+    assert zero_variance_of(log(rows=rows, reward=means)) == (Status.CRITICAL, 31)
 
 
 # The margin.
@@ -266,7 +269,7 @@ def test_the_margin_of_a_run_whose_force_is_known() -> None:
     true = 2 * 1.5 / 0.01  # without a lag the threshold is 2(1 + momentum)
     assert value.low < true < value.high
     assert value.value == pytest.approx(true, rel=0.2)
-    assert diagnose(record, measured=True).verdict == "healthy"
+    assert judge(record).state is State.OK
 
 
 @pytest.mark.parametrize(
@@ -362,30 +365,31 @@ def test_the_gap_of_progress_of_exact_rewards() -> None:
     assert measures(log(reward=train))["progress_gap"].log_this
 
 
-def test_the_onset_of_hacking_is_where_training_gains_on_the_held_out_reward() -> None:
-    # Median error of 2 to 3 % of the run in experiments/diagnosis/delay.csv; above 8 % in 12 runs less than once in 1,000.
+def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
+    # Median error of 2 to 3 % of the run in experiments/diagnosis/delay.csv; above 8 % in 14 runs less than once in 1,000.
     errors = []
     for seed in range(14):
         record, onset = simulated_run("reward_hacking", np.random.default_rng([77, seed]), steps=200)
-        since = [f.since_step for f in diagnose(record).findings if f.check == "reward_hacking" and f.severity != "info"]
-        if since and since[0] is not None and onset is not None:
-            errors.append(abs(since[0] - onset) / 200)
-    assert len(errors) >= 9
+        pair = hacking.pair_of(Evidence(record))
+        assert pair is not None
+        assert onset is not None
+        errors.append(abs(hacking.parting_of(pair).step - onset) / 200)
     assert np.median(errors) < 0.08
 
 
 # All of them.
 
 
-def test_numbers_change_no_verdict_and_are_asked_for() -> None:
+def test_numbers_change_no_state_and_belong_to_a_check() -> None:
     for kind in ("trending", "policy_concentration"):
         record, _ = simulated_run(kind, np.random.default_rng(8), steps=120, rollouts=True)
-        plain, full = diagnose(record), diagnose(record, measured=True)
-        assert plain.measures == ()
-        assert replace(full, measures=()) == plain
-        assert {measure.check for measure in full.measures} == {check.name for check in CHECKS if check.measures}
-        assert list(plain.as_dict()) == ["verdict", "causes", "findings", "healthy", "unavailable"]
-        assert len(full.as_dict(evidence=True)["evidence"]) == len(full.measures)
+        evidence = Evidence(record)
+        before = judged(evidence)
+        measured = measures_of(evidence)
+        assert judged(evidence) == before
+        assert {measure.check for measure in measured} == {"reward_hacking", "zero_variance", "concentration", "instability"}
+        assert {measure.check for measure in measured} <= {check(evidence).check for check in CHECKS}
+        assert len({measure.name for measure in measured}) == len(measured)
 
 
 def test_rollouts_of_simulated_runs_are_those_of_the_steps() -> None:
@@ -421,22 +425,7 @@ def test_any_numbers_can_be_measured(groups: list[list[float]], other: list[floa
     rows = [{"step": 1 + i // 3, "prompt_id": i % 3, "reward": r} for i, group in enumerate(groups) for r in group]
     columns = {"reward": other, "entropy": other[::-1], "wrong": other, "rollout_corr/chi2_token": other, "eval_x_pass4": other}
     record = log({"momentum": 0.9, "lag_kind": "none"}, rows, **columns, eval_x_pass1=other)
-    for measure in diagnose(record, measured=True).measures:
+    for measure in measures_of(Evidence(record)):
         assert measure.message
         json.dumps(measure.as_dict(), allow_nan=False)
         assert measure.value is None or not measure.value.low > measure.value.value + 1e-9 * abs(measure.value.value)
-
-
-def test_the_command_has_them_as_data_where_they_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record, _ = simulated_run("trending", np.random.default_rng(11), steps=80, rollouts=True)
-    record.save(tmp_path / "run")
-    assert main(["diagnose", str(tmp_path / "run"), "--json", "--evidence"]) == 0
-    evidence = json.loads(capsys.readouterr().out)["evidence"]
-    assert {"progress_gap", "dead_beyond_chance", "best_minus_mean", "stability_margin"} <= {one["name"] for one in evidence}
-    assert all(list(one) == ["check", "name", "value", "message", "log_this"] for one in evidence)
-    assert main(["diagnose", str(tmp_path / "run")]) == 0
-    out = capsys.readouterr().out
-    assert "measured" in out
-    assert "--evidence says why" in out
-    assert main(["diagnose", str(tmp_path / "run"), "--evidence"]) == 0
-    assert "not measured" in capsys.readouterr().out

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.former import Evidence, Finding
-from groupwise.diagnostics.former.instability import check
+from groupwise.diagnostics.instability import check
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.swings import course_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -28,28 +29,26 @@ def swinging(seed: int, *, onset: int = 100, grows: bool = False) -> np.ndarray:
 
 def finding(reward: np.ndarray) -> Finding:
     record = RunRecord("test", steps_table(range(1, N + 1), {"reward": reward}), meanings=(Meaning("reward", "reward", "test"),))
-    found = check(Evidence(record))
-    assert isinstance(found, Finding)
-    return found
+    return check(Evidence(record))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> None:
     # The worst of 20 such runs was off by 4 rows.
     found = finding(swinging(seed))
-    assert found.severity == "critical"
+    assert found.status is Status.CRITICAL
     assert "keeps swinging" in found.message
     assert "wider" not in found.message
-    assert found.since_step is not None
-    assert abs(found.since_step - 101) <= 12
+    assert found.step is not None
+    assert abs(found.step - 101) <= 12
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_swing_that_grows_is_said_to(seed: int) -> None:
     found = finding(swinging(seed, grows=True))
     assert "swings ever wider" in found.message
-    assert found.since_step is not None
-    assert abs(found.since_step - 101) <= N // 10
+    assert found.step is not None
+    assert abs(found.step - 101) <= N // 10
 
 
 def test_a_swing_from_the_start_begins_there() -> None:

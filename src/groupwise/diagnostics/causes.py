@@ -157,7 +157,7 @@ def _of_behaviour(case: Case) -> Cause:
         return _likely(UNSTABLE)
     if entropy <= 0.5:
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
-    if case.fact("fall").startswith(("function", "partial")) and case.fact("drop") != "part at once":
+    if case.fact("fall").startswith(("function", "partial")) and case.fact("drop") not in ("part at once", "constant at once"):
         # A slow decline, or that of one function, is no verifier's.
         return cause_of_standing(case)
     return _graded_down(case)

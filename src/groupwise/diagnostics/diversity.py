@@ -40,7 +40,7 @@ class Gap:
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside `policy_concentration`."""
+    """Return the numbers beside `concentration`."""
     return (*_gap(evidence), *_alike(evidence), *ceiling(evidence))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from groupwise.diagnostics.instability import NAME
 from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import GroupwiseError, InsufficientDataError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from groupwise.stability.lags import Lag
     from groupwise.stability.mode import Stability
 
-NAME = "dynamical_instability"
 OFF = 3.0
 """Factor that widens the interval of a force to either side, after what `experiments/predictable_grpo/force_of_runs.py` finds."""
 FEWEST_EXPLAINED = 0.3

@@ -302,7 +302,7 @@ _POOL = 4
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside `advantage_degeneracy`."""
+    """Return the numbers beside `zero_variance`."""
     groups = graded_groups(evidence)
     return (_beyond_chance(groups), *_split(evidence, groups), _effective(evidence, groups))
 

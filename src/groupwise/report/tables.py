@@ -1,17 +1,15 @@
-"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes, findings.
+"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes.
 
 They choose rows and write numbers. They compute nothing but ratios to the best.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from groupwise.analysis.fitted import Outlook
 from groupwise.curves.results import FitResult
-from groupwise.diagnostics.former.findings import Finding
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
@@ -208,11 +206,3 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
 def title_of(check: str) -> str:
     """Return the name of a check or of a cause as words."""
     return capital(check.replace("_", " "))
-
-
-def measured(finding: Finding) -> str:
-    """Return the number of a finding with its interval and what it is held against."""
-    value = finding.value
-    ends = f" ({number(value.low)} to {number(value.high)})" if math.isfinite(value.low) and math.isfinite(value.high) else ""
-    what = f"{finding.what} " if finding.what else ""
-    return f"{what}{number(value.value)}{ends}, against {number(finding.threshold)}"

@@ -20,6 +20,8 @@ from groupwise.diagnostics.signs import arrow, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 
 NO_CAUSE = Cause()
+# What to do about a reward that stands where nothing says why.
+STANDS = "see whether rewards differ within groups; if they do, lr × 3"
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
 
@@ -67,7 +69,8 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     if found is not None:
         return _of_finding(look, found)
     cause = cause_of_standing(look.case()) if look.progress.learning is Learning.FLAT else _mention(look.answers)
-    return Story(_course(look.progress), None, (), cause, advice_for(cause, None, step=None, onset=None))
+    flat = look.progress.learning is Learning.FLAT and not cause.names
+    return Story(_course(look.progress), None, (), cause, STANDS if flat else advice_for(cause, None, step=None, onset=None))
 
 
 def _of_fall(look: Look, found: Finding) -> Story:

@@ -37,6 +37,8 @@ _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|
 _HALF, _MANY = 0.5, 2.8
 # Rows from which two rewards are said to move against each other, and standard errors: perhaps, and surely.
 _FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
+# Pairs from which a run that goes on is told that its gain is not shared.
+_FEWEST_GOING = 10
 # Standard errors by which the held-out reward gained at first, and the share of the log in which a loophole parts the two.
 _GAINED, _ABRUPT = 1.64, 0.15
 RATIO = "held-out gain over training gain"
@@ -89,7 +91,7 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     opposed = _opposed(pair)
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
-    if whole is not None and _rose(pair) and whole.high < TRANSFER:
+    if whole is not None and _rose(pair) and whole.high < TRANSFER and (evidence.ended or n >= _FEWEST_GOING):
         status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
         if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
             held, error = pair.gain_held_out(*pair.ends)
@@ -123,7 +125,8 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
 def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
     """The slope of the held-out reward on the training reward where training rose and the two move against each other beyond doubt."""
     n = len(pair.step_M)
-    if n < _FEWEST_OPPOSED or not _rose(pair):
+    gain, noise = pair.gain_of_training(*pair.ends)
+    if n < _FEWEST_OPPOSED or not gain > _PERHAPS * noise:
         return None
     train, held = pair.train_M - pair.train_M.mean(), pair.held_M - pair.held_M.mean()
     power = float(train @ train)

@@ -26,7 +26,7 @@ _GAIN, _NO_GAIN = 2.0, 2.0
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
 _NOTHING, _FEW = 0.1, 20
-_NEARLY_ALL = 0.8
+_NEARLY_ALL, _MOST = 0.8, 0.5
 
 
 @dataclass(frozen=True, slots=True)

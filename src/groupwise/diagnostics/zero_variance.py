@@ -240,7 +240,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset)}
     advice = "filter prompts by pass rate, or take new ones"
     # While a good part of the groups teaches there is nothing to mend.
-    status = Status.WARNING if value.value > _MOSTLY_DEAD else Status.INFO
+    status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
     known = known if status is Status.WARNING else {"zero_variance": "as expected"}
     return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
 
@@ -263,7 +263,7 @@ def _small_group(evidence: Evidence) -> Finding | None:
     )
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     known = {"small_group": "likely" if grave else "possible", "zero_variance": "as expected"}
-    status = Status.WARNING if grave else Status.INFO
+    status = Status.WARNING if grave and evidence.ended else Status.INFO
     advice = f"raise the group size to {last.group_size}, or drop prompts that are always right or always wrong"
     return Finding(NAME, status, words, None, now, HALVED, advice=advice, evidence=known, what=SHARE)
 

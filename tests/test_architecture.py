@@ -28,7 +28,7 @@ COMMANDS = {"cli", "__main__"}
 
 # What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
 # import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals", "plain", "wording"}
+FOUNDATION = {"errors", "arrays", "intervals", "plain", "wording", "files"}
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
 COMPUTING = {"curves", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plain": set(),
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
+    "files": {"errors"},  # written whole, by commands and from Python
     "wording": {"intervals"},  # numbers and texts as people read them: results and pages write them alike
     "examples": set(),
     "record": FOUNDATION,
@@ -55,6 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer"},
     # pages of results; of the rooms that compute only the classes of results, and of the readers the log that the live page follows
     "report": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
+    # a run as an object asks what the commands ask: it stands above all rooms and computes nothing
+    "api": FOUNDATION | {"record", "readers", "series", "curves", "diagnostics", "analysis", "report"},
     "trainer": FOUNDATION | {"record", "estimators", "scores"},  # the loop uses the library's advantages and writes a record
     # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
     "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},
@@ -220,6 +223,8 @@ def public(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
         return
     for node in tree(path).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if any(ast.unparse(one) == "overload" for one in node.decorator_list):
+                continue  # the function itself explains them
             yield f"{dotted(path)}.{node.name}", node
             if isinstance(node, ast.ClassDef):
                 for inner in node.body:

@@ -17,7 +17,7 @@ NAMES = (
     "GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS RecordWriter RunConfig RunRecord Setting "
     "Source Summary __version__ backtest compare compare_baselines components diagnose fit forecast law_by_name "
     "load_components metric_series open_run plan_from_components plan_group_size preset render reward_statistics "
-    "save_components score_sums summarise wilson "
+    "save_components score_sums summarise wilson Outlook Run RunComparison RunPlan judge plan report "
 )
 
 

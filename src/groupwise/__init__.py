@@ -5,21 +5,23 @@ The public names, each loaded when it is first asked for. Nothing is computed he
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from groupwise.analysis.compare import compare
+    from groupwise.analysis.compare import RunComparison, compare
     from groupwise.analysis.component_file import load_components, save_components
+    from groupwise.analysis.fitted import Outlook
     from groupwise.analysis.plan import RunPlan, plan
     from groupwise.analysis.summary import Summary, summarise
-    from groupwise.curves.backtest import backtest
-    from groupwise.curves.fit import fit
-    from groupwise.curves.forecast import forecast
+    from groupwise.api.calls import backtest, fit, forecast, judge, report
+    from groupwise.api.calls import judge as diagnose
+    from groupwise.api.run import Run, open_run
     from groupwise.curves.laws import LAWS, Law, law_by_name
     from groupwise.curves.results import Backtest, FitResult, Forecast
-    from groupwise.diagnostics.judge import CHECKS, judge
-    from groupwise.diagnostics.judge import judge as diagnose
+    from groupwise.diagnostics.judge import CHECKS
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.diagnostics.judgement import Judgement as Diagnosis
     from groupwise.errors import GroupwiseError, GroupwiseWarning
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
     from groupwise.intervals import Interval, wilson
-    from groupwise.readers import READERS, open_run
+    from groupwise.readers import READERS
     from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
     from groupwise.record.settings import RunConfig, Setting
     from groupwise.report.html import render
@@ -58,8 +60,11 @@ _HOME = {
     "Law": "curves.laws",
     "Meaning": "record.run",
     "MetricSeries": "series.metric",
+    "Outlook": "analysis.fitted",
     "READERS": "readers",
     "RecordWriter": "record.run",
+    "Run": "api.run",
+    "RunComparison": "analysis.compare",
     "RunConfig": "record.settings",
     "RunPlan": "analysis.plan",
     "RunRecord": "record.run",
@@ -67,23 +72,24 @@ _HOME = {
     "Source": "record.run",
     "State": "diagnostics.judgement",
     "Summary": "analysis.summary",
-    "backtest": "curves.backtest",
+    "backtest": "api.calls",
     "compare": "analysis.compare",
-    "diagnose": "diagnostics.judge",
+    "diagnose": "api.calls",
     "compare_baselines": "estimators.baseline_errors",
     "components": "estimators.components",
-    "fit": "curves.fit",
-    "forecast": "curves.forecast",
-    "judge": "diagnostics.judge",
+    "fit": "api.calls",
+    "forecast": "api.calls",
+    "judge": "api.calls",
     "law_by_name": "curves.laws",
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
-    "open_run": "readers",
+    "open_run": "api.run",
     "plan": "analysis.plan",
     "plan_from_components": "estimators.best_group_size",
     "plan_group_size": "estimators.best_group_size",
     "preset": "estimators.presets",
     "render": "report.html",
+    "report": "api.calls",
     "reward_statistics": "estimators.rewards_alone",
     "save_components": "analysis.component_file",
     "score_sums": "scores.sums",
@@ -113,7 +119,10 @@ __all__ = [
     "Law",
     "Meaning",
     "MetricSeries",
+    "Outlook",
     "RecordWriter",
+    "Run",
+    "RunComparison",
     "RunConfig",
     "RunPlan",
     "RunRecord",
@@ -139,12 +148,24 @@ __all__ = [
     "plan_group_size",
     "preset",
     "render",
+    "report",
     "reward_statistics",
     "save_components",
     "score_sums",
     "summarise",
     "wilson",
 ]
+
+
+class _Package(ModuleType):
+    """This package, in which `report` stays the function: importing a module of the room `report` would name the room here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name == "report" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,16 @@ class Plain:
         return shown
 
 
+class Said(Plain):
+    """A result that says itself: `print` shows a sentence, and `repr` no more than class and sentence."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """The class and the sentence."""
+        return f"{type(self).__name__}({str(self)!r})"
+
+
 def plain(value: Any) -> Any:
     """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number that is not finite becomes None."""
     if isinstance(value, Enum):

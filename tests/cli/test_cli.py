@@ -15,8 +15,9 @@ from tests.cli.asked import printed, refused
 from groupwise import __version__
 from groupwise.analysis.fitted import fit_metric
 from groupwise.cli import app as cli
-from groupwise.cli.shared import Opening, free_target, steps_of, write_whole
+from groupwise.cli.shared import Opening, steps_of
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
+from groupwise.files import free_target, write_whole
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +343,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("groupwise.cli.shared._umask", fail)
+    monkeypatch.setattr("groupwise.files._umask", fail)
     with pytest.raises(GroupwiseError, match="No space left"):
         write_whole(tmp_path / "page.html", "x", force=False)
     assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from groupwise.analysis.charts import Chart, Line, Mark, Role, mean_size, rounde
 from groupwise.analysis.compare_answer import answered, noted
 from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, ComparedRun
 from groupwise.analysis.fitted import cut
+from groupwise.analysis.given import record_of_numbers
 from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, short_name, typed_groups, unpaired_note
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
@@ -28,8 +29,8 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, percent
-from groupwise.plain import plain
-from groupwise.record.run import RunRecord, steps_table
+from groupwise.plain import Said, plain
+from groupwise.record.run import RunRecord
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
 
@@ -37,8 +38,8 @@ Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
 _SHORT = 0.5  # of the longest run: one that ends before is shown, and does not cut the others down to its steps
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunComparison(Said):
     """Groups of runs with what was found.
 
     Args:
@@ -163,15 +164,7 @@ def _records(run: Run, metric: str, name: str, by: str | None) -> list[RunRecord
         return [run]
     if isinstance(run, str | Path):
         return open_runs(run, by=by or "")
-    try:
-        value = np.asarray(run, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"expected a run, a path or numbers, got {type(run).__name__}: give one of them") from None
-    if value.ndim == 1:
-        value = np.stack([np.arange(1.0, value.size + 1), value])
-    if value.ndim != 2 or len(value) != 2 or not np.isfinite(value[0]).all():
-        raise InvalidArgumentError(f"expected values, or steps and values, got an array of shape {value.shape}: give one or two rows")
-    return [RunRecord(name, steps_table(value[0].astype(int).tolist(), {metric: value[1]}))]
+    return [record_of_numbers(run, metric, name)]
 
 
 def compare_runs(

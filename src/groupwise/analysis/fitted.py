@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.curves.results import FitResult, Forecast
+from groupwise.curves.results import FitResult, Forecast, band_said
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain, Said, plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike
 
@@ -79,6 +80,8 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
 
 FloatArray = NDArray[np.float64]
 _GRID = 48
+NO_LAW = "No law holds, so there is nothing to forecast by."
+_UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _RIVALS = 2
 _LAST_STEP = 1e12
 _RIVAL_WEIGHT = 0.05
@@ -96,8 +99,8 @@ class ForecastRow(Plain):
     high: float  # upper end
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+@dataclass(frozen=True, slots=True, repr=False)
+class Outlook(Said):
     """A forecast on the clock of the log."""
 
     result: Forecast  # with times in updates
@@ -108,6 +111,14 @@ class Outlook:
     done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
+    stands: str = ""  # how the run stands, where it fails: no forecast leads then
+
+    def __str__(self) -> str:
+        """The last of the steps forecast, in a sentence; a failure comes first, and where no law holds, that."""
+        far = self.rows[-1]
+        ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
+        said = NO_LAW if self.result.status == "non_stationary" else band_said(*ends, f"step {far.step:,}", self.result.level)
+        return f"{self.stands} {said}".strip()
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise forecast --json`, without metric and run."""
@@ -165,6 +176,13 @@ class Fitted:
         """Whether there is a fit whose law holds to the end of the log."""
         return self.fit is not None and self.fit.status != "non_stationary"
 
+    def in_steps(self) -> FitResult:
+        """The fit with its rows, its change and its message in steps of the log; rates and time constants stay in updates."""
+        fit = self.by_law(None)
+        change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
+        message = _UPDATE.sub(f"step {change:,.0f}", fit.message) if math.isfinite(change) else fit.message
+        return dataclasses.replace(fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message)
+
     @property
     def rewarding(self) -> bool:
         """Whether more of it is better."""
@@ -207,22 +225,15 @@ def fit_metric(
     with_forecast: bool = True,
 ) -> Fitted:
     """Fit one metric and forecast it."""
-    from groupwise.series.metric import metric_series
-
-    column = record.column(metric)
-    used = cut(record, until)
-    series = metric_series(used, column)
-    meaning = record.meaning(column)
-    quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
-    bare = Fitted(column, quantity, series, clock, level=level)
+    bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
+    series = bare.series
     try:
         momentum = record.config.value("momentum")
         momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
         fit = _fit(series, level=level, law=law, momentum=None if momentum is None else float(momentum))
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
-    later_step, later_value = _held_out(record, column, until)
+    later_step, later_value = _held_out(record, bare.metric, until)
     return dataclasses.replace(
         bare,
         fit=fit,
@@ -230,6 +241,17 @@ def fit_metric(
         held_out_step=later_step,
         held_out_value=later_value,
     )
+
+
+def unfitted(record: RunRecord, metric: str) -> Fitted:
+    """Return a metric on the clock of the log, without a fit."""
+    from groupwise.series.metric import metric_series
+
+    column = record.column(metric)
+    series, meaning = metric_series(record, column), record.meaning(column)
+    quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
+    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
+    return Fitted(column, quantity, series, clock)
 
 
 def nothing_fitted(metric: str, problem: str) -> Fitted:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from groupwise.analysis.fitted import Fitted, Outlook
+from groupwise.analysis.fitted import NO_LAW, Fitted, Outlook
 from groupwise.curves.results import FitResult
 from groupwise.wording import alike, capital, clean, count, duration, ranged, readable, tokens
 
@@ -49,7 +49,7 @@ def nothing_to_forecast(fitted: Fitted, *, dated: bool = True) -> str:
     changed = fit.time_T >= fit.change_time
     since = f" Find what happened at step {fitted.clock.step(fit.change_time):,.0f} before training on."
     inside = dated and changed.any() and not changed.all()
-    return f"No law holds, so there is nothing to forecast by.{since if inside else ''}"
+    return f"{NO_LAW}{since if inside else ''}"
 
 
 def said_of(fit: FitResult) -> str:

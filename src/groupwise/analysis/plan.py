@@ -18,7 +18,7 @@ from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import percent
-from groupwise.plain import Plain
+from groupwise.plain import Plain, Said
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence, zero_variance_outlook
@@ -57,8 +57,8 @@ class Batch(Plain):
         return f"A step is {prompts} x {rollouts}{whole} in {updates}{'; give ' + ' '.join(missing) if missing else ''}."
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class RunPlan(Said):
     """What a run says of its group size."""
 
     KEYS: ClassVar = ("status", "batch", "zero_variance", "effective_group_size", "plan", "missing", "command")
@@ -119,7 +119,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
         (8, [8, 16, 32])
     """
-    opened = None if isinstance(run, RunRecord) else Path(run)
+    opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     record = run if isinstance(run, RunRecord) else open_run(run)
     beside = None if opened is None else path_beside(opened)
     held = components_of_file(beside, level=None) if beside is not None and beside.is_file() else None

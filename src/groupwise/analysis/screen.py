@@ -19,7 +19,7 @@ from groupwise.analysis.headline import subject
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import GroupEvidence
+from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.wording import capital, clean, number, sentence, share
 
 TILES, SPARKS = 4, 4
@@ -119,7 +119,7 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
     small = [one for one in signals if not _is_beside(one, fitted, judged)]  # the others are on the large chart
     shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
     since = _since(judged)
-    shade = (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
+    shade = _shade(record, judged)
     sparks = tuple(_chart(one, shade, points // 3) for one in shown)
     others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in small[SPARKS:])
     every = [one for one in (reward, *signals) if one is not None]
@@ -131,6 +131,18 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
         rows=tuple(_row(one, since) for one in every),
         table=_table(every),
     )
+
+
+def reward_chart(record: RunRecord, fitted: Fitted, judged: Judgement, *, points: int = POINTS) -> Chart:
+    """Return the chart of the first screen alone."""
+    signals = [*_signals(record, group_evidence(record), fitted.metric, judged)]
+    return _reward_chart(fitted, signals, judged, _shade(record, judged), points)
+
+
+def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
+    """Return from where a failure is shaded, or None where there is none."""
+    since = _since(judged)
+    return (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
 
 
 def _signs(judged: Judgement) -> list[Sign]:

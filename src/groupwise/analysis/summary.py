@@ -25,6 +25,8 @@ from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
 from groupwise.wording import clean, readable, shown_path
 
+_FEWEST_POINTS = 120
+
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
@@ -101,6 +103,11 @@ class Summary(Plain):
             }
         )
         return shown
+
+
+def page_points(runs: int) -> int:
+    """Return the points of a line on a page of so many runs: with many, lines keep fewer, so that pages stay small."""
+    return max(_FEWEST_POINTS, POINTS // runs)
 
 
 def summarise(

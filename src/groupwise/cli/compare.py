@@ -20,15 +20,14 @@ from groupwise.cli.shared import (
     advancing,
     argument,
     flag,
-    free_target,
     option,
     out_console,
     print_json,
     print_lines,
     share,
-    write_whole,
 )
 from groupwise.errors import InvalidArgumentError
+from groupwise.files import free_target, write_whole
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord

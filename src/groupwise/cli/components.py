@@ -23,7 +23,6 @@ from groupwise.cli.shared import (
     Settings,
     argument,
     flag,
-    free_target,
     logs_of,
     one_of,
     option,
@@ -35,6 +34,7 @@ from groupwise.cli.shared import (
 )
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Method
+from groupwise.files import free_target
 from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:

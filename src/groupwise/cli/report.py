@@ -20,7 +20,6 @@ from groupwise.cli.shared import (
     advancing,
     exit_code,
     flag,
-    free_target,
     logs_of,
     option,
     out_console,
@@ -28,11 +27,10 @@ from groupwise.cli.shared import (
     print_lines,
     steps_of,
     typed_arguments,
-    write_whole,
 )
+from groupwise.files import free_target, write_whole
 
 DEFAULT = Path("groupwise-report.html")
-_FEWEST_POINTS = 120
 
 
 def report(
@@ -51,11 +49,10 @@ def report(
     force: Annotated[bool, flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
     """Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several."""
-    from groupwise.analysis.charts import POINTS
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.fitted import cut
     from groupwise.analysis.sparkline import reward_heights
-    from groupwise.analysis.summary import summarise
+    from groupwise.analysis.summary import page_points, summarise
     from groupwise.record.run import has_ended
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
@@ -67,7 +64,7 @@ def report(
     inputs = [*runs, *map(path_beside, runs), *configs]
     if target is not None:
         free_target(target, inputs, force=force)
-    points = max(_FEWEST_POINTS, POINTS // len(runs))  # with many runs lines keep fewer points, so that pages stay small
+    points = page_points(len(runs))
     summaries, heights = [], []
     with advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:

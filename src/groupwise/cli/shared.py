@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
+from groupwise.errors import InvalidArgumentError
 from groupwise.plain import to_json
 
 if TYPE_CHECKING:
@@ -199,65 +197,6 @@ def steps_of(text: str | None) -> list[float] | None:
 def logs_of(record: RunRecord) -> list[Path]:
     """Return the files that a run was read from."""
     return [Path(source.path) for source in record.sources]
-
-
-def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = ()) -> Path:
-    """Check that a file may be written, before any work is done."""
-    if endings and output.suffix.lower() not in endings:
-        raise InvalidArgumentError(f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}")
-    if output.is_dir():
-        raise OverwriteError(f"expected a file to write, got the folder {output}: name a file in it")
-    if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
-        raise OverwriteError(f"{output} is one of the logs and is never written to: choose another file with -o")
-    if output.exists() and not force:
-        raise OverwriteError(f"{output} exists already: choose another file with -o, or replace it with --force")
-    folder = output.absolute().parent
-    if not folder.is_dir():
-        raise GroupwiseError(f"the folder {folder} does not exist: make it, or choose another file with -o")
-    if not os.access(folder, os.W_OK):
-        raise GroupwiseError(f"the folder {folder} cannot be written to: choose another file with -o")
-    return output
-
-
-def write_whole(output: Path, content: str, *, force: bool) -> None:
-    """Write a file so that it appears whole or not at all, and never over another one unless told to."""
-    partial = ""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=output.absolute().parent, prefix=f".{output.name}.", delete=False
-        ) as file:
-            partial = file.name
-            file.write(content)
-        Path(partial).chmod(0o666 & ~_umask())
-        if force or not _linked(partial, output):
-            Path(partial).replace(output)
-    except FileExistsError:
-        raise OverwriteError(f"{output} exists already: choose another file with -o, or replace it with --force") from None
-    except OSError as error:
-        raise GroupwiseError(f"expected to write {output}, got {error.strerror or error}: choose another file with -o") from None
-    finally:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
-
-
-def _linked(partial: str, output: Path) -> bool:
-    """Give the file its name, which fails where the name is taken; return whether that was done: some file systems know no links."""
-    try:
-        os.link(partial, output)
-    except FileExistsError:
-        raise
-    except OSError:
-        if output.exists():
-            raise FileExistsError from None
-        return False
-    return True
-
-
-def _umask() -> int:
-    """Return the process's mask of permissions."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:

@@ -23,7 +23,6 @@ from groupwise.cli.shared import (
     Until,
     argument,
     flag,
-    free_target,
     logs_of,
     numbers,
     one_of,
@@ -34,9 +33,9 @@ from groupwise.cli.shared import (
     print_lines,
     typed_arguments,
     whole,
-    write_whole,
 )
 from groupwise.errors import InvalidArgumentError, MissingMetricError
+from groupwise.files import free_target, write_whole
 
 if TYPE_CHECKING:
     from groupwise.analysis.charts import Chart

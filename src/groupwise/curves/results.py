@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Said
+from groupwise.wording import alike, number, readable, sentence, share
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
 
@@ -70,8 +71,8 @@ class Candidate:
     r_squared: float  # share of the raw variance that its curve explains
 
 
-@dataclass(frozen=True, slots=True)
-class FitResult(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class FitResult(Said):
     """A law fitted to one metric of one run.
 
     Args:
@@ -120,9 +121,20 @@ class FitResult(Plain):
         """What can be said, in one of four words."""
         return self.outcome.status
 
+    def __str__(self) -> str:
+        """What can be said, in a sentence."""
+        return sentence(readable(self.message))
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+
+def band_said(mean: tuple[float, float, float], following: tuple[float, float], where: str, level: float) -> str:
+    """Say what is forecast at one place: the mean with the ends of its band, and the ends of the band of the next row."""
+    value, low, high = alike(*mean)
+    ends = alike(*following)
+    return f"The mean is forecast at {value} ({low} to {high}) by {where}, a row there at {ends[0]} to {ends[1]} ({share(level)} bands)."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Forecast(Said):
     """Where the metric is going.
 
     Args:
@@ -155,9 +167,16 @@ class Forecast:
     expected_gain: Interval
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """The last of the times forecast, in a sentence; where no law holds, that."""
+        if self.status == "non_stationary":
+            return sentence(readable(self.message))
+        mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
+        return band_said(mean, (float(self.low_S[-1]), float(self.high_S[-1])), f"update {number(self.time_S[-1])}", self.level)
 
-@dataclass(frozen=True, slots=True)
-class Backtest:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Backtest(Said):
     """One run's forecast scored on what came after.
 
     Args:
@@ -175,3 +194,13 @@ class Backtest:
     level: float
     n_train: int
     n_test: int
+
+    def __str__(self) -> str:
+        """How far the forecast and the best simple method were off, in a sentence."""
+        simple = {name: error for name, error in self.errors.items() if name != "groupwise"}
+        best = min(simple, key=simple.__getitem__)
+        return (
+            f"Forecast from {self.n_train:,} rows, the {self.n_test:,} after them are off by {number(self.errors['groupwise'])}; the best "
+            f"simple method ({best.replace('_', ' ')}) is off by {number(simple[best])}. The {share(self.level)} band held {self.covered} "
+            f"of {self.windows} window means."
+        )

@@ -11,7 +11,10 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from groupwise.intervals import Interval
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain, Said, plain
+from groupwise.wording import clean, sentence
+
+_LONGEST = 1000  # of a judgement in sentences
 
 
 class State(StrEnum):
@@ -151,8 +154,8 @@ class Measure(Plain):
     log_this: str = ""  # what to log to get it; "" where it is there
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class Judgement(Said):
     """What a log says of its run.
 
     Args:
@@ -192,9 +195,24 @@ class Judgement(Plain):
 
     SCHEMA: ClassVar[int] = 1
 
+    def __str__(self) -> str:
+        """The state and the fact, the cause where there is one, and what to do, in sentences."""
+        said = [self.fact]
+        if self.cause.names:
+            certainty = self.cause.certainty.value.replace("_", " ")
+            between = f"{certainty}: " if self.cause.certainty is not Certainty.CANNOT_TELL else f"{certainty} between "
+            said.append(sentence(between + " and ".join(self.cause.names)))
+        said += [f"Do: {sentence(self.do)}"] if self.do else []
+        return clean(" ".join(said), longest=_LONGEST)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, schema 1."""
         return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
+
+    @property
+    def fact(self) -> str:
+        """The state and the headline, in a sentence."""
+        return clean(f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}", longest=_LONGEST)
 
     @property
     def alarm(self) -> bool:

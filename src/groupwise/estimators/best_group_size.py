@@ -19,7 +19,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
 from groupwise.intervals import Interval, percent
-from groupwise.plain import Plain
+from groupwise.plain import Plain, Said
 
 Sizes = NDArray[np.integer]
 
@@ -120,8 +120,8 @@ class Present(Plain):
     gain_lost: float | None  # share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSizePlan(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupSizePlan(Said):
     """The best use of a budget.
 
     Args:
@@ -161,6 +161,10 @@ class GroupSizePlan(Plain):
     components: Components | None
     notes: tuple[str, ...]
     expected_regret: float | None = None
+
+    def __str__(self) -> str:
+        """The best size, in a sentence."""
+        return self.status
 
     @property
     def status(self) -> str:

@@ -19,7 +19,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.moments import MOMENTS, TOO_SMALL, GroupMoments, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval, bootstrap_interval, effective_freedom, mean_interval, percent, ratio_interval, student_quantile
-from groupwise.plain import Plain
+from groupwise.plain import Plain, Said
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
 """What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2, E|g(X)|^2, then the other moments of groups."""
@@ -82,8 +82,8 @@ class Sample:
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
 
-@dataclass(frozen=True, slots=True)
-class Components(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class Components(Said):
     """The variance components of one policy, on one distribution of prompts.
 
     Args:
@@ -122,6 +122,10 @@ class Components(Plain):
     covariance_CC: Float
     pseudo_PC: Float | None
     notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """What is known of them, in a sentence."""
+        return self.status
 
     @property
     def level(self) -> float:

@@ -17,14 +17,14 @@ from groupwise.arrays import Float, Groups, finite_array, groups_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.zero_variance import RewardCounts, ZeroVarianceShare, share_interval
 from groupwise.intervals import Interval, mean_interval, percent
-from groupwise.plain import Plain
+from groupwise.plain import Said
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LABEL = "From rewards alone: this is not the gradient's variance, and no group size follows from it."
 
 
-@dataclass(frozen=True, slots=True)
-class RewardStatistics(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class RewardStatistics(Said):
     """Rewards of groups, without scores."""
 
     KEYS: ClassVar = (
@@ -50,6 +50,10 @@ class RewardStatistics(Plain):
         total = within.value + max(between.value, 0.0)
         part = f"; {percent(max(between.value, 0.0) / total)} of the rewards' variance lies between prompts" if total > 0 else ""
         return f"{percent(share.value)} of the groups have zero variance ({percent(share.low)} to {percent(share.high)}){part}."
+
+    def __str__(self) -> str:
+        """What the rewards say, in a sentence."""
+        return self.status
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""Draw a chart with matplotlib, for papers and slides; pages draw theirs with `assets/panel.js`.
+"""Draw a chart with matplotlib, for papers, slides and notebooks; pages draw theirs with `assets/panel.js`.
 
 matplotlib is imported when the first figure is drawn, without pyplot. Texts are never read as formulas.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from groupwise.analysis.charts import Chart, Line
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.files import PYTHON, free_target, write_whole
 from groupwise.wording import number
 
 if TYPE_CHECKING:
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 
 _INK, _MUTED, _RULE = "#22262b", "#5d636c", "#e2e4e8"
 _FIRST, _SECOND, _THIRD, _FOURTH, _BAD = "#0064a4", "#c2500a", "#00795a", "#a3447f", "#b3261e"  # of the pages: Okabe and Ito, darkened
+_SHADE = 0.09  # opacity of a failure
+_NAMELESS = {  # metadata that would date a file, or that only say who made it
+    "pdf": ("CreationDate", "Creator", "Producer"),
+    "png": ("Software",),
+    "svg": ("Date", "Creator", "Format", "Type"),
+}
 _STYLE: Any = {
     "svg.hashsalt": "groupwise",
     "text.parse_math": False,
@@ -76,8 +85,11 @@ _LOOKS = {
 
 def figure_of(chart: Chart) -> Figure:
     """Draw a chart as a matplotlib figure, which saves itself as PDF, SVG or PNG."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise GroupwiseError("expected matplotlib to draw with, got none: pip install matplotlib") from None
 
     with mpl.rc_context():
         mpl.rcdefaults()  # whatever the user's matplotlibrc says
@@ -87,9 +99,14 @@ def figure_of(chart: Chart) -> Figure:
         axes.set_title(chart.title, loc="left", pad=20 if chart.marks else 8)  # labels of marks stand between title and axes
         named: set[str] = set()
         for line in chart.lines:
-            _paint(axes, line, named=line.role not in named)
-            named.add(line.role)
+            key = line.name if line.role == "beside" else line.role
+            _paint(axes, line, named=key not in named)
+            named.add(key)
         _scales(axes, chart)
+        if chart.shade is not None:
+            start, end = chart.shade
+            last = max((line.x[-1] for line in chart.lines if line.x), default=start)
+            axes.axvspan(start, last if end is None else end, color=_BAD, alpha=_SHADE, linewidth=0)
         for mark in chart.marks:
             axes.axvline(mark.x, color=_MUTED, linewidth=1.0, linestyle=":")
             axes.annotate(mark.label, (mark.x, 1), xytext=(3, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points")
@@ -100,14 +117,68 @@ def figure_of(chart: Chart) -> Figure:
 
 def standalone(chart: Chart) -> str:
     """Draw a chart as a whole SVG document."""
+    drawn = drawn_as(chart, "svg").decode()
+    return drawn[drawn.index("<svg") :]
+
+
+def drawn_as(chart: Chart, kind: str) -> bytes:
+    """Draw a chart as the content of a file, the same every time: pdf, png or svg."""
+    figure, buffer = figure_of(chart), io.BytesIO()
     import matplotlib as mpl
 
-    buffer = io.StringIO()
-    figure = figure_of(chart)
-    with mpl.rc_context({"svg.hashsalt": "groupwise", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    drawn = buffer.getvalue()
-    return drawn[drawn.index("<svg") :]
+    with mpl.rc_context({"svg.hashsalt": "groupwise", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure.savefig(buffer, format=kind, dpi=200, metadata=dict.fromkeys(_NAMELESS[kind]))
+    return buffer.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A chart that saves itself; a notebook shows it.
+
+    Args:
+        chart: what is drawn.
+    """
+
+    chart: Chart
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the figure.
+
+        Args:
+            path: a name that ends in .pdf, .png or .svg.
+            force: whether to replace a file that is there.
+
+        Returns:
+            The path.
+
+        Raises:
+            InvalidArgumentError: another ending.
+            OverwriteError: a file is there already.
+            GroupwiseError: it cannot be written, or matplotlib is missing.
+        """
+        target = Path(path)
+        kind = target.suffix.lower().removeprefix(".")
+        if kind not in _NAMELESS:
+            raise InvalidArgumentError(f"expected a name that ends in .pdf, .png or .svg, got {target.name!r}: choose one of them")
+        free_target(target, (), force=force, way=PYTHON)
+        write_whole(target, drawn_as(self.chart, kind), force=force, way=PYTHON)
+        return target
+
+    def figure(self) -> Figure:
+        """Return the figure of matplotlib, to change it."""
+        return figure_of(self.chart)
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return standalone(self.chart)
+
+    def __str__(self) -> str:
+        """What is drawn, and how to get it."""
+        return f'{self.chart.title} by {self.chart.x_label}: .save("curve.pdf") writes it.'
+
+    def __repr__(self) -> str:
+        """What is drawn."""
+        return f"Plot({self.chart.title!r})"
 
 
 def _values(line: Line, name: str = "y") -> Any:

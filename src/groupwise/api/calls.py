@@ -1,0 +1,264 @@
+"""Functions that take a run, a path or arrays: `fit`, `forecast`, `backtest`, `judge` and `report`.
+
+Arrays go to the mathematics as they are; everything else becomes a run, which answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from groupwise.api.pages import write_page
+from groupwise.api.run import Run, run_of
+from groupwise.errors import InvalidArgumentError
+from groupwise.record.run import RunRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from groupwise.analysis.fitted import Outlook
+    from groupwise.curves.results import Backtest, FitResult, Forecast
+    from groupwise.diagnostics.judgement import Judgement
+
+    Given = RunRecord | str | Path | ArrayLike
+
+
+class Known(TypedDict, total=False):
+    """What is known of arrays, and what a run knows itself."""
+
+    variance_T: ArrayLike | None
+    window: float
+    smoothing: int | None
+    healthy: Literal["up", "any"]
+
+
+class KnownOfFit(Known, total=False):
+    """The same for a fit."""
+
+    momentum: float | None
+
+
+class KnownOfForecast(Known, total=False):
+    """The same for a forecast."""
+
+    bounds: tuple[float, float] | None
+    rows: int
+
+
+class KnownOfBacktest(Known, total=False):
+    """The same for a backtest."""
+
+    bounds: tuple[float, float] | None
+
+
+def fit(
+    run: Given,
+    value_T: ArrayLike | None = None,
+    *,
+    metric: str = "reward",
+    law: str | None = None,
+    level: float = 0.95,
+    **known: Unpack[KnownOfFit],
+) -> FitResult:
+    """Fit the laws to one metric of a run, or to arrays.
+
+    Args:
+        run: a run, a path, or increasing times, shape (T,).
+        value_T: the metric at those times, shape (T,), nan where missing; not with a run.
+        metric: of a run, the log's own key or a canonical quantity.
+        law: the one law to fit; None lets all compete.
+        level: nominal coverage of the intervals.
+        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in `curves.fit`; a run has its own.
+
+    Returns:
+        The fit; `print` shows it in a sentence.
+
+    Raises:
+        InsufficientDataError: there are too few rows.
+        InvalidArgumentError: an argument is outside its domain.
+
+    Example:
+        >>> steps = range(300)
+        >>> print(fit(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], law="exponential"))
+        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8 (0.7981 to 0.8019); the plateau is reached.
+    """
+    if value_T is None:
+        _refuse(known)
+        return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
+    from groupwise.curves.fit import fit as fit_arrays
+
+    return fit_arrays(_numbers(run), value_T, law=law, level=level, **known)
+
+
+@overload
+def forecast(run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Unpack[KnownOfForecast]) -> Forecast: ...
+@overload
+def forecast(
+    run: Given,
+    value_T: None = None,
+    at_S: Sequence[float] | None = None,
+    *,
+    until: float | None = None,
+    metric: str = "reward",
+    level: float = 0.9,
+) -> Outlook: ...
+@overload
+def forecast(run: ArrayLike, value_T: ArrayLike, at_S: None = None, *, until: float | None = None, level: float = 0.9) -> Outlook: ...
+def forecast(
+    run: Given,
+    value_T: ArrayLike | None = None,
+    at_S: Any = None,
+    *,
+    until: float | None = None,
+    metric: str = "reward",
+    level: float = 0.9,
+    **known: Unpack[KnownOfForecast],
+) -> Forecast | Outlook:
+    """Forecast one metric of a run, or of arrays.
+
+    Args:
+        run: a run, a path, increasing times, or whole steps where `until` is given, shape (T,).
+        value_T: the metric there, shape (T,), nan where missing; not with a run.
+        at_S: the times to forecast, shape (S,); of a run, steps.
+        until: the last step to forecast, instead of `at_S`.
+        metric: of a run, the log's own key or a canonical quantity.
+        level: nominal coverage of the bands.
+        known: of arrays with `at_S`: variance_T, window, smoothing, healthy, bounds and rows, as in `curves.forecast`; a run has its own.
+
+    Returns:
+        Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays with `at_S` a `Forecast`. `print`
+        shows either in a sentence.
+
+    Raises:
+        InsufficientDataError: there are too few rows.
+        InvalidArgumentError: an argument is outside its domain.
+
+    Example:
+        >>> steps = range(1, 201)
+        >>> ahead = forecast(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400)
+        >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
+        (400, 0.8)
+    """
+    if value_T is None or at_S is None:
+        _refuse(known)
+        return run_of(run, value_T, metric=metric).forecast(until=until, at=at_S, metric=metric, level=level)
+    if until is not None:
+        raise InvalidArgumentError("expected until or times, got both: leave out one of them")
+    from groupwise.curves.forecast import forecast as forecast_arrays
+
+    return forecast_arrays(_numbers(run), value_T, at_S, level=level, **known)
+
+
+def backtest(
+    run: Given,
+    value_T: ArrayLike | None = None,
+    *,
+    metric: str = "reward",
+    from_share: float = 0.4,
+    level: float = 0.9,
+    **known: Unpack[KnownOfBacktest],
+) -> Backtest:
+    """Forecast the rest of a run, or of arrays, from its first part, and score it.
+
+    Args:
+        run: a run, a path, or increasing times, shape (T,).
+        value_T: the metric at those times, shape (T,); not with a run.
+        metric: of a run, the log's own key or a canonical quantity.
+        from_share: share of the rows that the forecast sees.
+        level: nominal coverage of the band.
+        known: of arrays: variance_T, window, smoothing, healthy and bounds, as in `curves.backtest`; a run has its own.
+
+    Returns:
+        Errors of the forecast and of simple methods; `print` shows them in sentences.
+
+    Raises:
+        InsufficientDataError: fewer than 20 finite rows.
+        InvalidArgumentError: an argument is outside its domain.
+
+    Example:
+        >>> steps = range(200)
+        >>> score = backtest(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps])
+        >>> score.errors["groupwise"] < score.errors["last_mean"]
+        True
+    """
+    if value_T is None:
+        _refuse(known)
+        return run_of(run, metric=metric).backtest(metric=metric, from_share=from_share, level=level)
+    from groupwise.curves.backtest import backtest as score_arrays
+
+    return score_arrays(_numbers(run), value_T, from_share=from_share, level=level, **known)
+
+
+def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = None) -> Judgement:
+    """Judge a run: how it stands, and why.
+
+    Args:
+        run: a run, a path, rewards (at steps 1, 2, ...), or whole steps, shape (T,).
+        value_T: the rewards at those steps, shape (T,); not with a run.
+        ended: whether the run is over; None: unless a process holds its journal to write it.
+
+    Returns:
+        The judgement that every command shows; `print` shows it in sentences.
+
+    Raises:
+        UnreadableRunError: the path holds no log that can be read.
+        InvalidArgumentError: neither a run nor numbers.
+
+    Example:
+        >>> print(judge([0.5] * 30 + [0.0] * 30).state)
+        failed
+    """
+    found = run_of(run, value_T)
+    if ended is None:
+        return found.judgement
+    from groupwise.diagnostics.judge import judge as judge_record
+
+    return judge_record(found, ended=ended)
+
+
+def report(
+    runs: RunRecord | str | Path | Sequence[RunRecord | str | Path],
+    path: str | Path = "groupwise-report.html",
+    *,
+    metric: str = "reward",
+    force: bool = False,
+) -> Path:
+    """Write one page on a run, or on several, as `groupwise report` does.
+
+    Args:
+        runs: a run or a path, or a list of them.
+        path: of the page.
+        metric: what to fit and to draw.
+        force: whether to replace a file that is there.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        OverwriteError: a file is there already.
+        GroupwiseError: it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     page = report(run_of([0.5] * 30 + [0.0] * 30), home + "/page.html")
+        ...     "FAILED" in page.read_text(encoding="utf-8")
+        True
+    """
+    given = [runs] if isinstance(runs, RunRecord | str | Path) else runs
+    opened: list[Run] = [run_of(run) for run in given]
+    return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
+
+
+def _refuse(known: Any) -> None:
+    """Refuse beside a run what only arrays need to be told."""
+    if known:
+        raise InvalidArgumentError(f"expected {', '.join(known)} with arrays alone, got a run, which has its own: leave it out")
+
+
+def _numbers(run: Given) -> ArrayLike:
+    """Refuse a run beside values."""
+    if isinstance(run, RunRecord | str | Path):
+        raise InvalidArgumentError("expected a run, or times and values, got a run and values: leave out one of them")
+    return run

@@ -1,0 +1,266 @@
+"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports itself.
+
+Every answer is made elsewhere, by what the commands call too; here it is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from groupwise.api.pages import write_page
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, MissingMetricError
+from groupwise.readers import open_run as read_run
+from groupwise.record.run import RunRecord, has_ended
+from groupwise.wording import clean, count
+
+if TYPE_CHECKING:
+    from groupwise.analysis.fitted import Outlook
+    from groupwise.curves.results import Backtest, FitResult
+    from groupwise.diagnostics.judgement import Judgement
+    from groupwise.report.figures import Plot
+
+_MOST_ROWS = 200  # of a forecast
+
+
+@dataclass(frozen=True, repr=False)
+class Run(RunRecord):
+    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its curve.
+
+    Args:
+        opened: what it was read from, or None; components are looked for beside it.
+
+    Example:
+        >>> from groupwise.examples import trl_run
+        >>> run = open_run(trl_run())
+        >>> run
+        Run('trl_run', 300 rows, steps 1 to 300)
+        >>> run.judgement.state.value, run.forecast(until=400).rows[-1].step
+        ('ok', 400)
+    """
+
+    opened: Path | None = field(default=None, compare=False)
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """How the run stands, judged once; a record whose writer lives is judged as a run that goes on."""
+        from groupwise.diagnostics.judge import judge
+
+        return judge(self, ended=has_ended(self))
+
+    def fit(self, *, metric: str = "reward", law: str | None = None, level: float = 0.95) -> FitResult:
+        """Fit the laws to one metric, as `groupwise fit` does.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+            law: the one law to fit; None lets all compete.
+            level: nominal coverage of the intervals.
+
+        Returns:
+            The fit, its rows and its change in steps of the log.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+            InsufficientDataError: there are too few rows.
+        """
+        from groupwise.analysis.fitted import fit_metric
+
+        return fit_metric(self, metric, level=level, law=law, with_forecast=False).in_steps()
+
+    def forecast(
+        self, *, until: float | None = None, at: Sequence[float] | None = None, metric: str = "reward", level: float = 0.9
+    ) -> Outlook:
+        """Forecast one metric, as `groupwise forecast` does.
+
+        Args:
+            until: the last step to forecast, after the last one of the log; a row a logged step, 200 at most.
+            at: the steps to forecast instead; a few beyond the last one where neither is given.
+            metric: the log's own key, or a canonical quantity.
+            level: nominal coverage of the bands.
+
+        Returns:
+            Its `rows` have whole steps, the mean and both bands; `print` shows the last in a sentence.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+            InsufficientDataError: there are too few rows.
+            InvalidArgumentError: a step that cannot be forecast.
+        """
+        from groupwise.analysis.fitted import fit_metric
+
+        if until is not None and at is not None:
+            raise InvalidArgumentError("expected until or at, got both: leave out one of them")
+        fitted = fit_metric(self, metric, at=at if until is None else self._steps_until(until), forecast_level=level)
+        if fitted.outlook is None:
+            raise InsufficientDataError(fitted.problem)
+        return replace(fitted.outlook, stands=self.judgement.fact) if self.judgement.alarm else fitted.outlook
+
+    def backtest(self, *, metric: str = "reward", from_share: float = 0.4, level: float = 0.9) -> Backtest:
+        """Forecast the rest of the run from its first part and score that, as `groupwise backtest` does.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+            from_share: share of the rows that the forecast sees.
+            level: nominal coverage of the band.
+
+        Returns:
+            Errors of the forecast and of simple methods.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+            InsufficientDataError: there are too few rows.
+        """
+        from groupwise.curves.backtest import backtest
+        from groupwise.series.metric import metric_series
+
+        series = metric_series(self, metric)
+        known = {name: getattr(series, name) for name in ("variance_T", "window", "smoothing", "healthy", "bounds")}
+        return backtest(series.time_T, series.value_T, from_share=from_share, level=level, **known)
+
+    def plot(self, *, metric: str = "reward") -> Plot:
+        """Draw one metric, smoothed over raw, a failure shaded, without a law.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+
+        Returns:
+            What saves itself, `.save("curve.pdf")`, and shows itself in a notebook.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+        """
+        from groupwise.analysis.fitted import unfitted
+        from groupwise.analysis.screen import reward_chart
+        from groupwise.report.figures import Plot
+
+        return Plot(reward_chart(self, unfitted(self, metric), self.judgement))
+
+    def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
+        """Write the page of `groupwise report`.
+
+        Args:
+            path: of the page.
+            metric: what to fit and to draw.
+            force: whether to replace a file that is there.
+
+        Returns:
+            The path.
+
+        Raises:
+            OverwriteError: a file is there already.
+            GroupwiseError: it cannot be written.
+        """
+        return write_page([(self, self.opened)], path, metric=metric, force=force)
+
+    def to_pandas(self) -> Any:
+        """Return the table of steps as a pandas DataFrame, missing values as NaN.
+
+        Returns:
+            One row a logged step, one column a key of the log.
+
+        Raises:
+            GroupwiseError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise GroupwiseError("expected pandas, got none: pip install pandas, or use run.steps, a Polars table") from None
+        return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
+
+    def _steps_until(self, until: float) -> list[float]:
+        """Return the steps to forecast: those that would be logged, the last of them `until`."""
+        steps = self.steps["step"].to_numpy()
+        if not len(steps) or not float(until).is_integer() or until <= steps[-1]:
+            last = f"{steps[-1]:,}" if len(steps) else "the log's own, which is empty"
+            raise InvalidArgumentError(f"expected a whole step after {last} for until, got {until!r}: give a later one")
+        spacing = max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
+        spacing *= -(-(int(until) - int(steps[-1])) // (spacing * _MOST_ROWS))
+        return [float(step) for step in reversed(range(int(until), int(steps[-1]), -spacing))]
+
+    def _lines(self, *, bars: bool = True, plain: bool = False) -> list[str]:
+        """Return the judgement as the terminal has it."""
+        from groupwise.analysis.sparkline import reward_heights
+        from groupwise.report.screen import judgement_lines
+
+        return judgement_lines(self.judgement, reward_heights(self) if bars else (), plain=plain)
+
+    def __str__(self) -> str:
+        """The judgement as the terminal has it."""
+        return "\n".join(self._lines(plain=not (sys.stdout.encoding or "").lower().startswith("utf")))
+
+    def __repr__(self) -> str:
+        """Name and rows."""
+        step = self.steps["step"]
+        steps = f", steps {step[0]:,} to {step[-1]:,}" if len(step) else ""
+        return f"Run({clean(self.name)!r}, {count(len(step), 'row')}{steps})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the judgement, and the curve where there is a reward and matplotlib to draw it."""
+        from groupwise.report.markup import Markup, join, tag, text
+
+        try:
+            curve = self.plot()._repr_svg_()
+        except (MissingMetricError, GroupwiseError):
+            curve = ""
+        lines = tag("pre", join(map(text, self._lines(bars=not curve)), "\n"))
+        return str(tag("div", join((lines, Markup(curve)))))
+
+
+def open_run(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Run:
+    r"""Read a run.
+
+    Args:
+        path: a log, a run folder, a saved record, or one that a `RecordWriter` is appending to; `FILE#NAME` for one run of a file that
+            holds several.
+        columns: canonical name, or "step" -> the log's own column, where the guess is wrong.
+        settings: name -> value, as with `--set`; they win over everything.
+        config: a JSON or YAML file with settings; they win over what is found beside the log.
+
+    Returns:
+        The run, its record validated.
+
+    Raises:
+        UnreadableRunError: the path holds no log that can be read; the message says why and what to do.
+        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
+        MissingMetricError: a column named by the user is not in the log.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     _ = Path(home, "run.csv").write_text("step,reward\n1,0.25\n2,0.5\n")
+        ...     open_run(Path(home, "run.csv")).metrics()
+        ('reward',)
+    """
+    return _run(read_run(path, columns=columns, settings=settings, config=config), Path(path))
+
+
+def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
+    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and values."""
+    from groupwise.analysis.given import record_of_numbers
+
+    if isinstance(given, Run) and value_T is None:
+        return given
+    if isinstance(given, RunRecord | str | Path):
+        if value_T is not None:
+            raise InvalidArgumentError("expected a run, or steps and values, got a run and values: leave out one of them")
+        return _run(given) if isinstance(given, RunRecord) else open_run(given)
+    if value_T is not None and np.shape(given) != np.shape(value_T):
+        raise InvalidArgumentError(f"expected as many steps as values, got {np.size(given)} and {np.size(value_T)}: give one a value")
+    return _run(record_of_numbers(given if value_T is None else [given, value_T], metric, "run"))
+
+
+def _run(record: RunRecord, opened: Path | None = None) -> Run:
+    """Return a record as a run."""
+    return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)

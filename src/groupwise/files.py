@@ -1,0 +1,80 @@
+"""Files written whole: the name is checked before any work, and nothing is replaced unless it was asked for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a message tells to do, where a command or Python asks."""
+
+    other: str  # to name another file
+    replace: str  # to replace what is there
+
+
+COMMAND = Way("choose another file with -o", "replace it with --force")
+PYTHON = Way("choose another file", "replace it with force=True")
+
+
+def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = (), way: Way = COMMAND) -> Path:
+    """Check that a file may be written, before any work is done."""
+    if endings and output.suffix.lower() not in endings:
+        raise InvalidArgumentError(f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}")
+    if output.is_dir():
+        raise OverwriteError(f"expected a file to write, got the folder {output}: name a file in it")
+    if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
+        raise OverwriteError(f"{output} is one of the logs and is never written to: {way.other}")
+    if output.exists() and not force:
+        raise OverwriteError(f"{output} exists already: {way.other}, or {way.replace}")
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise GroupwiseError(f"the folder {folder} does not exist: make it, or {way.other}")
+    if not os.access(folder, os.W_OK):
+        raise GroupwiseError(f"the folder {folder} cannot be written to: {way.other}")
+    return output
+
+
+def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = COMMAND) -> None:
+    """Write a file so that it appears whole or not at all, and never over another one unless told to."""
+    partial = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=output.absolute().parent, prefix=f".{output.name}.", delete=False) as file:
+            partial = file.name
+            file.write(content.encode() if isinstance(content, str) else content)
+        Path(partial).chmod(0o666 & ~_umask())
+        if force or not _linked(partial, output):
+            Path(partial).replace(output)
+    except FileExistsError:
+        raise OverwriteError(f"{output} exists already: {way.other}, or {way.replace}") from None
+    except OSError as error:
+        raise GroupwiseError(f"expected to write {output}, got {error.strerror or error}: {way.other}") from None
+    finally:
+        if partial:
+            Path(partial).unlink(missing_ok=True)
+
+
+def _linked(partial: str, output: Path) -> bool:
+    """Give the file its name, which fails where the name is taken; return whether that was done: some file systems know no links."""
+    try:
+        os.link(partial, output)
+    except FileExistsError:
+        raise
+    except OSError:
+        if output.exists():
+            raise FileExistsError from None
+        return False
+    return True
+
+
+def _umask() -> int:
+    """Return the process's mask of permissions."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

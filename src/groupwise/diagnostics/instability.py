@@ -1,7 +1,7 @@
 r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
 
 Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
-reward falls, gradient spikes, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
+reward falls, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
 Which setting is to blame is the business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the oscillator
 of 2606.30789.
 """
@@ -23,7 +23,6 @@ from groupwise.diagnostics.signals import (
     WARNING,
     Evidence,
     Signal,
-    alarm,
     counted,
     ends_of,
     lasting,
@@ -43,7 +42,6 @@ WHAT = {
     "swing": "spectral radius of the swing",
     "scatter": "variance from row to row, late over early",
     "apart": "entropy over what it was",
-    "spikes": "gradient norm of the spikes over its usual height",
     "weights": "the importance weights' own number",
 }
 _DOUBLED = 2.0
@@ -59,7 +57,7 @@ _ALTERNATES = 3.0
 class Sign:
     """One sign of instability."""
 
-    name: str  # a word for the verdict
+    name: str  # a word for the facts
     said: str  # a clause
     step: int | None  # since when, or None
     value: Interval  # the number behind it
@@ -68,7 +66,7 @@ class Sign:
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for swings, growing scatter, a policy that comes apart, gradient spikes and degenerate importance weights."""
+    """Look for swings, growing scatter, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
@@ -80,7 +78,7 @@ def check(evidence: Evidence) -> Finding:
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
-    looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _spikes(evidence, step), _weights(evidence))
+    looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _weights(evidence))
     signs = [sign for sign in looked if sign is not None]
     known = _facts({sign.name for sign in signs})
     if not signs and order is not None:
@@ -92,8 +90,8 @@ def check(evidence: Evidence) -> Finding:
 
 def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -> Finding:
     """Report signs of instability, since the earliest of them."""
-    first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"), sign.name == "spikes"))
-    steps = [sign.step for sign in signs if sign.step is not None and sign.name != "spikes"]
+    first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing")))
+    steps = [sign.step for sign in signs if sign.step is not None]
     since = min(steps) if steps else first.step
     message = first.said
     advice = NOTE if status == Status.INFO else ADVICE
@@ -111,14 +109,13 @@ def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -
 
 
 def _facts(names: set[str]) -> dict[str, str]:
-    """The facts for the verdict that signs of these names are."""
+    """The facts that signs of these names are."""
     known = {"swings": "oscillate" if "swing" in names else "grow" if "scatter" in names else "none"}
-    known |= {"gradient": "spikes"} if "spikes" in names else {}
     return known | ({"entropy": "rises"} if "apart" in names else {})
 
 
 def _status(signs: Sequence[Sign], fall: Fall | None) -> Status:
-    """A sign is a warning, but spikes alone and scatter without a fall are not; a growing swing or a fall that lasts makes it critical."""
+    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that lasts makes it critical."""
     names = {sign.name for sign in signs}
     grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
     if any(sign.harm and sign.name == "swing" for sign in signs):
@@ -217,32 +214,6 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
     return Sign("apart", said, int(entropy.step_T[row]), value, times)
-
-
-def _spikes(evidence: Evidence, fell: int | None) -> Sign | None:
-    """Gradient norms far above the usual, more often than a heavy tail gives, or just before a fall."""
-    gradient = evidence.quantity("gradient_norm")
-    if gradient is None:
-        return None
-    positive = gradient.value_T > 0
-    logs = np.log(gradient.value_T[positive])
-    if logs.size < FEWEST:
-        return None
-    # Middle and width of the rows before the fall, or of the first half.
-    step = gradient.step_T[positive]
-    calm = logs[step < fell] if fell is not None and (step < fell).sum() >= 8 else logs[: max(logs.size // 2, 8)]
-    middle = float(np.median(calm))
-    width = max(1.4826 * float(np.median(np.abs(calm - middle))), 0.2)
-    usual = max(5 * width, float(np.log(5.0)))
-    high = logs > middle + usual
-    found = alarm(rare_event_factors(high, 0.05, 0.4), rate=CRITICAL)
-    # One spike of a hundred times the usual is none of any tail either.
-    if found is None and not bool((logs > middle + max(8 * width, np.log(100.0))).any()):
-        return None
-    times = np.exp(logs[high] - middle)
-    value = Interval(float(np.median(times)), float(times.min()), float(times.max()))
-    said = f"the gradient norm spiked in {counted(int(high.sum()), 'row')}, to {value.value:.2g} times its usual height"
-    return Sign("spikes", said, int(step[np.argmax(high)]), value, float(np.exp(usual)))
 
 
 def _weights(evidence: Evidence) -> Sign | None:

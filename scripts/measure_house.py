@@ -168,7 +168,7 @@ def print_words() -> None:
     """Print the words of the documentation: pages for users, what is generated, and the appendix."""
     kinds: Counter[str] = Counter()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        place = path.relative_to(ROOT / "docs").parts if "docs" in path.parts else ("README.md",)
+        place = path.relative_to(ROOT).parts[path != ROOT / "README.md" :]
         generated = place[0] == "reference" or place == ("metrics.md",)
         appendix = place[0] in {"studies", "theory", "decisions", "log.md", "papers.md"}
         kinds["generated" if generated else "appendix" if appendix else "for users"] += len(path.read_text(encoding="utf-8").split())

@@ -7,10 +7,12 @@ import importlib.util
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds.logs import run_of
 
 from groupwise import examples
 
@@ -82,23 +84,36 @@ def test_every_law_is_explained() -> None:
         assert [name for name in law.parameters if f"`{name}`" not in section] == [], law.name
 
 
-def test_every_check_is_in_the_overview_and_every_page_of_the_playbook_is_of_a_check() -> None:
-    from groupwise.diagnostics.judge import CHECKS
-    from groupwise.diagnostics.signals import Evidence
-    from groupwise.record.run import RunRecord, steps_table
+def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_to_do() -> None:
+    from groupwise.diagnostics.causes import DO
 
-    evidence = Evidence(RunRecord("empty", steps_table([], {})))
-    names = {check(evidence).check for check in CHECKS}
     overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(names) if f"`{name}`" not in overview] == []
-    assert sorted(set(re.findall(r"^\| \[?`(\w+)`\]?.* \| .*\.? \|$", overview.split("| check |")[1].split("\n\n")[0], re.M))) == sorted(
-        names
-    )
-    for path in sorted((ROOT / "docs" / "playbook").glob("*.md")):
-        page = path.read_text(encoding="utf-8")
-        assert re.findall(r"^Check `(\w+)`", page, re.M)[0] in names, path.name
-        assert f"(../playbook/{path.name})" in overview
-        assert [part for part in ("**Symptom.**", "**Evidence.**", "**Remedy.**", "**Source.**") if part not in page] == [], path.name
+    rows = re.findall(r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE)
+    assert sorted(cause for cause, _ in rows) == sorted(DO)
+    playbook = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md")}
+    assert {page for _, page in rows} == set(playbook)
+    for cause, page in rows:
+        told = re.findall(rf"^- \*{re.escape(cause)}\*: (.*)$", playbook[page], re.MULTILINE)
+        assert told == [DO[cause].format(step="N", onset="N")], cause
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "playbook").glob("*.md")), ids=name_of)
+def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
+    assert re.findall(r"^\*\*(What you see|Why|Do first|Log)\.\*\*", text, re.MULTILINE) == ["What you see", "Why", "Do first", "Log"]
+
+
+def test_every_check_and_every_number_beside_them_is_named() -> None:
+    from groupwise.diagnostics.judge import CHECKS, MEASURES
+    from groupwise.diagnostics.signals import Evidence
+    from groupwise.readers import open_run
+
+    evidence = Evidence(open_run(examples.trl_run()))
+    overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
+    assert [name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview] == []
+    playbook = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md"))
+    assert [one.name for measure in MEASURES for one in measure(evidence) if f"`{one.name}`" not in playbook] == []
 
 
 def test_every_reader_is_explained() -> None:
@@ -136,8 +151,9 @@ def test_the_reference_is_up_to_date() -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`."""
+    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one of the gallery that failed."""
     shutil.copytree(examples.trl_run(), tmp_path / "trl_run")
+    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(tmp_path / "runs" / "length_runaway")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")

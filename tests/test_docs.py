@@ -87,7 +87,7 @@ def test_every_law_is_explained() -> None:
 def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_to_do() -> None:
     from groupwise.diagnostics.causes import DO
 
-    overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
+    overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE)
     assert sorted(cause for cause, _ in rows) == sorted(DO)
     playbook = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md")}
@@ -110,7 +110,7 @@ def test_every_check_and_every_number_beside_them_is_named() -> None:
     from groupwise.readers import open_run
 
     evidence = Evidence(open_run(examples.trl_run()))
-    overview = (ROOT / "docs" / "how-to" / "diagnose.md").read_text(encoding="utf-8")
+    overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
     assert [name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview] == []
     playbook = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md"))
     assert [one.name for measure in MEASURES for one in measure(evidence) if f"`{one.name}`" not in playbook] == []

@@ -272,7 +272,8 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
             continue
         value = Interval(change.value / span, change.low / span, change.high / span)
         step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
-        message = f"The total reward rose while its function {name} fell by {-change.value:.3g}: one is earned at the other's expense."
+        lost = f"{clean(name, longest=40)} fell by {-change.value:.3g}"
+        message = f"The total reward rose while its function {lost}: one is earned at the other's expense."
         price = _shaped(name, evidence.functions) or _follows(pair)
         status: Status = Status.INFO if price else Status.WARNING
         known = {} if price else {"components": "part"}

@@ -170,10 +170,11 @@ def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def _cost(record: RunRecord, step: int | None) -> Cost | None:
-    """What was spent from a step on: steps, rollouts and seconds, as far as they are logged."""
+    """What was spent from a step on, of a failure from the first row the whole run: steps, rollouts and seconds, where they are logged."""
     steps = record.steps["step"]
-    if step is None or not len(steps):
+    if not len(steps):
         return None
+    step = int(steps[0]) if step is None else step
     stride = int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
     after = record.steps.filter(pl.col("step") >= step)
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")

@@ -181,7 +181,7 @@ def short(value: float) -> str:
     if size >= 10:
         return f"{value:.3g}"
     if size >= 0.01 or value == 0:
-        return f"{value:.2f}"
+        return f"{value:z.2f}"
     return f"{value:.1g}"
 
 
@@ -191,4 +191,4 @@ def arrow(*values: float) -> str:
     if size >= 1e6 or not size or size < 0.01:
         return " → ".join(map(short, values))
     decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
-    return " → ".join(f"{value:,.{decimals}f}" for value in values)
+    return " → ".join(f"{value:z,.{decimals}f}" for value in values)

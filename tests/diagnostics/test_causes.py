@@ -1,0 +1,236 @@
+"""From what moved to why: every rule by cases made by hand, and that a cause whose evidence is missing is never named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics import causes
+from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord, steps_table
+
+LIKELY, POSSIBLE, OPEN = Certainty.LIKELY, Certainty.POSSIBLE, Certainty.CANNOT_TELL
+
+
+def evidence(*columns: str) -> Evidence:
+    """A run of ten rows that logs these quantities."""
+    given = {name: np.linspace(1.0, 2.0, 10) for name in ("reward", *columns)}
+    return Evidence(RunRecord("run", steps_table(range(1, 11), given), meanings=tuple(Meaning(name, name, "test") for name in given)))
+
+
+def sign(signal: str, before: float | None, after: float | None, step: int = 5) -> Sign:
+    return Sign(signal, step, before, after, signal)
+
+
+def case(
+    facts: Mapping[str, str] | None = None, *signs: Sign, logged: tuple[str, ...] = ("entropy", "completion_length"), **more: Any
+) -> Case:
+    found = Finding("check", Status.CRITICAL, "", evidence=facts or {})
+    return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
+
+
+LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
+LASTING = {"fall": "lasting"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "signs", "certainty", "names"),
+    [
+        ({"numbers": "not finite", "first_column": "loss"}, (), LIKELY, ("numerics (loss first)",)),
+        ({"gradient": "exploded"}, (), LIKELY, ("numerics (the gradient exploded)",)),
+        ({}, (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
+        ({}, (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
+        ({"rate": "likely"}, (), LIKELY, (causes.NO_RATE,)),
+        ({"drop": "failures logged"}, (), LIKELY, (causes.VERIFIER,)),
+        ({"drop": "nothing"}, (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
+        ({"drop": "nothing", "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
+        # What the policy did.
+        ({}, (sign(LENGTH, 100.0, 130.0),), LIKELY, (causes.LENGTH,)),
+        ({}, (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
+        ({}, (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
+        ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
+        ({"swings": "oscillate"}, (), LIKELY, (causes.UNSTABLE,)),
+        ({}, (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
+        ({"weights": "degenerate"}, (), LIKELY, (causes.UNSTABLE,)),
+        ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
+        # The first that holds is told.
+        ({}, (sign(LENGTH, 100.0, 130.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
+        ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
+        # Answers that went on as before.
+        ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),
+        ({"drop": "constant at once", "fall": "partial"}, (), LIKELY, (causes.VERIFIER,)),
+        ({**LASTING, "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
+        ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
+        ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
+        (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        # Moves below what counts are none.
+        (LASTING, (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        (LASTING, (sign(LENGTH, 100.0, 61.0), sign(CUT, 0.1, 0.24)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        (LASTING, (sign(ENTROPY, 0.8, 0.41), sign("gradient_norm", 1.0, 9.9)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        # A slow decline, or that of one function, is no verifier's.
+        ({"fall": "partial"}, (), Certainty.NONE, ()),
+        ({"fall": "function"}, (), Certainty.NONE, ()),
+        ({"fall": "function", "components": "part"}, (), POSSIBLE, (causes.HACKING,)),
+        ({"fall": "partial", "drop": "part at once"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+    ],
+)
+def test_why_a_reward_fell(facts: dict[str, str], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]) -> None:
+    found = cause_of_fall(case(facts, *signs))
+    assert (found.certainty, found.names) == (certainty, names)
+
+
+@pytest.mark.parametrize(
+    ("facts", "certainty", "names", "log"),
+    [
+        (LASTING, OPEN, (causes.HARDER, causes.UNSTABLE), (causes.LOG_REWARDS, causes.LOG_HELD_OUT)),
+        ({**LASTING, "prompts": "scattered answers fail"}, POSSIBLE, (causes.VERIFIER,), ()),
+        ({**LASTING, "held_out_drop": "dropped"}, POSSIBLE, (causes.VERIFIER,), ()),
+        ({**LASTING, "prompts": "whole prompts fail"}, LIKELY, (causes.HARDER,), ()),
+    ],
+)
+def test_a_fall_by_and_by_is_hardly_the_verifiers(
+    facts: dict[str, str], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
+) -> None:
+    assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
+
+
+def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
+    nothing = cause_of_fall(case({**LASTING, "drop": "constant at once"}, logged=()))
+    assert nothing == Cause(OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",))
+    no_length = cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY,)))
+    assert no_length == Cause(OPEN, (causes.UNSTABLE, causes.LENGTH), ("completion length",))
+    assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(LIKELY, (causes.UNSTABLE,))
+    assert cause_of_fall(case({"drop": "nothing"})).log == ("completions with their rewards",)
+    assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
+    assert not case(logged=()).watched
+    assert case(logged=(LENGTH,)).watched
+    assert case(logged=(ENTROPY,)).watched
+
+
+def test_a_signal_without_a_level_before_has_no_ratio() -> None:
+    one = case({}, sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
+    assert (one.ratio(LENGTH), one.ratio(ENTROPY), one.ratio("kl")) == (1.0, 1.0, 1.0)
+    assert (one.gained(LENGTH), one.gained(CUT), one.gained("kl")) == (0.0, 0.0, 0.0)
+    assert case({}, sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
+    assert case({}, sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
+
+
+def test_the_first_check_that_says_anything_of_a_fact_is_heard() -> None:
+    answers = {
+        name: Finding(name, Status.NONE, "", evidence=facts)
+        for name, facts in (("a", {"drop": ""}), ("b", {"drop": "x"}), ("c", {"drop": "y"}))
+    }
+    one = Case(evidence(), answers, {}, None)
+    assert (one.fact("drop"), one.fact("fall")) == ("x", "")
+
+
+# The sampler: first, or after the policy broke.
+
+
+def of_sampler(*signs: Sign, rate: str = "", own: tuple[Sign, ...] = ()) -> Case:
+    found = Finding("sampler_mismatch", Status.WARNING, "", evidence={"sampler": "mismatch", "rate": rate}, signs=own)
+    return Case(evidence(ENTROPY, LENGTH), {"sampler_mismatch": found}, {one.signal: one for one in signs}, 5)
+
+
+def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none() -> None:
+    mismatch = sign("sampler_mismatch", 0.01, 0.05, step=4)
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=5))) == Cause(LIKELY, (causes.SAMPLER,))
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(LIKELY, (causes.UNSTABLE,))
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(LIKELY, (causes.UNSTABLE,))
+    assert of_sampler(mismatch).sampler_first
+    # Below five times its level it has not moved, whatever came before.
+    assert not of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=4)).sampler_first
+    # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.
+    own = (sign("sampler_mismatch", 0.01, 0.02, step=4),)
+    assert of_sampler(sign(ENTROPY, 0.5, 0.9), own=own).sampler_first
+    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), rate="zero").sampler_first
+    assert not of_sampler().sampler_first
+
+
+# A reward that stands.
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cause", "certainty"),
+    [
+        ("rate", "likely", causes.NO_RATE, LIKELY),
+        ("gradient", "lost", causes.NO_GRADIENT, LIKELY),
+        ("truncation", "likely", causes.TRUNCATION, LIKELY),
+        ("truncation", "possible", causes.TRUNCATION, POSSIBLE),
+        ("reward", "format alone", causes.FORMAT, LIKELY),
+        ("entropy", "gone", causes.CONCENTRATION, LIKELY),
+        ("entropy", "low", causes.CONCENTRATION, POSSIBLE),
+        ("small_group", "likely", causes.SMALL_GROUP, LIKELY),
+        ("small_group", "possible", causes.SMALL_GROUP, POSSIBLE),
+        ("zero_variance", "above expectation", causes.ALIKE, LIKELY),
+        ("sampler", "mismatch", causes.SAMPLER, POSSIBLE),
+        ("components", "part", causes.HACKING, POSSIBLE),
+        ("texts", "repeat", causes.REPETITION, POSSIBLE),
+        ("truncated", "paid", causes.PAID, POSSIBLE),
+        ("staleness", "beyond the settings", causes.STALE, POSSIBLE),
+        ("kl", "huge", causes.FAR, POSSIBLE),
+        ("tools", "fail", causes.TOOLS, LIKELY),
+        ("router", "load", causes.ROUTER, POSSIBLE),
+        ("restart", "jump", causes.RESTART, POSSIBLE),
+        ("discards", "stale", causes.DISCARDS, POSSIBLE),
+        ("swings", "oscillate", causes.UNSTABLE, LIKELY),
+    ],
+)
+def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certainty) -> None:
+    assert cause_of_standing(case({name: value})) == Cause(certainty, (cause,))
+    assert cause_of_standing(case({name: "other"})) == Cause()
+    # What concentrates while the reward rises may yet learn.
+    rises = POSSIBLE if cause in (causes.CONCENTRATION, causes.ALIKE) else certainty
+    assert cause_of_standing(case({name: value}, learning=Learning.LEARNING)).certainty is rises
+    assert cause in causes.DO
+
+
+def test_of_several_facts_the_first_of_the_list_is_told() -> None:
+    facts = {"swings": "oscillate", "truncation": "likely", "zero_variance": "above expectation"}
+    assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
+    assert cause_of_standing(case({})) == Cause()
+
+
+# What to do.
+
+
+@pytest.mark.parametrize(
+    ("cause", "step", "onset", "line"),
+    [
+        (Cause(LIKELY, (causes.LENGTH,)), 1070, 1080, "restart from step 1,070; mask truncated completions; lr ÷ 3"),
+        (Cause(LIKELY, (causes.LENGTH,)), None, 1080, "mask truncated completions; lr ÷ 3"),
+        (Cause(LIKELY, (causes.HARDER,)), 9, 12, "see what changed in the prompts at step 12 before you stop"),
+        (
+            Cause(LIKELY, (f"{causes.NUMERICS} (loss first)",)),
+            4,
+            5,
+            "restart from step 4; clip the gradient; lr ÷ 3; look for empty masks",
+        ),
+        (
+            Cause(OPEN, (causes.UNSTABLE, causes.LENGTH), (causes.LOG_LENGTH, "another")),
+            4,
+            5,
+            "log completion length; restart from step 4; lr ÷ 3, or fewer updates a generation",
+        ),
+        (Cause(OPEN, (causes.TOO_HARD, causes.VERIFIER)), 4, 5, "grade some completions by hand; take easier prompts"),
+        (Cause(), 4, 5, "the check's own"),
+    ],
+)
+def test_the_line_that_says_what_to_do(cause: Cause, step: int | None, onset: int | None, line: str) -> None:
+    finding = Finding("check", Status.WARNING, "", advice="the check's own")
+    assert advice_for(cause, finding, step=step, onset=onset) == line
+
+
+def test_nothing_to_do_is_no_line() -> None:
+    assert advice_for(Cause(), None, step=None, onset=None) == ""
+
+
+def test_every_cause_has_a_line_of_its_own() -> None:
+    named = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str) and not name.startswith("LOG")}
+    assert set(causes.DO) == named
+    assert all(causes.DO.values())

@@ -1,0 +1,219 @@
+"""Reward hacking: rewards that move against each other, a gain that is not shared, overfitting, units, and functions that part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.hacking import Pair, _opposed, _scales, check, coupling_of, few_of, pair_of, parting_of, weights_of
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord, steps_table
+
+NAMES = {"reward": "reward", "held_out": "eval/reward", "length": "completion_length"}
+N = 100
+ROW = np.arange(N)
+UP = np.linspace(0.2, 0.8, N)
+
+
+def noise(by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
+    return np.asarray(by * np.random.default_rng(seed).standard_normal(N))
+
+
+def evidence(**columns: Any) -> Evidence:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given if key in NAMES)
+    return Evidence(RunRecord("run", steps_table(range(1, N + 1), given), meanings=meanings))
+
+
+def told(**columns: Any) -> Finding:
+    return check(evidence(**columns))
+
+
+def pair(train: Any, held: Any, train_noise: float = 0.01, held_noise: float = 0.01) -> Pair:
+    value, other = np.asarray(train, dtype=float), np.asarray(held, dtype=float)
+    return Pair(np.arange(1, len(value) + 1), value, other, train_noise, held_noise, "held-out reward")
+
+
+# The coupling.
+
+
+def test_the_coupling_is_the_ratio_of_the_gains_with_fiellers_interval() -> None:
+    """Of ten and ten rows with noises 0.1 and 0.2: errors 0.1·sqrt(2/10) and twice that; gains 1 and 0.5."""
+    one = pair(np.repeat([0.0, 1.0], 10), np.repeat([0.2, 0.7], 10), 0.1, 0.2)
+    found = coupling_of(one, slice(0, 10), slice(10, 20))
+    assert found is not None
+    error = 0.1 * np.sqrt(0.2)
+    g = (1.96 * error) ** 2
+    half = 1.96 * np.sqrt((1 - g) * (2 * error) ** 2 + 0.25 * error**2) / (1 - g)
+    assert found.value == pytest.approx(0.5, abs=1e-12)
+    assert (found.low, found.high) == (pytest.approx(0.5 / (1 - g) - half), pytest.approx(0.5 / (1 - g) + half))
+
+
+@pytest.mark.parametrize(("gain", "there"), [(4.01, True), (3.99, False), (-4.01, True)])
+def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(gain: float, there: bool) -> None:
+    error = 0.1 * np.sqrt(0.2)
+    one = pair(np.repeat([0.0, gain * error], 10), np.repeat([0.2, 0.7], 10), 0.1)
+    assert (coupling_of(one, slice(0, 10), slice(10, 20)) is not None) is there
+
+
+@pytest.mark.parametrize(("count", "few"), [(5, 1), (6, 2), (12, 2), (18, 3), (60, 10)])
+def test_how_many_values_make_a_stretch(count: int, few: int) -> None:
+    assert few_of(pair(np.arange(count), np.arange(count))) == few
+
+
+# Against each other.
+
+
+def test_rewards_that_move_against_each_other() -> None:
+    """Held out is minus a half of training: the slope is exact, and beyond any doubt."""
+    train = np.linspace(0.0, 1.0, 24)
+    found = _opposed(pair(train, 0.6 - 0.5 * train))
+    assert found is not None
+    assert (found[0].value, found[1]) == (pytest.approx(-0.5, abs=1e-12), Status.CRITICAL)
+    assert _opposed(pair(train[:11], 0.6 - 0.5 * train[:11])) is None  # twelve pairs are the fewest
+    assert _opposed(pair(train[:12], 0.6 - 0.5 * train[:12])) is not None
+    assert _opposed(pair(train, 0.6 - 0.24 * train)) is None  # less than a quarter
+    assert _opposed(pair(1 - train, 0.6 + 0.5 * train)) is None  # training falls
+    assert _opposed(pair(train, np.full(24, 0.5))) is None
+
+
+@pytest.mark.parametrize(("scatter", "status"), [(0.2, Status.CRITICAL), (0.45, Status.WARNING), (1.2, None)])
+def test_a_slope_in_noise_is_a_warning_before_it_is_sure(scatter: float, status: Status | None) -> None:
+    """A scatter that alternates by this much is one of 24 rows without memory: the error of the slope follows."""
+    train = np.linspace(0.0, 1.0, 24)
+    held = 0.6 - 0.8 * train + scatter * np.tile([1.0, -1.0, -1.0, 1.0], 6)
+    found = _opposed(pair(train, held))
+    assert (None if found is None else found[1]) is status
+
+
+def test_what_moves_against_each_other_is_hacking() -> None:
+    found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
+    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "falls"})
+    assert [one.words for one in found.signs] == ["reward 0.20 → 0.75", "held-out 0.60 → 0.42"]
+    assert [one.signal for one in found.signs] == ["reward", "held_out"]
+    assert ": they move against each other." in found.message
+    assert found.limit == 0.25
+
+
+# Not shared, overfitting, a loophole.
+
+
+def test_a_gain_that_is_not_shared_is_hacking() -> None:
+    found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
+    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
+    assert found.message.endswith("held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log.")
+    follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
+    assert (follows.status, follows.message) == (Status.NONE, "Held-out gain over training gain is 0.99 (held-out reward).")
+    assert follows.evidence == {"held_out": "follows"}
+
+
+def test_answers_that_grew_along_are_said_to() -> None:
+    found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1), length=100 * (1 + ROW / 20) + noise(1.0, seed=2))
+    assert "held-out 0.30 → 0.30, while the completions grew longer;" in found.message
+
+
+@pytest.mark.parametrize(("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.08, "0.26 → 0.49 → 0.43")])
+def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(lost: float, message: str) -> None:
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - lost * (ROW - 40) / 60) + noise(0.005, seed=1)
+    found = told(reward=UP + noise(), held_out=held)
+    assert (found.status, found.evidence) == (Status.INFO, {"held_out": "overfitting"})
+    assert found.message.endswith(f"the training reward rises and the held-out reward stands: {message}, as in overfitting.")
+    assert found.advice == "evaluate on fresh prompts; keep the checkpoint with the best held-out reward"
+
+
+def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.3 * (ROW - 40) / 60) + noise(0.005, seed=1)
+    found = told(reward=UP + noise(), held_out=held)
+    assert (found.status, found.step) == (Status.CRITICAL, 42)
+    assert [one.words for one in found.signs] == ["reward 0.40 → 0.75", "held-out 0.45 → 0.24"]
+
+
+def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> None:
+    held = np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.4) + noise(0.005, seed=1)
+    found = told(reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held)
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, 50, {"held_out": "flat"})
+
+
+def test_where_and_over_how_long_the_two_part() -> None:
+    train = np.where(ROW < 50, 0.3, 0.9)
+    at_once = parting_of(pair(train, np.full(N, 0.3)))
+    assert (at_once.step, at_once.length) == (50, 0.02)
+    assert at_once.first <= at_once.step <= at_once.last
+    slowly = parting_of(pair(np.linspace(0.3, 0.9, N), np.full(N, 0.3)))
+    assert (slowly.step, slowly.length) == (1, 1.0)
+    never = parting_of(pair(np.full(N, 0.3), np.full(N, 0.3)))
+    assert (never.step, never.first, never.last, never.length) == (1, 1, 1, 1.0)
+
+
+# Units.
+
+
+@pytest.mark.parametrize(
+    ("train", "held", "scales"),
+    [
+        ([0.2, 0.8], [0.1, 0.9], (1.0, 1.0)),
+        ([20.0, 80.0], [0.1, 0.9], (100.0, 1.0)),
+        ([0.2, 0.8], [10.0, 90.0], (1.0, 100.0)),
+        ([2.0, 9.0], [0.1, 0.9], (1.0, 1.0)),  # a sum of functions
+        ([20.0, 180.0], [0.1, 0.9], None),
+        ([-20.0, 80.0], [0.1, 0.9], None),
+        ([0.2, 0.8], [10.0, 900.0], None),
+        ([20.0, 80.0], [10.0, 90.0], (1.0, 1.0)),
+    ],
+)
+def test_per_cent_beside_a_share(train: list[float], held: list[float], scales: tuple[float, float] | None) -> None:
+    assert _scales(np.array(train), np.array(held)) == scales
+
+
+def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share() -> None:
+    """Up to the best held-out stretch both have gained: what training gained there is what the share gained there."""
+    train, held = -3 + 8 * ROW / N, 0.2 + 0.4 * ROW / N
+    found = pair_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
+    assert found is not None
+    assert found.scale == pytest.approx(0.4 / 8, rel=0.02)
+    assert told(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
+    # Where the held-out one never gained there is nothing to go by, and standing still is a warning, falling an alarm.
+    stands, falls = (told(reward=train + noise(0.1), held_out=level + noise(seed=1)) for level in (0.3, 0.5 - 0.2 * ROW / N))
+    assert (stands.status, falls.status) == (Status.WARNING, Status.CRITICAL)
+    assert [one.words for one in stands.signs] == ["reward -2.99 → 4.32", "held-out 0.30 → 0.30"]
+
+
+# Functions.
+
+
+def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_out() -> None:
+    one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
+    columns = {"rewards/judge/mean": one, "rewards/true/mean": other}
+    assert weights_of(evidence(reward=one + 0.5 * other, **columns)) == {"judge": pytest.approx(1.0), "true": pytest.approx(0.5)}
+    assert weights_of(evidence(reward=one * other, **columns)) == {}
+    found = told(reward=one, **columns)
+    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
+    assert found.signs[1].words == "true 0.29 → 0.29"
+
+
+@pytest.mark.parametrize(
+    ("earns", "nothing", "status"),
+    [("judge", "correct", Status.WARNING), ("judge", "brevity", Status.INFO), ("format", "correct", Status.NOT_LOGGED)],
+)
+def test_one_function_earns_all_while_another_that_counts_earns_nothing(earns: str, nothing: str, status: Status) -> None:
+    """What is wanted and stays at nothing is a warning; form that earns alone is told by another check."""
+    one, other = UP + noise(), 0.005 + np.abs(noise(0.002, seed=3))
+    found = told(**{"reward": one + other, f"rewards/{earns}/mean": one, f"rewards/{nothing}/mean": other})
+    assert found.status is status
+    if status is not Status.NOT_LOGGED:
+        assert found.message == f"judge 0.24 → 0.75 while {nothing} 0.007 → 0.007, which counts too"
+        assert found.evidence == ({"components": "part"} if status is Status.WARNING else {})
+        assert [one.signal for one in found.signs] == ["reward/judge", f"reward/{nothing}"]
+
+
+def test_a_function_that_falls_while_the_total_rises() -> None:
+    one, other = UP + noise(), 0.5 - 0.3 * ROW / N + noise(seed=5)
+    found = told(**{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other})
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, 51, {"components": "part"})
+    assert found.message == "The total reward rose while its function correct fell by 0.255: one is earned at the other's expense."
+    both = told(**{"reward": one + other + 0.3 * ROW / N, "rewards/judge/mean": one, "rewards/correct/mean": other + 0.3 * ROW / N})
+    assert both.status is Status.NOT_LOGGED

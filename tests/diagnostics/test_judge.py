@@ -1,0 +1,313 @@
+"""The judge: the state by every path, the fact of each kind of run, what it cost, and what to log where nothing can be told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.cli.app import main
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Judgement, Learning, State, Status
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
+
+Floats = NDArray[np.float64]
+NAMES = {
+    "reward": "reward",
+    "spread": "reward_std_within_group",
+    "entropy": "entropy",
+    "held_out": "eval/reward",
+    "length": "completion_length",
+    "cut": "truncated_share",
+    "gradient": "gradient_norm",
+    "rate": "learning_rate",
+    "loss": "loss",
+}
+N = 100
+ROW = np.arange(N)
+
+
+def noise(n: int = N, seed: int = 0, by: float = 0.01) -> Floats:
+    return np.asarray(by * np.random.default_rng(seed).standard_normal(n))
+
+
+def log(config: Any = None, rows: Any = None, steps: Any = None, seconds: Any = None, **columns: Any) -> RunRecord:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    count = len(next(iter(given.values())))
+    table = steps_table(range(1, count + 1) if steps is None else steps, given, seconds=seconds)
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given if key in NAMES)
+    settings = RunConfig().with_settings(config or {}, "--set")
+    return RunRecord("run", table, rollouts_table(rows or []), config=settings, meanings=meanings)
+
+
+def fallen(rows: int = N) -> Floats:
+    """Rewards at 0.8 to row 60, and nothing since."""
+    return np.where(np.arange(rows) < 60, 0.8 + noise(rows), 0.0)
+
+
+def status_of(found: Judgement, check: str) -> Status:
+    return next(one.status for one in found.checks if one.check == check)
+
+
+TRAIN = np.linspace(0.2, 0.8, N) + noise()
+PLATEAU = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)]) + noise(200)
+DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
+
+
+@pytest.mark.parametrize(
+    ("columns", "state", "learning", "headline"),
+    [
+        ({"reward": TRAIN}, State.OK, Learning.LEARNING, "reward 0.27 → 0.73 in 99 steps, still learning"),
+        ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
+        ({"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()}, State.OK, Learning.AT_TOP, "reward 0.42 → 0.95, at its top"),
+        ({"reward": DIPPED}, State.OK, Learning.RECOVERED, "reward 0.80, recovered from 0.10 at step 41"),
+        ({"reward": 0.3 + noise()}, State.WATCH, Learning.FLAT, "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)"),
+        ({"reward": PLATEAU}, State.WATCH, Learning.FLAT, "nothing learnt since step 51: reward 0.28 → 0.40 in all"),
+        ({"reward": np.where(ROW < 60, 0.8, 0.5) + noise()}, State.WATCH, Learning.FALLING, "reward 0.81 → 0.50, falling since step 61"),
+        ({"reward": fallen()}, State.FAILED, Learning.FALLING, "reward 0.80 → 0.00, collapsed at step 61"),
+        ({"reward": np.zeros(N)}, State.FAILED, Learning.UNKNOWN, "the reward is 0 in all 100 rows: nothing is earned"),
+        (
+            {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
+            State.FAILED,
+            Learning.LEARNING,
+            "reward 0.20 → 0.75, held-out 0.30 → 0.30: reward hacking likely",
+        ),
+        (
+            {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
+            State.WATCH,
+            Learning.LEARNING,
+            "75 % of the completions are truncated since step 61, 0 % before",
+        ),
+        (
+            {"reward": 0.3 + noise(), "rate": np.zeros(N)},
+            State.FAILED,
+            Learning.FLAT,
+            "the learning rate is 0 in all 100 rows: nothing can be learnt",
+        ),
+        ({"reward": 0.3 + noise(5)}, State.CANNOT_TELL, Learning.UNKNOWN, "5 rows of reward: too few to tell anything"),
+        ({"reward": [0.3]}, State.CANNOT_TELL, Learning.UNKNOWN, "1 row of reward: too few to tell anything"),
+        ({"reward": np.full(N, 0.5)}, State.CANNOT_TELL, Learning.UNKNOWN, "the reward is 0.50 in all 100 rows: it tells nothing apart"),
+        ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
+        ({"reward": np.full(N, np.nan), "entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
+        (
+            {"reward": np.zeros(N), "spread": np.full(N, 0.4)},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            "the mean reward is 0 in all rows while rewards differ (spread 0.4): centred, ranked, or not what was earned",
+        ),
+    ],
+)
+def test_the_state_and_the_fact_of_a_run(columns: dict[str, Any], state: State, learning: Learning, headline: str) -> None:
+    found = judge(log(**columns))
+    assert (found.state, found.learning, found.headline) == (state, learning, headline)
+
+
+@pytest.mark.parametrize("columns", [{"reward": fallen()}, {"reward": np.zeros(N)}, {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)}])
+def test_a_failure_of_a_run_that_goes_on_is_failing(columns: dict[str, Any]) -> None:
+    record = log(**columns)
+    assert (judge(record).state, judge(record, ended=False).state) == (State.FAILED, State.FAILING)
+    assert judge(record, ended=False).alarm
+    assert judge(record).headline == judge(record, ended=False).headline
+
+
+def test_what_is_no_failure_is_no_alarm() -> None:
+    for columns in ({"reward": TRAIN}, {"reward": PLATEAU}, {"entropy": TRAIN}):
+        assert not judge(log(**columns)).alarm
+
+
+def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
+    """Twelve rows of a fall that may pass are a warning before they are an alarm; of a run that has ended they are one at once."""
+    few = 0.8 + noise(72)
+    few[60:] = 0.1 + noise(12)
+    for rows, status in ((71, Status.WARNING), (72, Status.CRITICAL)):
+        assert status_of(judge(log(reward=few[:rows]), ended=False), "collapse") is status
+        assert status_of(judge(log(reward=few[:rows])), "collapse") is Status.CRITICAL
+    assert judge(log(reward=few)).headline == "reward 0.80 → 0.10, collapsed at step 61"
+    assert judge(log(reward=few), ended=False).state is State.FAILING
+
+
+def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
+    for rows in (30, 59):
+        found = judge(log(reward=0.3 + noise(rows)), ended=False)
+        assert (found.state, found.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
+        assert found.headline == f"reward 0.30 → 0.30 in {rows - 1} steps: too few rows to tell learning from noise"
+        assert found.not_logged[0] == "more rows of the reward"
+    assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
+
+
+# A fall: signs in order, cause, what to do.
+
+
+def test_a_fall_is_told_from_its_first_sign_on() -> None:
+    """The length leads by five rows, the entropy follows by two; the reward falls in one row at step 61."""
+    length = np.where(ROW < 55, 300.0, 500.0) + noise(seed=1, by=3.0)
+    entropy = np.where(ROW < 62, 0.4, 0.9) + noise(seed=2)
+    found = judge(log(reward=fallen(), length=length, entropy=entropy))
+    assert (found.state, found.since_step) == (State.FAILED, 61)
+    assert found.headline == "reward 0.80 → 0.00, collapsed at step 61"
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step, found.first_sign.words) == ("completion_length", 56, "length 300 → 497")
+    assert found.first_sign.before == pytest.approx(300, abs=3)
+    assert found.first_sign.after == pytest.approx(500, abs=3)
+    assert [(sign.signal, sign.step, sign.words) for sign in found.then] == [
+        ("reward", 61, "reward 0.80 → 0.00"),
+        ("entropy", 63, "entropy 0.40 → 0.90"),
+    ]
+    assert found.cause == Cause(Certainty.LIKELY, ("the policy ran away in length",))
+    assert found.do == "restart from step 55; mask truncated completions; lr ÷ 3"
+    assert found.cost == Cost(44, None, None, 100)
+
+
+def test_a_slower_fall_names_both_its_ends() -> None:
+    level = np.concatenate([np.full(50, 0.8), np.linspace(0.8, 0.0, 12)[1:-1], np.zeros(40)]) + noise()
+    found = judge(log(reward=level))
+    assert found.headline == "reward 0.79 → 0.00, collapsed at steps 53-58"
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step) == ("reward", 53)
+
+
+@pytest.mark.parametrize(
+    ("columns", "certainty", "names"),
+    [
+        ({}, Certainty.CANNOT_TELL, ("a broken verifier", "the policy came apart (instability)")),
+        ({"entropy": 0.4 + noise(seed=3)}, Certainty.LIKELY, ("a broken verifier",)),
+        (
+            {"entropy": np.where(ROW < 60, 0.4, 0.9) + noise(seed=3)},
+            Certainty.CANNOT_TELL,
+            ("the policy came apart (instability)", "the policy ran away in length"),
+        ),
+        (
+            {"entropy": np.where(ROW < 60, 0.4, 0.9) + noise(seed=3), "length": 300 + noise(seed=4, by=3.0)},
+            Certainty.LIKELY,
+            ("the policy came apart (instability)",),
+        ),
+        (
+            {"length": np.where(ROW < 60, 300.0, 100.0) + noise(seed=4, by=3.0)},
+            Certainty.LIKELY,
+            ("the policy came apart (instability): its answers shrank",),
+        ),
+        (
+            {"gradient": np.where(ROW == 59, 1e6, 1.0) * np.exp(noise(by=0.1)), "length": 300 + noise(seed=4, by=3.0)},
+            Certainty.LIKELY,
+            ("numerics (the gradient exploded)",),
+        ),
+        (
+            {"loss": np.where(ROW < 60, 0.01, np.nan), "gradient": np.where(ROW < 60, 0.5, np.nan)},
+            Certainty.LIKELY,
+            ("numerics (loss first)",),
+        ),
+    ],
+)
+def test_the_cause_of_a_fall_by_what_moved(columns: dict[str, Any], certainty: Certainty, names: tuple[str, ...]) -> None:
+    found = judge(log(reward=fallen(), **columns))
+    assert found.state is State.FAILED
+    assert (found.cause.certainty, found.cause.names) == (certainty, names)
+
+
+# Cost.
+
+
+def test_cost_is_counted_from_the_first_sign() -> None:
+    config = {"group_size": 8, "prompts_per_step": 4}
+    found = judge(log(config, seconds=10.0 * ROW, reward=fallen()))
+    assert found.cost == Cost(39, 39 * 32, 390.0, 100)
+    assert found.as_dict()["cost"] == {"steps": 39, "rollouts": 1248, "seconds": 390.0}
+    assert found.last_step == 100
+
+
+def test_cost_counts_steps_and_not_rows() -> None:
+    found = judge(log({"group_size": 8}, steps=range(0, 500, 5), reward=fallen()))
+    assert found.cost == Cost(195, None, None, 500)
+    assert (found.since_step, found.last_step) == (300, 495)
+
+
+def test_seconds_with_gaps_are_counted_where_they_are_known() -> None:
+    seconds = np.where(ROW % 2, np.nan, 10.0 * ROW)
+    found = judge(log(seconds=seconds, reward=fallen()))
+    assert found.cost is not None
+    assert found.cost.seconds == 380.0  # rows 60 to 98
+    none = judge(log(seconds=np.where(ROW == 70, 1.0, np.nan), reward=fallen()))
+    assert none.cost == Cost(39, None, None, 100)
+
+
+def test_a_failure_from_the_first_row_cost_the_whole_run() -> None:
+    found = judge(log({"group_size": 4, "prompts_per_step": 2}, reward=np.zeros(N)))
+    assert found.cost == Cost(99, 99 * 8, None, 100)
+
+
+def test_what_is_no_failure_costs_nothing() -> None:
+    assert judge(log(reward=TRAIN)).cost is None
+    assert judge(log(reward=0.3 + noise())).cost is None
+
+
+# What is not logged.
+
+
+def test_what_to_log_is_each_thing_once_and_no_thing_that_is_there() -> None:
+    bare = judge(log(reward=TRAIN)).not_logged
+    assert len(bare) == len(set(bare))
+    assert any("held-out" in one for one in bare)
+    full = judge(log(reward=TRAIN, held_out=TRAIN, entropy=np.linspace(1.0, 0.8, N))).not_logged
+    assert set(full) < set(bare)
+    assert not any("held-out" in one for one in full)
+
+
+def test_the_plain_form_has_schema_1_and_its_keys() -> None:
+    found = judge(log(reward=fallen())).as_dict()
+    assert list(found) == [
+        *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
+        *("do", "cost", "not_logged", "checks"),
+    ]
+    assert (found["schema"], found["state"], found["learning"]) == (1, "failed", "falling")
+    assert list(found["first_sign"]) == ["signal", "step", "before", "after"]
+    assert list(found["cause"]) == ["certainty", "names", "log"]
+    assert all(list(one) == ["check", "status", "step", "value", "limit", "message"] for one in found["checks"])
+    json.dumps(found, allow_nan=False)
+
+
+# Bad input: a sentence, and what to log.
+
+
+@pytest.mark.parametrize(
+    ("columns", "headline", "log_first"),
+    [
+        ({"reward": [0.1, 0.2, 0.3]}, "3 rows of reward: too few to tell anything", "more rows of the reward"),
+        ({"loss": np.linspace(0.1, 0.2, N)}, "the log has no reward", "the mean reward of every step"),
+        ({"reward": np.full(N, 0.7)}, "the reward is 0.70 in all 100 rows: it tells nothing apart", "more rows of the reward"),
+        (
+            {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
+            "5 rows of reward: too few to tell anything",
+            "more rows of the reward",
+        ),
+        ({"reward": np.full(N, np.nan), "loss": np.full(N, np.nan)}, "the log has no reward", "the mean reward of every step"),
+        ({"reward": np.full(N, np.inf)}, "the log has no reward", "the mean reward of every step"),
+    ],
+)
+def test_a_log_that_tells_nothing_says_so_and_what_to_log(
+    columns: dict[str, Any], headline: str, log_first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = log(**columns)
+    found = judge(record)
+    assert (found.state, found.headline) == (State.CANNOT_TELL, headline)
+    assert found.not_logged[0].startswith(log_first)
+    assert found.cause == Cause()
+    assert (found.since_step, found.first_sign, found.cost) == (None, None, None)
+    record.save(tmp_path / "run")
+    assert main(["diagnose", str(tmp_path / "run")]) == 3
+    assert headline in capsys.readouterr().out
+
+
+def test_gaps_and_restarts_are_no_failure() -> None:
+    gaps = np.where(ROW % 3, np.nan, TRAIN)
+    assert judge(log(reward=gaps)).state is State.OK
+    again = steps_table([*range(1, 51), *range(101, 151)], {"reward": TRAIN})
+    assert judge(RunRecord("run", again, meanings=(Meaning("reward", "reward", "test"),))).state is State.OK
+
+
+def test_a_log_without_rows_is_told() -> None:
+    found = judge(RunRecord("run", steps_table([], {})))
+    assert (found.state, found.headline, found.last_step) == (State.CANNOT_TELL, "the log has no reward", None)

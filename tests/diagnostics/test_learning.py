@@ -1,0 +1,192 @@
+"""What a reward does: every branch of the one decision, its thresholds, and what a run that goes on may still become.
+
+Rows have a known noise: they alternate about their level, so that means of even stretches are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.judgement import Finding, Learning, Status
+from groupwise.diagnostics.learning import near_top, progress_of, rate
+from groupwise.diagnostics.signals import Evidence, Signal, signal_of
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+
+NAMES = {"reward": "reward", "held_out": "eval/reward", "rate": "learning_rate", "dead": "dead_group_share"}
+
+
+def evidence(*, ended: bool = True, config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    length = len(next(iter(given.values())))
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
+    settings = RunConfig().with_settings(config or {}, "--set")
+    return Evidence(RunRecord("run", steps_table(range(1, length + 1), given), config=settings, meanings=meanings), ended=ended)
+
+
+def noisy(level: Any, by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
+    known = np.asarray(level, dtype=float)
+    return np.asarray(known + by * np.random.default_rng(seed).standard_normal(known.size))
+
+
+def of_signal(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Learning:
+    """What is decided of rows whose noise is given."""
+    known = np.asarray(value, dtype=float)
+    own = evidence(reward=known, ended=ended)
+    own.memo["level"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds), None
+    own.memo["fall"] = None
+    return progress_of(own).learning
+
+
+def steps_of(quarter: float, count: int) -> NDArray[np.float64]:
+    """Rows whose last quarter stands higher by so much than all before, and whose ends differ a little."""
+    value = np.full(count, 0.4)
+    value[-(count // 4) :] += quarter
+    return value
+
+
+# Rising.
+
+
+def test_a_gain_of_two_standard_errors_is_learning() -> None:
+    """Of 40 rows the quarters have ten: with a noise of 0.1 a row the standard error is 0.1·sqrt(2/10)."""
+    error = 0.1 * np.sqrt(2 / 10)
+    assert of_signal(steps_of(2.01 * error, 40), 0.1, None) is Learning.LEARNING
+    assert of_signal(steps_of(1.99 * error, 40), 0.1, None) is Learning.FLAT
+
+
+def test_its_numbers_are_the_means_of_the_quarters() -> None:
+    found = progress_of(evidence(reward=noisy(np.linspace(0.2, 0.8, 80))))
+    assert found.learning is Learning.LEARNING
+    assert found.before == pytest.approx(0.2 + 0.6 * 9.5 / 79, abs=0.01)
+    assert found.after == pytest.approx(0.8 - 0.6 * 9.5 / 79, abs=0.01)
+    assert found.gain is not None
+    assert found.gain.value == pytest.approx(found.after - found.before, abs=1e-12)
+    assert (found.steps, found.since) == (79, None)
+
+
+def test_a_gain_that_the_last_half_does_not_go_on_with_is_at_its_top() -> None:
+    arrived = np.where(np.arange(80) < 30, np.arange(80) / 100, 0.3)
+    found = progress_of(evidence(reward=noisy(arrived)))
+    assert (found.learning, found.since) == (Learning.AT_TOP, 41)
+    # Before sixty rows noise may hide a gain.
+    assert progress_of(evidence(reward=noisy(arrived[20:79]))).learning is Learning.LEARNING
+
+
+def test_a_long_plateau_below_the_top_is_flat_since_its_beginning() -> None:
+    level = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)])
+    found = progress_of(evidence(reward=noisy(level)))
+    assert (found.learning, found.since) == (Learning.FLAT, 51)
+    assert progress_of(evidence(reward=noisy(level), ended=False)).learning is Learning.AT_TOP  # it may go on
+    assert progress_of(evidence(reward=noisy(level + 0.45))).learning is Learning.AT_TOP  # at 0.85 it has arrived
+    assert progress_of(evidence(reward=noisy(level[:150]))).learning is Learning.AT_TOP  # 113 rows of it are fewer than 120
+    held = np.linspace(0.5, 0.8, 200)
+    assert progress_of(evidence(reward=noisy(level), held_out=held)).learning is Learning.AT_TOP
+
+
+# Standing.
+
+
+@pytest.mark.parametrize(("level", "learning"), [(0.76, Learning.AT_TOP), (0.74, Learning.FLAT)])
+def test_within_a_quarter_of_its_range_a_reward_that_stands_has_arrived(level: float, learning: Learning) -> None:
+    assert of_signal(np.full(80, level) + 1e-3 * np.tile([1, -1], 40), 0.1, (0.0, 1.0)) is learning
+
+
+def test_near_the_top() -> None:
+    steps = np.arange(40)
+    assert near_top(signal_of("a", steps, np.full(40, 0.5))) is None
+    assert near_top(signal_of("a", steps, np.full(40, 0.75), bounds=(0.0, 1.0))) is True
+    assert near_top(signal_of("a", steps, np.full(40, 0.74), bounds=(0.0, 1.0))) is False
+    assert near_top(signal_of("a", steps, np.full(40, 0.5), bounds=(-1.0, 1.0))) is True
+    late = np.where(steps < 30, 0.1, 0.9)
+    assert near_top(signal_of("a", steps, late, bounds=(0.0, 1.0))) is True
+
+
+def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:
+    value = 0.4 + 1e-3 * np.tile([1.0, -1.0], 10)
+    assert of_signal(value, 0.1, None) is Learning.FLAT
+    assert of_signal(value[:19], 0.1, None) is Learning.UNKNOWN
+    # Below that a gain that cannot be a tenth of the range is none.
+    assert of_signal(value[:19], 0.01, (0.0, 1.0)) is Learning.FLAT
+    assert of_signal(value[:19], 0.1, (0.0, 1.0)) is Learning.UNKNOWN
+
+
+def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thrice_that_anyway() -> None:
+    rows = np.arange(180)
+    sinks, rises = 0.4 - 1e-5 * rows, 0.4 + 1e-5 * rows
+    assert of_signal(sinks[:60], 0.1, None, ended=False) is Learning.FLAT
+    assert of_signal(sinks[:59], 0.1, None, ended=False) is Learning.UNKNOWN
+    assert of_signal(rises[:179], 0.1, None, ended=False) is Learning.UNKNOWN
+    assert of_signal(rises, 0.1, None, ended=False) is Learning.FLAT
+
+
+def test_a_held_out_share_near_its_top_says_that_the_run_has_arrived() -> None:
+    reward = noisy(np.full(80, 3.0))
+    assert progress_of(evidence(reward=reward)).learning is Learning.FLAT
+    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.8)))).learning is Learning.AT_TOP
+    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.7)))).learning is Learning.FLAT
+    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 7.0)))).learning is Learning.FLAT  # no share
+
+
+def test_groups_that_nearly_all_earn_the_same_are_at_a_top_that_is_not_known() -> None:
+    reward = noisy(np.full(80, 9.8), 0.02)
+    assert progress_of(evidence(reward=reward, dead=np.full(80, 0.9))).learning is Learning.AT_TOP
+    assert progress_of(evidence(reward=reward, dead=np.full(80, 0.7))).learning is Learning.FLAT
+    assert progress_of(evidence(reward=noisy(np.full(80, 9.8), 2.0), dead=np.full(80, 0.9))).learning is Learning.FLAT
+
+
+# Falling, back again, and nothing to tell.
+
+
+def test_a_fall_for_good_a_decline_and_one_that_was_made_good() -> None:
+    rows = np.arange(100)
+    fell = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.1))))
+    assert (fell.learning, fell.since, fell.gain) == (Learning.FALLING, 61, None)
+    assert (fell.before, fell.after) == (pytest.approx(0.8, abs=0.01), pytest.approx(0.1, abs=0.01))
+    declined = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.5))))
+    assert (declined.learning, declined.since) == (Learning.FALLING, 61)
+    assert (declined.before, declined.after) == (pytest.approx(0.8, abs=0.02), pytest.approx(0.5, abs=0.01))
+    back = progress_of(evidence(reward=noisy(np.where((rows >= 40) & (rows < 50), 0.1, 0.8))))
+    assert (back.learning, back.since) == (Learning.RECOVERED, 41)
+    assert (back.before, back.after) == (pytest.approx(0.1, abs=0.01), pytest.approx(0.8, abs=0.01))
+
+
+def test_nothing_can_be_said_without_rows_or_with_one_number() -> None:
+    none = progress_of(evidence(rate=np.ones(20)))
+    assert (none.learning, none.steps) == (Learning.UNKNOWN, 0)
+    assert np.isnan(none.before)
+    few = progress_of(evidence(reward=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]))
+    assert (few.learning, few.before, few.after, few.steps) == (Learning.UNKNOWN, 0.1, 0.7, 6)
+    same = progress_of(evidence(reward=np.full(30, 0.5)))
+    assert (same.learning, same.before, same.after, same.steps) == (Learning.UNKNOWN, 0.5, 0.5, 29)
+
+
+# The learning rate.
+
+
+def told(**given: Any) -> Finding:
+    return rate(evidence(**given))
+
+
+def test_a_learning_rate_of_zero() -> None:
+    found = told(rate=np.zeros(30))
+    assert (found.status, found.step, found.evidence) == (Status.CRITICAL, 1, {"rate": "likely"})
+    assert found.message == "the learning rate is 0 in all 30 rows: nothing can be learnt"
+    found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
+    assert (found.status, found.step) == (Status.CRITICAL, 21)
+    assert found.message == "the learning rate 1e-06 → 0 at step 21: nothing has been learnt in the 10 rows since"
+    found = told(reward=np.ones(30), config={"learning_rate": 0.0})
+    assert (found.status, found.message) == (Status.CRITICAL, "the learning rate is 0 in the settings: nothing can be learnt")
+
+
+def test_a_schedule_that_ends_at_zero_is_none() -> None:
+    decays = 1e-6 * np.maximum(1 - np.arange(40) / 30, 0)
+    assert told(rate=decays).status is Status.NONE
+    assert told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE  # four rows are too few
+    assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
+    assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."
+    assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
+    assert told(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED

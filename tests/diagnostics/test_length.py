@@ -1,0 +1,99 @@
+"""Truncation: by the logged share, by rows at one largest length, by the limit of the settings, and by length alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.length import check
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+
+NAMES = {"reward": "reward", "cut": "truncated_share", "length": "completion_length"}
+N = 80
+ROW = np.arange(N)
+
+
+def told(config: dict[str, Any] | None = None, **columns: Any) -> Finding:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
+    settings = RunConfig().with_settings(config or {}, "--set")
+    table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
+    return check(Evidence(RunRecord("run", table, config=settings, meanings=meanings)))
+
+
+def noise(by: float, seed: int = 0) -> NDArray[np.float64]:
+    return np.asarray(by * np.random.default_rng(seed).standard_normal(N))
+
+
+def test_most_completions_cut_off_from_the_start() -> None:
+    found = told(cut=np.full(N, 0.63))
+    assert (found.status, found.step, found.signs, found.limit) == (Status.WARNING, None, (), 0.5)
+    assert found.message == "63 % of the completions are truncated, and were from the start (63 %)"
+    assert found.evidence == {"truncation": "likely"}
+
+
+def test_most_completions_cut_off_since_a_step() -> None:
+    found = told(cut=np.where(ROW < 50, 0.1, 0.8))
+    assert (found.status, found.step) == (Status.WARNING, 51)
+    assert found.message == "80 % of the completions are truncated since step 51, 10 % before"
+    assert [(one.signal, one.before, one.words) for one in found.signs] == [("truncated_share", 0.1, "80 % truncated (was 10 %)")]
+    assert found.value is not None
+    assert found.value.value == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("cut", [np.full(N, 0.49), np.where(ROW == 40, 1.0, 0.1), np.where(ROW < 60, 0.8, 0.1)])
+def test_fewer_than_half_at_the_end_are_no_sign(cut: Any) -> None:
+    assert told(cut=cut).status is Status.NONE
+
+
+def test_the_message_of_no_sign_has_the_last_share() -> None:
+    assert told(cut=np.where(ROW < 60, 0.8, 0.1)).message == "No sign of it: 10 % of the last completions are truncated."
+
+
+@pytest.mark.parametrize(("every", "status"), [(3, Status.WARNING), (5, Status.NONE)])
+def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: Status) -> None:
+    """All completions of a row are cut off where its mean is the largest there is, over and over."""
+    found = told(length=np.where(ROW % every == 0, 128.0, 60.0 + noise(10.0)))
+    assert found.status is status
+    if status is Status.WARNING:
+        assert found.message == "all completions are cut off at 128 tokens in 32 % of the last 40 rows"
+        assert (found.evidence, found.limit) == ({"truncation": "likely"}, 0.25)
+        assert found.value is not None
+        assert found.value.value == pytest.approx(13 / 40)
+
+
+def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
+    config = {"max_completion_length": 512}
+    since = told(config, length=np.where(ROW < 50, 300.0, 490.0) + noise(3.0))
+    assert (since.status, since.step, since.evidence) == (Status.WARNING, 51, {"truncation": "possible"})
+    assert since.message == "the completions average 490 tokens since step 51, of 512 at most"
+    start = told(config, length=490.0 + noise(3.0))
+    assert (start.step, start.message) == (None, "the completions average 490 tokens, of 512 at most")
+    assert told(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
+    # A limit that the lengths go beyond is none of this run.
+    assert told({"max_completion_length": 400}, length=490.0 + noise(3.0)).status is Status.NONE
+    # And where the share is logged it is asked, not the limit.
+    assert told(config, length=490.0 + noise(3.0), cut=np.full(N, 0.2)).status is Status.NONE
+
+
+def test_length_alone_counts_where_it_doubled_as_the_reward_fell() -> None:
+    length = np.where(ROW < 40, 100.0, 250.0) + noise(3.0)
+    fell, rose = np.where(ROW < 45, 0.8, 0.1) + noise(0.01, 1), np.linspace(0.2, 0.8, N) + noise(0.01, 1)
+    found = told(length=length, reward=fell)
+    assert (found.status, found.message) == (Status.WARNING, "the completions grew from 99.5 to 251 tokens as the reward fell")
+    assert told(length=length, reward=rose).message == "No sign of it: the completions are 251 tokens long, 99.5 at the beginning."
+    assert told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status is Status.NONE
+
+
+def test_too_few_rows_and_no_column_are_said_to_be_missing() -> None:
+    none, few = told(reward=ROW), told(cut=np.full(7, 0.9), reward=ROW[:7])
+    for found in (none, few):
+        assert found.status is Status.NOT_LOGGED
+        assert found.message == "neither length nor the share of truncated completions is in the log"
+        assert "completions/clipped_ratio" in found.log
+    assert told(cut=np.full(8, 0.9)).status is not Status.NOT_LOGGED

@@ -1,0 +1,230 @@
+"""Signs: which signals moved about a change, from which row on, and in which words; limits where they are certain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.signals import Evidence, Signal, signal_of
+from groupwise.diagnostics.signs import WATCHED, Watched, arrow, limit_of, repeated_most, short, sign_of, signs_about
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+
+N = 80
+ROW = np.arange(N)
+RATIO = Watched("entropy", "entropy", share=False, least=1.4)
+SHARE = Watched("truncated_share", "truncated", share=True, least=0.1, up=True)
+SPIKE = Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True)
+
+
+def signal(value: Any) -> Signal:
+    known = np.asarray(value, dtype=float)
+    return signal_of("x", np.arange(1, len(known) + 1), known)
+
+
+def evidence(config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    names = {"held_out": "eval/reward"}
+    meanings = tuple(Meaning(key, names.get(key, key), "test") for key in given)
+    settings = RunConfig().with_settings(config or {}, "--set")
+    return Evidence(RunRecord("run", steps_table(range(1, len(next(iter(given.values()))) + 1), given), config=settings, meanings=meanings))
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0.00"),
+        (0.894, "0.89"),
+        (-0.001, "-0.001"),
+        (0.0049, "0.005"),
+        (0.01, "0.01"),
+        (9.994, "9.99"),
+        (12.34, "12.3"),
+        (99.94, "99.9"),
+        (100.0, "100"),
+        (1234.5, "1,234"),
+        (1e6, "1.0e+06"),
+        (-2.5e7, "-2.5e+07"),
+    ],
+)
+def test_a_level_in_words(value: float, said: str) -> None:
+    assert short(value) == said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.89, 0.0), "0.89 → 0.00"),
+        ((0.1, 0.02), "0.10 → 0.02"),
+        ((0.0991, 0.012), "0.099 → 0.012"),
+        ((314.2, 454.0, 512.0), "314 → 454 → 512"),
+        ((9.0, 10.04), "9.0 → 10.0"),
+        ((1.0, 9.996), "1.00 → 10.00"),
+        ((1234.4, 2.0), "1,234 → 2"),
+        ((0.5, -0.001), "0.50 → 0.00"),
+        ((0.001, 0.002), "0.001 → 0.002"),
+        ((0.0, 0.0), "0.00 → 0.00"),
+        ((1.0, 2e6), "1.00 → 2.0e+06"),
+    ],
+)
+def test_levels_that_follow_each_other_have_the_decimals_of_the_largest(values: tuple[float, ...], said: str) -> None:
+    assert arrow(*values) == said
+
+
+# Moves.
+
+
+def test_a_level_that_moves_is_told_from_its_first_row_with_raw_numbers() -> None:
+    value = np.where(ROW < 46, 0.4, 0.8)
+    found = sign_of(signal(value), RATIO, low=41, step=51)
+    assert found is not None
+    assert (found.signal, found.step, found.before, found.after, found.words) == ("entropy", 47, 0.4, 0.8, "entropy 0.40 → 0.80")
+
+
+def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
+    value = np.where(ROW < 50, 0.13, np.where(ROW < 53, 0.31, 0.54))
+    found = sign_of(signal(value), RATIO, low=41, step=51)
+    assert found is not None
+    assert (found.step, found.words) == (51, "entropy 0.13 → 0.31 → 0.54")
+
+
+@pytest.mark.parametrize(("after", "moved"), [(0.4 * 1.39, False), (0.4 * 1.41, True), (0.4 / 1.39, False), (0.4 / 1.41, True)])
+def test_a_ratio_counts_from_its_least_on_either_side(after: float, moved: bool) -> None:
+    assert (sign_of(signal(np.where(ROW < 50, 0.4, after)), RATIO, low=41, step=51) is not None) is moved
+
+
+@pytest.mark.parametrize(("after", "moved"), [(0.14, False), (0.16, True), (0.0, False)])
+def test_a_share_counts_by_difference_and_only_upwards(after: float, moved: bool) -> None:
+    found = sign_of(signal(np.where(ROW < 50, 0.05, after)), SHARE, low=41, step=51)
+    assert (found is not None) is moved
+    if found is not None:
+        assert found.words == "16 % truncated (was 5 %)"
+
+
+def test_a_scatter_before_is_a_yardstick_and_what_comes_later_is_none() -> None:
+    noisy = np.where(ROW % 2, 0.2, 0.8)
+    late = np.where(ROW < 50, noisy, 1.0)
+    assert sign_of(signal(late), RATIO, low=41, step=51) is None
+    quiet = np.where(ROW < 50, 0.4, np.where(ROW % 2, 0.8, 4.0))
+    assert sign_of(signal(quiet), RATIO, low=41, step=51) is not None
+
+
+def test_a_move_is_followed_back_over_one_other_row_at_most() -> None:
+    value = np.full(N, 0.4)
+    value[44:] = 1.0
+    value[46] = 0.4  # one row between
+    found = sign_of(signal(value), RATIO, low=41, step=51)
+    assert found is not None
+    assert found.step == 45
+    value[47] = 0.4  # and two
+    found = sign_of(signal(value), RATIO, low=41, step=51)
+    assert found is not None
+    assert found.step == 49
+
+
+def test_a_move_before_the_reach_is_told_from_where_the_reach_begins() -> None:
+    found = sign_of(signal(np.where(ROW < 40, 0.4, 0.8)), RATIO, low=46, step=51)
+    assert found is not None
+    assert found.step == 46
+
+
+def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
+    value = np.full(N, 1.0)
+    value[48] = 40.0
+    found = sign_of(signal(value), SPIKE, low=41, step=51)
+    assert found is not None
+    assert (found.step, found.before, found.after, found.words) == (49, 1.0, 40.0, "gradient norm 1.0 → 40.0")
+    early = np.full(N, 1.0)
+    early[40] = 40.0  # ten rows before is no sign of it
+    assert sign_of(signal(early), SPIKE, low=31, step=51) is None
+    small = np.full(N, 1.0)
+    small[48] = 4.9
+    assert sign_of(signal(small), SPIKE, low=41, step=51) is None
+
+
+def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
+    assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
+    assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None
+    assert sign_of(signal(np.full(N, 0.4)), RATIO, low=41, step=500) is None
+
+
+def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
+    found = signs_about(
+        evidence(
+            reward=np.where(ROW < 50, 0.8, 0.1),
+            entropy=np.where(ROW < 53, 0.4, 0.9),
+            completion_length=np.where(ROW < 48, 300.0, 500.0),
+            truncated_share=np.where(ROW < 50, 0.0, 0.6),
+            held_out=np.where(ROW < 51, 0.6, 0.2),
+            kl=np.full(N, 0.1),
+        ),
+        51,
+        reach=6,
+    )
+    assert [(one.signal, one.step) for one in found] == [
+        ("completion_length", 49),
+        ("truncated_share", 51),
+        ("held_out", 52),
+        ("entropy", 54),
+    ]
+    assert [one.words for one in found] == [
+        "length 300 → 500 = limit",
+        "60 % truncated (was 0 %)",
+        "held-out reward 0.60 → 0.20",
+        "entropy 0.40 → 0.90",
+    ]
+    assert len({one.quantity for one in WATCHED}) == len(WATCHED)
+
+
+# Limits.
+
+
+def test_a_length_at_its_limit_says_so() -> None:
+    length = np.where(ROW < 48, 300.0, 512.0)
+    found = signs_about(evidence(reward=np.where(ROW < 50, 0.8, 0.1), completion_length=length), 51, reach=6)
+    assert [one.words for one in found] == ["length 300 → 512 = limit"]
+    below = np.where(ROW < 48, 300.0, 500.0)
+    config = {"max_completion_length": 512}
+    found = signs_about(evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=below), 51, reach=6)
+    assert [one.words for one in found] == ["length 300 → 500"]
+    near = np.where(ROW < 48, 300.0, 502.0) + 0.1 * np.sin(ROW)
+    found = signs_about(evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=near), 51, reach=6)
+    assert [one.words for one in found] == ["length 300 → 502 = limit"]
+
+
+def test_the_limit_is_the_length_of_rows_in_which_all_are_truncated() -> None:
+    length = 300.0 + ROW
+    cut = np.where(ROW < 70, 0.2, 1.0)
+    assert limit_of(evidence(completion_length=np.where(ROW < 70, length, 512.0), truncated_share=cut)) == 512.0
+    # Two rows are too few, and rows of unlike length have no limit.
+    two = np.where(ROW < 78, 0.2, 1.0)
+    assert limit_of(evidence(completion_length=np.where(ROW < 78, length, 512.0), truncated_share=two)) is None
+    assert limit_of(evidence(completion_length=length, truncated_share=cut)) is None
+
+
+def test_a_limit_of_the_settings_counts_where_no_length_goes_beyond() -> None:
+    length = 300.0 + ROW  # to 379
+    assert limit_of(evidence({"max_completion_length": 512}, completion_length=length)) == 512.0
+    assert limit_of(evidence({"max_completion_length": 376}, completion_length=length)) == 376.0  # within 1 %
+    assert limit_of(evidence({"max_completion_length": 375}, completion_length=length)) is None
+    assert limit_of(evidence({"max_completion_length": 512}, reward=length)) == 512.0
+    assert limit_of(evidence(completion_length=length)) is None
+    assert limit_of(evidence(reward=length)) is None
+
+
+@pytest.mark.parametrize(("rows", "found"), [(7, None), (8, 512.0)])
+def test_a_largest_length_that_a_tenth_of_the_rows_share_is_a_limit(rows: int, found: float | None) -> None:
+    length = np.where(N - rows <= ROW, 512.0, 300.0 + 0.1 * ROW)
+    assert repeated_most(signal(length)) == found
+
+
+def test_lengths_that_hardly_vary_have_no_limit() -> None:
+    assert repeated_most(signal(np.where(ROW < 20, 470.0, 512.0))) is None
+    assert repeated_most(signal(np.where(ROW < 20, 450.0, 512.0))) == 512.0
+    short_log = np.concatenate([np.linspace(100, 200, 16), np.full(4, 512.0)])
+    assert repeated_most(signal(short_log)) is None  # five rows at least
+    assert repeated_most(signal(np.append(short_log, 511.6))) == 512.0

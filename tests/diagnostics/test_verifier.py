@@ -1,0 +1,196 @@
+"""The verifier: nothing but 0, one number at once, logged failures, a drop, and who fails: whole prompts or answers here and there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import _explained, check, who_fails
+from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+
+NAMES = {"reward": "reward", "entropy": "entropy", "held_out": "eval/reward"}
+N = 100
+ROW = np.arange(N)
+
+
+def evidence(rows: Any = None, *, ended: bool = True, **columns: Any) -> Evidence:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given if key in NAMES)
+    table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
+    return Evidence(RunRecord("run", table, rollouts_table(rows or []), meanings=meanings), ended=ended)
+
+
+def told(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
+    return check(evidence(rows, ended=ended, **columns))
+
+
+def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
+    return np.asarray(by * np.random.default_rng(seed).standard_normal(n))
+
+
+# Nothing is earned.
+
+
+@pytest.mark.parametrize(("rows", "status"), [(19, Status.WARNING), (20, Status.CRITICAL)])
+def test_twenty_rows_of_nothing_are_a_failure(rows: int, status: Status) -> None:
+    found = told(reward=np.zeros(rows))
+    assert (found.status, found.step, found.signs) == (status, None, ())
+    assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
+    assert found.evidence == {"drop": "nothing"}
+
+
+def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() -> None:
+    found = told(reward=np.where(ROW < 11, 0.1, 0.0))
+    assert (found.status, found.step) == (Status.CRITICAL, 12)
+    assert found.message == "the reward is 0 in all 89 rows since step 12: nothing is earned"
+    assert [(one.step, one.before, one.after, one.words) for one in found.signs] == [(12, pytest.approx(0.1), 0.0, "reward 0.10 → 0")]
+    # From the twelfth row of a hundred on it was earned.
+    assert told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).evidence["drop"] != "nothing"
+    assert told(reward=np.where(ROW < 5, -0.1, 0.0)).evidence.get("drop") != "nothing"  # 0 is no floor of penalties
+
+
+def test_what_is_missing() -> None:
+    assert told(entropy=ROW).log.startswith("the mean reward of every step")
+    few = told(reward=np.ones(7))
+    assert (few.status, few.message) == (Status.NOT_LOGGED, "7 rows, where 8 are the fewest")
+    assert told(reward=np.linspace(0.2, 0.8, N) + noise()).message == "No sign of it: the reward did not jump."
+
+
+# One number at once.
+
+
+def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
+    down = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.125))
+    assert (down.status, down.step) == (Status.CRITICAL, 61)
+    assert down.message == "reward 0.60 → exactly 0.125 at step 61, in all 40 rows since"
+    assert down.evidence["drop"] == "constant at once"
+    up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
+    assert (up.status, up.message) == (Status.WARNING, "reward 0.60 → exactly 1 at step 61, in all 40 rows since")
+    assert up.advice == "give the reward function a wrong answer: it may pass everything"
+    zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
+    assert zero.message == "reward 0.60 → exactly 0 at step 61, in all 40 rows since"
+
+
+def test_one_number_with_other_answers_is_no_verifiers() -> None:
+    reward = np.where(ROW < 60, 0.6 + noise(), 0.0)
+    found = told(reward=reward, entropy=np.where(ROW < 60, 0.4, 1.2) + noise(seed=1))
+    assert found.evidence.get("drop") == "none"
+    same = told(reward=reward, entropy=0.4 + noise(seed=1))
+    assert same.evidence == {"drop": "constant at once", "behaviour": "unchanged"}
+
+
+def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
+    one, other = np.where(ROW < 60, 0.6 + noise(), 0.0), 0.5 + noise(seed=1)
+    felt = told(**{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other})
+    assert (felt.status, felt.step) == (Status.CRITICAL, 61)
+    assert felt.message == "one 0.60 → exactly 0 at step 61, in all 40 rows since"
+    assert felt.evidence["drop"] == "function at once"
+    unfelt = told(**{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other})
+    assert unfelt.status is Status.WARNING
+
+
+# Logged failures.
+
+
+@pytest.mark.parametrize("column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"])
+def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
+    reward = np.linspace(0.2, 0.8, N) + noise()
+    some = told(**{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
+    assert (some.status, some.step, some.message) == (Status.WARNING, 51, f"{column} 0.02 → 0.30 at step 51")
+    assert some.evidence == {"drop": "failures logged"}
+    most = told(**{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
+    assert most.status is Status.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("tool_error_rate", np.where(ROW < 50, 0.02, 0.8)),
+        ("verifier_errors", np.where(ROW < 50, 2.0, 80.0)),  # a count is no rate
+        ("verifier_error_rate", np.full(N, 0.3)),
+        ("verifier_error_rate", np.where(ROW < 50, 0.02, 0.06)),
+    ],
+)
+def test_what_is_no_logged_failure(column: str, value: Any) -> None:
+    assert told(**{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status is Status.NONE
+
+
+# A drop.
+
+
+def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> None:
+    drop = np.where(ROW < 60, 0.8, 0.4)
+    both = told(reward=drop + noise(), held_out=drop + noise(seed=1), entropy=0.4 + noise(seed=2))
+    assert (both.status, both.step, both.message) == (Status.CRITICAL, 61, "reward 0.80 → 0.40 at step 61, at once")
+    assert both.evidence == {"drop": "part at once", "behaviour": "unchanged", "held_out_drop": "dropped", "prompts": ""}
+    alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
+    assert (alone.status, alone.evidence["held_out_drop"]) == (Status.WARNING, "stayed")
+    # Of less than three tenths of the height a drop of both is a warning.
+    small = np.where(ROW < 60, 0.8, 0.6)
+    assert told(reward=small + noise(), held_out=small + noise(seed=1), entropy=0.4 + noise(seed=2)).status is Status.WARNING
+
+
+def test_a_drop_of_a_run_that_goes_on_may_be_the_next_stage_of_a_curriculum() -> None:
+    small, large = (np.where(ROW < 60, 0.8, level) + noise() for level in (0.45, 0.3))
+    assert [told(reward=reward, ended=False).status for reward in (small, large)] == [Status.INFO, Status.WARNING]
+    assert told(reward=small).status is Status.WARNING
+
+
+def test_a_slope_and_a_dip_are_no_drop() -> None:
+    slope = np.concatenate([np.full(40, 0.8), np.linspace(0.8, 0.4, 20), np.full(40, 0.4)])
+    assert told(reward=slope + noise()).status is Status.NONE
+    assert told(reward=np.where((ROW >= 60) & (ROW < 70), 0.4, 0.8) + noise()).status is Status.NONE
+    assert told(reward=np.where(ROW < 60, 0.4, 0.8) + noise()).status is Status.NONE
+
+
+# Who fails.
+
+
+def test_both_explanations_by_hand() -> None:
+    """100 groups of two right before; a half is lost: whole prompts leave half of the groups without a success, answers a quarter."""
+    before = np.full(100, 2.0)
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) == "whole prompts fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25])) == "scattered answers fail"
+    # The middle between 0.5 and 0.25 is 0.375.
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) == "whole prompts fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) == "scattered answers fail"
+
+
+def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> None:
+    """One success a group: half of the groups fail either way. Of few groups 0.5 and 0.25 are not told apart."""
+    assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) == ""
+    assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) == ""
+    # Some groups had no success before: w + f(1 - w) = 0.2 + 0.5 · 0.8 against the mean of f^k = 0.2 + 0.8 / 16.
+    before = np.repeat([0.0, 4.0], [40, 160])
+    assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) == "whole prompts fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) == "scattered answers fail"
+
+
+def rollouts(after: list[list[float]]) -> list[dict[str, Any]]:
+    """Twenty steps of four groups, all right to step 10, and these groups since."""
+    return [
+        {"step": step, "prompt_id": prompt, "reward": reward}
+        for step in range(1, 21)
+        for prompt, group in enumerate([[1.0] * 4] * 4 if step <= 10 else after)
+        for reward in group
+    ]
+
+
+def test_who_fails_by_the_rollouts() -> None:
+    whole = rollouts([[0.0] * 4, [1.0] * 4, [0.0] * 4, [1.0] * 4])
+    scattered = rollouts([[1.0, 0.0, 1.0, 0.0]] * 4)
+    reward = np.where(np.arange(20) < 10, 1.0, 0.5)
+    assert who_fails(evidence(whole, reward=reward), 11) == "whole prompts fail"
+    assert who_fails(evidence(scattered, reward=reward), 11) == "scattered answers fail"
+    # Fewer than twenty groups on a side, a rate that did not fall, or graded rewards tell nothing.
+    assert who_fails(evidence(whole, reward=reward), 17) == ""
+    assert who_fails(evidence(whole, reward=reward), 5) == ""
+    assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) == ""
+    graded = [{**row, "reward": row["reward"] * (0.5 if row["step"] == 3 else 1.0)} for row in whole]
+    assert who_fails(evidence(graded, reward=reward), 11) == ""
+    assert who_fails(evidence(reward=reward), 11) == ""

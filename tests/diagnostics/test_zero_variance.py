@@ -1,0 +1,126 @@
+"""Zero-variance groups: starved, fewer than before, all wrong, and groups that are too small for their prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.zero_variance import check
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+
+NAMES = {"reward": "reward", "dead": "dead_group_share", "spread": "reward_std_within_group", "gradient": "gradient_norm"}
+N = 100
+ROW = np.arange(N)
+NOISE = 0.01 * np.random.default_rng(0).standard_normal(N)
+
+
+def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
+    given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
+    config = {key: value for key, value in (("group_size", size), ("prompts_per_step", prompts)) if value is not None}
+    table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
+    return check(Evidence(RunRecord("run", table, config=RunConfig().with_settings(config, "--set"), meanings=meanings)))
+
+
+@pytest.mark.parametrize(
+    ("size", "dead", "status", "message"),
+    [
+        (2, 0.45, Status.NONE, "No sign of it: 45 % of the groups have zero variance."),
+        (2, 0.55, Status.INFO, "55 % of the groups have zero variance at G = 2, about 5 % would at 8"),
+        (2, 0.75, Status.WARNING, "75 % of the groups have zero variance at G = 2, about 39 % would at 8"),
+        (4, 0.55, Status.INFO, "55 % of the groups have zero variance at G = 4, about 28 % would at 16"),
+        (8, 0.55, Status.NONE, "No sign of it: 55 % of the groups have zero variance."),
+    ],
+)
+def test_a_group_that_is_too_small(size: int, dead: float, status: Status, message: str) -> None:
+    found = told(size, reward=0.4 + NOISE, dead=np.full(N, dead))
+    assert (found.status, found.message) == (status, message)
+    if status is not Status.NONE:
+        grave = "likely" if status is Status.WARNING else "possible"
+        assert found.evidence == {"small_group": grave, "zero_variance": "as expected"}
+        assert found.advice.startswith(f"raise the group size to {4 * size}, or drop prompts")
+        assert found.limit == 0.5
+
+
+def test_near_the_top_no_group_is_too_small() -> None:
+    found = told(2, reward=0.9 + NOISE, dead=np.full(N, 0.75))
+    assert (found.status, found.evidence) == (Status.NONE, {"zero_variance": "explained by the reward"})
+
+
+def test_a_group_of_unknown_size_is_asked_for() -> None:
+    found = told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.75))
+    assert (found.status, found.log) == (Status.INFO, "the group size (--set group_size=G)")
+    assert found.message == "75 % of the groups have zero variance at a mean reward of 0.39"
+    assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
+    assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+
+
+@pytest.mark.parametrize(("dead", "status"), [(0.75, Status.INFO), (0.85, Status.WARNING)])
+def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> None:
+    found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
+    assert (found.status, found.step) == (status, 61)
+    assert found.message == f"{100 * dead:.0f} % of the groups have zero variance since step 61, 30 % before, at the same mean"
+    assert found.limit == pytest.approx(0.3)
+    known = {"zero_variance": "above expectation", "zero_variance_onset": "jump"}
+    assert found.evidence == (known if status is Status.WARNING else {"zero_variance": "as expected"})
+
+
+def test_another_reward_has_other_groups() -> None:
+    assert told(4, reward=np.where(ROW < 60, 0.5, 0.7) + NOISE, dead=np.where(ROW < 60, 0.3, 0.85)).status is Status.NONE
+    still = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.6))  # more than half of them still do
+    assert "at the same mean" not in still.message
+
+
+def test_hardly_any_group_teaches() -> None:
+    found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97), gradient=np.where(ROW < 60, 1.0, 0.05))
+    assert (found.status, found.step) == (Status.CRITICAL, 61)
+    assert found.message == "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
+    assert found.evidence == {"zero_variance": "above expectation", "zero_variance_onset": "jump", "groups_gradient": "gone"}
+    # At an even chance 1 - 2/2^4 of the groups of four would teach.
+    assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
+    start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
+    assert (start.step, start.message) == (None, "97 % of the groups have zero variance: hardly any group teaches")
+    assert (start.evidence["zero_variance_onset"], start.evidence["groups_gradient"]) == ("throughout", "normal")
+
+
+def test_a_share_that_climbed_is_told_from_one_that_jumped() -> None:
+    climbs = np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
+    found = told(4, reward=0.5 + NOISE, dead=climbs + 0.1 * NOISE)
+    assert (found.status, found.evidence["zero_variance_onset"]) == (Status.CRITICAL, "rising")
+
+
+def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
+    arrives, dead = np.minimum(3 + ROW / 30, 5.0), np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
+    found = told(4, reward=arrives + NOISE, dead=dead)
+    assert (found.status, found.evidence) == (Status.INFO, {"zero_variance": "explained by the reward"})
+    assert found.message.endswith("; the reward stands at its height, and its range is not known")
+    # A jump at a standing reward is another thing.
+    assert told(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status is Status.CRITICAL
+
+
+def test_groups_that_are_all_wrong_from_the_first_row() -> None:
+    found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
+    assert (found.status, found.step) == (Status.CRITICAL, None)
+    assert found.message == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
+    assert found.evidence == {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
+
+
+def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:
+    assert told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message == "100 % of the groups have zero variance: hardly any group teaches"
+    missing = told(4, reward=0.5 + NOISE, spread=np.full(N, 0.1))
+    assert missing.status is Status.NOT_LOGGED
+    assert "frac_reward_zero_std" in missing.log
+
+
+def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
+    """Of one group a row forty rows are two stretches, where eight are the fewest."""
+    alike = (np.arange(40) % 4 > 0).astype(float)
+    few = told(4, 1, reward=0.5 + NOISE[:40], dead=alike)
+    assert (few.status, few.message) == (Status.NOT_LOGGED, "2 stretches of 20 groups, where 8 are the fewest")
+    assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
+    guessed = told(4, None, reward=0.5 + NOISE[:40], dead=alike)  # shares of 0 and 1 alone: rows of one group
+    assert guessed.message == few.message

@@ -55,7 +55,8 @@ def check(evidence: Evidence) -> Finding:
     flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
     status = Status.WARNING if alike or _shown_flat(evidence, step) else Status.INFO
     if flat and alike:
-        status = Status.CRITICAL
+        # Where the top is not known a reward that rose may stand at it.
+        status = Status.WARNING if _may_have_arrived(evidence) else Status.CRITICAL
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
     known = {"entropy": "gone" if status is Status.CRITICAL else "low"}
@@ -115,6 +116,15 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
         return False
     mean = float(reward.value_T[min(reward.at(step), len(reward) - 3) :].mean())
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
+
+
+def _may_have_arrived(evidence: Evidence) -> bool:
+    """Whether a reward of unknown range has risen clearly over the run."""
+    reward = evidence.reward
+    if reward is None or reward.bounds is not None:
+        return False
+    few = max(3, len(reward) // 8)
+    return reward.score(slice(0, few), slice(len(reward) - few, None)) > 3.0
 
 
 def _is_flat(evidence: Evidence, step: float) -> bool:

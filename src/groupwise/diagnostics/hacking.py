@@ -146,10 +146,13 @@ def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
 
 
 def _solved(pair: Pair, few: int) -> bool:
-    """Whether a held-out share was left less room at the start than half of what training gained: then it could not follow."""
+    """Whether a held-out share could not follow: it was left too little room at the start, or training has only caught up with it."""
     if float(pair.held_M.min()) < 0.0 or float(pair.held_M.max()) > 1.0:
         return False
-    return bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
+    caught_up = (
+        pair.scale == 1.0 and not pair.same and float(pair.held_M[-few:].mean()) > (1 - NEGLIGIBLE) * float(pair.train_M[-few:].mean())
+    )
+    return caught_up or bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
 
 
 def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:

@@ -63,7 +63,7 @@ def progress_of(evidence: Evidence) -> Progress:
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain, before, after = level.change(early, late), float(level.value_T[early].mean()), float(level.value_T[late].mean())
     found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=evidence.ended)
-    if found is Learning.FLAT and since is None and _piled_up(evidence, level):
+    if found is Learning.FLAT and since is None and piled_up(evidence, level):
         found = Learning.AT_TOP
     return Progress(found, before, after, gain, since, steps)
 
@@ -111,10 +111,11 @@ def near_top(signal: Signal) -> bool | None:
     return bool(float(signal.value_T[-max(len(signal) // 4, 1) :].mean()) >= high - NEAR * (high - low))
 
 
-def _piled_up(evidence: Evidence, level: Signal) -> bool:
-    """Whether nearly all groups earn one and the same reward above 0, row for row: a top that is not known."""
+def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
+    """Whether nearly all groups earn one and the same reward above 0, row for row since a row: a top that is not known."""
     equal = evidence.groups.zero_variance
-    low, high = float(level.value_T.min()), float(level.value_T.max())
+    rows = level.value_T[min(since, len(level) - 1) :]
+    low, high = float(rows.min()), float(rows.max())
     return equal.known and float(np.nanmedian(equal.value_T)) > _NEARLY_ALL and low > 0 and low > _NEARLY_ALL * high
 
 

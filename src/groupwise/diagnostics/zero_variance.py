@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
-from groupwise.diagnostics.learning import NEAR, near_top
+from groupwise.diagnostics.learning import NEAR, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -31,6 +31,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
 )
 from groupwise.diagnostics.signs import short
+from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval, wilson
 from groupwise.series.groups import zero_variance_outlook
 
@@ -87,7 +88,9 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
     jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
-    if not jumped and _at_its_height(evidence, step):
+    level = None if evidence.reward is None else reward_level(evidence)[0]
+    arrived = _at_its_height(evidence, step) or (level is not None and piled_up(evidence, level, since=level.at(step)))
+    if arrived and not jumped:
         known = {"zero_variance": "explained by the reward"}
         message = f"{message}; the reward stands at its height, and its range is not known"
         return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)

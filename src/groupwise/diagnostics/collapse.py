@@ -1,6 +1,6 @@
 """Collapse: a reward, or one of its functions, that lost most of its height for good.
 
-A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy. Why it collapsed is the verdict's
+A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy. Why it collapsed is the judgement's
 business.
 """
 

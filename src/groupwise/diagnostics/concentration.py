@@ -102,7 +102,7 @@ def _start(entropy: Signal) -> float:
 
 
 def _direction(entropy: Signal) -> str:
-    """Whether the entropy rose to twice what it was and beyond noise, which is a fact for the verdict and no finding."""
+    """Whether the entropy rose to twice what it was and beyond noise, a fact for the cause and no finding."""
     few = _few(entropy)
     early, late = slice(0, few), slice(len(entropy) - few, None)
     doubled = float(entropy.value_T[late].mean()) > 2 * float(entropy.value_T[early].mean())

@@ -47,8 +47,7 @@ WHAT = {
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
 GROWS = 1.5
-# Chance of a line in white rows at which it is believed. Rows that were smoothed before they were logged are not white even after
-# averaging: kind "smoothed" of experiments/diagnosis/alarms.csv says how often they are warned of.
+# Chance of a line in white rows at which it is believed; rows that were smoothed before they were logged are not white.
 LINE = 1e-6
 _ALTERNATES = 3.0
 

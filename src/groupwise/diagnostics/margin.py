@@ -32,7 +32,7 @@ OFF = 3.0
 FEWEST_EXPLAINED = 0.3
 """Share of what can be explained below which a curve tells no force."""
 CLEARLY = 6.0
-"""Difference of AICc beyond which another law is clearly better; the same by which an oscillation is found (`dynamics.verdict`)."""
+"""Difference of AICc beyond which another law is clearly better; the same by which an oscillation is found."""
 FEWEST_TIMES = 1.0
 """Time constants that a log must span."""
 LARGE = 1000.0

@@ -273,7 +273,7 @@ class Evidence:
 
     @cached_property
     def logged(self) -> frozenset[str]:
-        """Features of the verdict whose columns the log has, whether or not a check said anything of them."""
+        """Facts of the causes whose columns the log has, whether or not a check said anything of them."""
         entropy = self.quantity("entropy") is not None
         there = {
             "behaviour": entropy and self.quantity("completion_length") is not None,

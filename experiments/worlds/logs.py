@@ -87,7 +87,7 @@ def autoregressive(rng: np.random.Generator, n: int, deviation: float, correlati
 def _ramp(world: World, onset: float, length: float) -> Float:
     """0 before the onset, then to 1 over a stretch, slowly at first and at last."""
     place = np.clip((np.arange(world.steps) - onset) / max(length, 1e-9), 0.0, 1.0)
-    return place * place * (3 - 2 * place)
+    return np.asarray(place * place * (3 - 2 * place))
 
 
 def _when(world: World, rng: np.random.Generator, low: float = 0.3, high: float = 0.75) -> int:
@@ -643,7 +643,8 @@ def _functions(
         noise = np.clip(0.12 * rng.standard_normal(shape), -0.2, 0.2)
         return {"quality": np.where(earns, 0.8, 0.2) + noise}, {"quality": 1.0}
     if world.rewards == "three":
-        functions = {"match_format": 3.0 * formatted, "format_parts": 3.0 * formatted - 1.5, "check_answer": 4 * value - 1.0}
+        form = formatted.astype(np.float64)
+        functions = {"match_format": 3 * form, "format_parts": 3 * form - 1.5, "check_answer": 4 * value - 1.0}
         return functions, dict.fromkeys(functions, 1.0)
     if world.rewards == "proxy":
         return {"proxy": value, "true": right.astype(np.float64)}, {"proxy": 1.0, "true": 0.0}
@@ -727,8 +728,8 @@ def _quantities(world: World, rng: np.random.Generator, drawn: _Drawn) -> dict[s
     }
     for name, value in drawn.functions.items():
         found[f"reward/{name}"] = value.mean(axis=(1, 2))
-    for name, (start, value) in world.lost.items():
-        found[name] = np.where(np.arange(world.steps) >= start, value, found[name])
+    for name, (start, level) in world.lost.items():
+        found[name] = np.where(np.arange(world.steps) >= start, level, found[name])
     return found
 
 

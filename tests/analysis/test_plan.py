@@ -44,6 +44,7 @@ def test_the_batch_in_one_line(batch: Batch, said: str) -> None:
 
 def test_without_components_rewards_are_told() -> None:
     found = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
+    assert found.zero_variance is not None
     assert found.effective_group_size == pytest.approx(4 * (1 - found.zero_variance.now.value))
     assert (found.plan, found.command) == (None, f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT")
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.

@@ -77,7 +77,7 @@ def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one
     assert {chart.shade for chart in (found.chart, *found.sparks, *found.others)} == {(81, None)}
     assert [(mark.x, mark.label) for mark in found.chart.marks] == [(81, "first sign")]
     without_sign = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None))
-    assert without_sign.chart.shade == (101, None)
+    assert without_sign.chart.shade == (101.0, None)
     throughout = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None, since_step=None))
     assert (throughout.chart.shade, throughout.chart.marks) == ((1, None), ())
     watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WATCH))

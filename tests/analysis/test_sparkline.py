@@ -16,7 +16,7 @@ def heights(reward: list[float], **asked: int) -> tuple[float | None, ...]:
 
 
 def test_rows_are_averaged_and_scaled_from_0_to_the_top() -> None:
-    assert heights([0.2, 0.4, 0.6, 0.6], cells=2) == (pytest.approx(0.5), 1.0)
+    assert heights([0.2, 0.4, 0.6, 0.6], cells=2) == pytest.approx((0.5, 1.0))
     assert heights([0.5, 0.5, 0.5]) == (1.0, 1.0, 1.0)  # one level keeps its height
     assert heights([-1.0, 0.0, 1.0]) == (0.0, 0.5, 1.0)
     assert heights([-2.0, -1.0]) == (0.0, 0.5)

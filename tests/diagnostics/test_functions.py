@@ -26,7 +26,7 @@ def noise(seed: int, n: int = N) -> np.ndarray:
 
 def learnt(seed: int, rate: float = 15, n: int = N) -> np.ndarray:
     """Form that is learnt within a few tens of steps."""
-    return np.clip(0.1 + 0.9 * (1 - np.exp(-np.arange(n) / rate)) + noise(seed, n), 0, 1)
+    return np.asarray(np.clip(0.1 + 0.9 * (1 - np.exp(-np.arange(n) / rate)) + noise(seed, n), 0, 1))
 
 
 def test_form_that_alone_earns_has_its_step_and_numbers() -> None:

@@ -133,12 +133,12 @@ def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
 
 @pytest.mark.parametrize("more", [{"dead": np.ones(N)}, {"spread": np.zeros(N)}, {}], ids=["dead", "no spread", "unknown"])
 def test_a_gradient_of_0_is_no_alarm_where_groups_may_have_zero_variance(more: dict[str, np.ndarray]) -> None:
-    assert updates(log(grad_norm=from_row(norms(6), 50, 0.0), **more)).status is Status.INFO
+    assert updates(log(1.0, grad_norm=from_row(norms(6), 50, 0.0), **more)).status is Status.INFO
 
 
 @pytest.mark.parametrize("more", [{}, {"batch": np.full(N, 0.5)}], ids=["mean", "spread of the batch"])
 def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(more: dict[str, np.ndarray]) -> None:
-    found = updates(log(grad_norm=from_row(norms(7), 30, 0.0), reward=rewards(), loss=from_row(norms(7), 30, 0.0), **more))
+    found = updates(log(1.0, grad_norm=from_row(norms(7), 30, 0.0), reward=rewards(), loss=from_row(norms(7), 30, 0.0), **more))
     assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 31, {"gradient": "zero"})
     assert found.message == "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch differ, and so is the loss."
     assert found.log

@@ -87,7 +87,7 @@ def test_healthy_restarted_runs_that_are_looked_at_after_every_row_stay_silent()
         trend = 0.3 + 0.5 * np.arange(N) / N + 0.04 * rng.standard_normal(N)
         signals = {"entropy": noisy(seed, 0.4), "gradient_norm": np.exp(rng.standard_normal(N)), "reward": trend}
         for rows in range(78, 92):
-            status = check(log((BACK,), **{name: value[:rows] for name, value in signals.items()})).status
+            status = check(log((BACK,), None, None, **{name: value[:rows] for name, value in signals.items()})).status
             assert status is Status.INFO, (seed, rows)
 
 

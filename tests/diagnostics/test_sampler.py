@@ -66,7 +66,7 @@ def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent(colum
         value = {"sampler_ratio": 1 + 0.1 * rng.standard_normal(N), "effective_sample_size": rng.uniform(0.4, 1, N)}
         series = value.get(column, rounding(seed) * np.linspace(1, 2, N))
         for rows in range(8, N + 1, 3):
-            assert check(log(**{column: series[:rows]})).status is Status.NONE, (seed, rows)
+            assert check(log(None, **{column: series[:rows]})).status is Status.NONE, (seed, rows)
 
 
 def of_kind(kind: str, interval: int) -> RunConfig:

@@ -115,10 +115,11 @@ def test_the_noise_of_a_row_is_that_of_the_mean_of_its_completions() -> None:
     for seed in range(30):
         record, _ = run_of("flat", seed, rows=250)
         reward, config = column(record, "reward"), record.config
-        prompts, window = int(config.value("prompts_per_step")), float(record.steps["window"][0])
+        prompts, window = config.value("prompts_per_step"), float(record.steps["window"][0])
         if record.rollouts is None:
             continue
+        assert prompts is not None
         within = record.rollouts.group_by("step", "prompt_id").agg(mean=pl.col("reward").mean())["mean"]
-        ratios.append(float(reward.var() / (within.var() / prompts / window)))  # type: ignore[operator]
+        ratios.append(float(reward.var() / (within.var() / prompts / window)))
     assert len(ratios) >= 3
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.33)

@@ -126,7 +126,7 @@ def zero_variance_of_columns(
     Example:
         >>> found = zero_variance_of_columns([0.7, 0.74, 0.72], 2, mean_T=[0.3, 0.2, 0.25])
         >>> [round(row.share.value, 2) for row in found.shares]
-        [0.72, 0.53, 0.37]
+        [0.72, 0.49, 0.32]
 
     Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by prompts always right or always wrong.
     """

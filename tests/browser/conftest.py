@@ -97,7 +97,7 @@ class Watcher:
         self.guard = threading.Timer(240, self.process.kill)
         self.guard.start()
         assert self.process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.process.stdout.readline())
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32}/", self.process.stdout.readline())
         assert found is not None, self.process.stderr.read() if self.process.stderr else ""
         self.address, self.port = found[0], int(found[1])
 

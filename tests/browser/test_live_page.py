@@ -230,7 +230,7 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     assert opened.complaints == []
 
 
-def test_a_page_says_when_it_lost_the_watcher_and_comes_back(
+def test_a_page_says_when_it_lost_the_watcher_and_that_another_has_another_address(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
     path = append_rows(tmp_path / "run.jsonl", 1, 60)
@@ -241,7 +241,9 @@ def test_a_page_says_when_it_lost_the_watcher_and_comes_back(
     wait_for_text(page, "#link", "stopped")
     assert page.locator(f"{PLOT} canvas").count() == 1
     append_rows(path, 61, 70)
-    watch(path, port=watcher.port)
+    again = watch(path, port=watcher.port)
+    wait_for_text(page, "#link", "open the address that it printed")
+    page.goto(again.address)
     wait_for_text(page, "#link", "live")
     wait_for_text(page, "#where", "step 70")
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -32,10 +33,13 @@ from groupwise.record.table import steps_table
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from groupwise.report.live import HOST, allowed_host, application, bound_socket
+from groupwise.report.live import HOST, allowed_host, application, bound_socket, new_token
 from groupwise.report.live_hub import Hub, followers_of, shown, whole_page
 from groupwise.report.screen import said_of
 
+TOKEN = "x" * 31 + "_"
+ADDRESS = f"http://127.0.0.1:8750/{TOKEN}/"
+PRINTED = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{32}/")
 HOSTILE = '<img src=x onerror="alert(1)">\u202e</script>\x1b[31m'
 
 
@@ -95,7 +99,7 @@ def test_a_new_page_gets_everything_and_then_what_changes(tmp_path: Path) -> Non
         return await listening
 
     hello, *parts = asyncio.run(talk())
-    assert (hello[0], hello[2]["runs"], hello[2]["boot"]) == ("hello", 1, hub.boot)
+    assert (hello[0], hello[2]["runs"]) == ("hello", 1)
     assert [event for event, _, _ in parts] == ["state", "completions", "tracks", "state", "tracks"]
     assert parts[0][2]["state"]["rows"] == 100
     assert [track["key"] for track in parts[2][2]["tracks"]] == ["metric", "entropy"]
@@ -123,12 +127,28 @@ def test_a_page_that_comes_back_gets_what_it_has_not_and_no_more(tmp_path: Path)
     assert events[1][2]["state"]["step"] == 12
 
 
-@pytest.mark.parametrize("last", ["", "other-1", "nonsense", "0-99999"])
-def test_a_page_of_another_watcher_gets_everything(last: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["", "other-1", "nonsense", "BOOT-99999", "BOOT-²", "BOOT-٣", "BOOT--1", "BOOT-" + "9" * 5000])
+def test_a_page_of_another_watcher_or_with_a_number_that_is_none_gets_everything(last: str, tmp_path: Path) -> None:
     hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
     hub.update(0)
-    number = f"{hub.boot}-99999" if last == "0-99999" else last
+    number = last.replace("BOOT", hub.boot)
     assert [event for event, _, _ in asyncio.run(heard(hub, 4, number))] == ["hello", "state", "completions", "tracks"]
+
+
+def test_a_page_too_many_is_told_so_and_one_that_was_closed_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.report.live_hub.MOST_STREAMS", 2)
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
+
+    async def talk() -> None:
+        pages = [hub.messages() for _ in range(3)]
+        first = [(await anext(page)).split("event: ")[1] for page in pages]
+        assert [text.split("\n")[0] for text in first] == ["hello", "hello", "full"]
+        assert json.loads(first[2].split("data: ")[1]) == {"most": 2}
+        assert [text async for text in pages[2]] == []
+        await pages[0].aclose()  # type: ignore[attr-defined]
+        assert "event: hello" in await anext(hub.messages())
+
+    asyncio.run(talk())
 
 
 def test_what_happened_to_the_file_and_how_old_it_is_are_said(tmp_path: Path) -> None:
@@ -442,7 +462,7 @@ def test_the_pool_is_let_go_whatever_ended_the_page(tmp_path: Path, monkeypatch:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(hub, "follow", broken)
-    with pytest.raises(RuntimeError, match="broken"), TestClient(application(hub), base_url="http://127.0.0.1:8750"):
+    with pytest.raises(RuntimeError, match="broken"), TestClient(application(hub, TOKEN), base_url=ADDRESS):
         pass
     assert hub._pool is None
 
@@ -457,7 +477,7 @@ def test_a_report_does_not_wait_for_a_judgement(tmp_path: Path, monkeypatch: pyt
 
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Busy)
 
-    async def talk() -> str | None:
+    async def talk() -> bytes | None:
         following = asyncio.create_task(hub.follow())
         for _ in range(6000):
             if hub._judging:
@@ -471,8 +491,140 @@ def test_a_report_does_not_wait_for_a_judgement(tmp_path: Path, monkeypatch: pyt
 
     page = asyncio.run(talk())
     assert page is not None
-    assert "<!doctype html>" in page
+    assert b"<!doctype html>" in page
     hub.close()
+
+
+class Held(Inline):
+    """Computes when it is told to."""
+
+    asked: list[tuple[Future[Any], Callable[[], Any]]] = []  # noqa: RUF012 - emptied by the fixture
+    ended = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        Held.asked.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        Held.ended += 1
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
+    monkeypatch.setattr("groupwise.report.live_hub.whole_page", lambda record, *_, **__: f"{len(record.steps)} rows")
+    Held.asked, Held.ended = [], 0
+    return Held
+
+
+def answer() -> None:
+    """Let what was asked first be computed."""
+    future, what = Held.asked.pop(0)
+    future.set_result(what())
+
+
+async def settled() -> None:
+    """Let every task do what it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_six_who_want_a_report_at_once_share_one_which_is_kept_until_there_are_new_rows(tmp_path: Path, held: type[Held]) -> None:
+    path = write_log(tmp_path / "run.jsonl", 30)
+    hub = hub_of(path, pool=held)
+    hub.update(0)
+
+    async def talk() -> None:
+        waiting = [asyncio.create_task(hub.report(0)) for _ in range(6)]
+        await settled()
+        assert len(held.asked) == 1
+        answer()
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [b"30 rows"] * 6
+        assert await asyncio.wait_for(hub.report(0), 10) == b"30 rows"
+        assert held.asked == []
+        write_log(path, 1, 31)
+        hub.update(0)
+        later = asyncio.create_task(hub.report(0))
+        await settled()
+        answer()
+        assert await later == b"31 rows"
+
+    asyncio.run(talk())
+
+
+def test_a_report_goes_on_while_one_waits_and_is_ended_when_nobody_does(tmp_path: Path, held: type[Held]) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), write_log(tmp_path / "other.jsonl", 40), pool=held)
+    for index in (0, 1):
+        hub.update(index)
+
+    async def talk() -> None:
+        first, second = (asyncio.create_task(hub.report(0)) for _ in range(2))
+        other = asyncio.create_task(hub.report(1))
+        await settled()
+        assert len(held.asked) == 1  # one report at a time
+        first.cancel()
+        await settled()
+        assert (held.ended, len(held.asked)) == (0, 1)
+        second.cancel()
+        await settled()
+        assert (held.ended, len(held.asked)) == (1, 2)  # its process ended, and the next report began in another
+        held.asked.pop(0)
+        answer()
+        assert await other == b"40 rows"
+        again = asyncio.create_task(hub.report(0))
+        await settled()
+        answer()
+        assert await again == b"30 rows"
+
+    asyncio.run(talk())
+
+
+def test_a_client_that_leaves_no_longer_waits_for_its_report(tmp_path: Path, held: type[Held]) -> None:
+    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=held)
+    hub.update(0)
+    sent: list[Any] = []
+
+    async def talk() -> None:
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if not sent:
+                sent.append({"type": "http.request", "body": b"", "more_body": False})
+                return sent[0]  # type: ignore[no-any-return]
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        path = f"/{TOKEN}/report/1"
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"127.0.0.1:8750")]}
+        asked = asyncio.ensure_future(application(hub, TOKEN)(scope, receive, send))
+        await settled()
+        assert len(held.asked) == 1
+        left.set()
+        await settled()
+        assert asked.done()
+        assert held.ended == 1
+
+    asyncio.run(talk())
+
+
+def test_no_more_than_a_few_reports_are_kept(tmp_path: Path, held: type[Held], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.report.live_hub._KEPT_REPORTS", 2)
+    hub = hub_of(*(write_log(tmp_path / f"{name}.jsonl", 30) for name in "abc"), pool=held)
+
+    async def talk() -> None:
+        for index in range(3):
+            hub.update(index)
+            asked = asyncio.create_task(hub.report(index))
+            await settled()
+            answer()
+            await asked
+        assert sorted(hub._made) == [1, 2]
+
+    asyncio.run(talk())
 
 
 def test_a_report_whose_process_died_is_a_sentence_and_the_next_one_is_made(tmp_path: Path) -> None:
@@ -522,7 +674,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from starlette.testclient import TestClient
 
     hub = hub_of(write_log(tmp_path_factory.mktemp("served") / f"{'<b>' if os.name != 'nt' else 'b'}run.jsonl", 30), pool=Inline)
-    with TestClient(application(hub), base_url="http://127.0.0.1:8750") as made:
+    with TestClient(application(hub, TOKEN), base_url=ADDRESS) as made:
         yield made
 
 
@@ -539,6 +691,43 @@ def test_another_host_and_another_site_are_refused(client: Any) -> None:
     assert client.get("/", headers=frame).status_code == 403
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert client.get("/", headers=link).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", TOKEN[:-1], f"{TOKEN}_", TOKEN.upper(), f"é{TOKEN}", "."])
+def test_without_the_token_every_path_is_refused_in_one_line(token: str, client: Any) -> None:
+    words = "This page opens with the whole address that groupwise watch printed, and with no other.\n"
+    for path in ("", "live.js", "live.css", "events", "report/1", "favicon.ico", "nothing", "%ff", "é", "//"):
+        for method, said in (("GET", words), ("HEAD", ""), ("POST", words), ("OPTIONS", words)):
+            address, cookie = f"http://127.0.0.1:8750/{token}/{path}?token={TOKEN}", {"cookie": f"token={TOKEN}"}
+            refused = client.request(method, address, headers=cookie, follow_redirects=False)
+            assert (refused.status_code, refused.text) == (403, said)
+            assert refused.headers["referrer-policy"] == "no-referrer"
+            assert refused.headers["connection"] == "close"
+
+
+def test_the_address_without_its_last_slash_leads_to_the_page_and_no_cookie_is_set(client: Any) -> None:
+    answer = client.get(ADDRESS.rstrip("/"), follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, ADDRESS)
+    page = client.get("")
+    assert page.status_code == 200
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert "set-cookie" not in page.headers
+    assert TOKEN not in page.text  # what somebody saves or sends on opens nothing
+    assert not re.findall(r'(?:href|src)="/', page.text)
+
+
+def test_tokens_are_compared_in_constant_time_and_each_is_new(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert new_token() != new_token()
+    assert len(new_token()) == 32  # 24 random bytes
+    compared: list[tuple[bytes, bytes]] = []
+
+    def differ(given: bytes, token: bytes) -> bool:
+        compared.append((given, token))
+        return False
+
+    monkeypatch.setattr("groupwise.report.live.secrets.compare_digest", differ)
+    assert client.get("").status_code == 403
+    assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
 @pytest.mark.parametrize("path", ["/", "/live.js", "/live.css", "/nothing", "/report/9"])
@@ -644,7 +833,7 @@ def test_a_server_that_is_asked_to_end_ends_with_code_0(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        found = PRINTED.search(process.stdout.readline())
         assert found is not None
         with urllib.request.urlopen(found[0], timeout=60) as answer:
             assert answer.status == 200
@@ -666,7 +855,7 @@ def test_a_real_server_sends_what_is_appended_and_ctrl_c_ends_it_with_code_0(tmp
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
-            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            found = PRINTED.search(process.stdout.readline())
             assert found is not None
             steps = []
             with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
@@ -695,7 +884,7 @@ def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
-            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            found = PRINTED.search(process.stdout.readline())
             assert found is not None
             with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
                 assert any(raw == b"event: judged\n" for raw in stream)
@@ -712,6 +901,56 @@ def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
     for number in left:
         os.kill(number, signal.SIGKILL)
     assert not left
+
+
+IMPATIENT = """
+import sys
+from groupwise.cli.app import main
+from groupwise.report import live
+live._PATIENCE, live._MOST_CONNECTIONS = 0.5, 4
+sys.exit(main())
+"""
+
+
+def test_connections_that_ask_for_nothing_are_ended_and_keep_nobody_out(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPATIENT, "watch", str(write_log(tmp_path / "run.jsonl", 30)), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        guard = threading.Timer(90, process.kill)
+        guard.start()
+        try:
+            found = PRINTED.search(process.stdout.readline())
+            assert found is not None
+            port = int(found[0].split(":")[2].partition("/")[0])
+            idle = [socket.create_connection((HOST, port), timeout=30) for _ in range(4)]
+            idle[0].sendall(b"GET / HTTP/1.1\r\nHost: half")
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                urllib.request.urlopen(found[0], timeout=30)
+            for one in idle:
+                assert one.recv(100) == b""
+                one.close()
+            with urllib.request.urlopen(found[0], timeout=30) as answer:
+                assert answer.status == 200
+            with socket.create_connection((HOST, port), timeout=30) as one:
+                for _ in range(3):
+                    one.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 4000)
+                assert b" 400 " in one.recv(100)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert process.stderr.read() == ""
+        finally:
+            guard.cancel()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="the soak weighs the server by /proc")
+def test_five_seconds_of_the_soak() -> None:
+    script = Path(__file__).resolve().parents[2] / "scripts" / "soak.py"
+    done = subprocess.run(
+        [sys.executable, script, "--seconds", "5", "--clients", "30"], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "30 clients, 5 s" in done.stdout
 
 
 def parent_of(entry: Path) -> int:

@@ -77,7 +77,7 @@ def _look(runs: list[Path], opening: Opening, *, fail_on: str, as_json: bool) ->
 def _serve(runs: list[Path], opening: Opening, *, port: int | None, metric: str, level: float) -> None:
     """Serve the page until Ctrl-C."""
     from groupwise.readers.follow import Follower
-    from groupwise.report.live import HOST, bound_socket, serve
+    from groupwise.report.live import HOST, bound_socket, new_token, serve
     from groupwise.report.live_hub import Hub, followers_of
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
@@ -87,11 +87,11 @@ def _serve(runs: list[Path], opening: Opening, *, port: int | None, metric: str,
         return Follower(path, columns=opening.columns or None, settings=opening.settings or None, config=opening.config)
 
     followers = followers_of(runs, follower)
-    bound = bound_socket(port)
+    bound, token = bound_socket(port), new_token()
     try:
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        print(f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/ (Ctrl-C stops)", flush=True)
-        serve(Hub(followers, metric=metric, level=level), bound)
+        print(f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)", flush=True)
+        serve(Hub(followers, metric=metric, level=level), bound, token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

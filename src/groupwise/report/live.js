@@ -7,7 +7,7 @@
   const { format, panel } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
   const runs = new Map(), ticked = new Set(), grid = new Map();
-  let boot = "", expected = 0, skew = 0, heard = 0, since = null, ended = false, chosen = "metric", queued = false, source = null;
+  let expected = 0, skew = 0, heard = 0, since = null, ended = false, refused = false, full = 0, chosen = "metric", queued = false, source = null;
 
   // Elements
   const el = (name, attributes = {}, ...children) => {
@@ -73,7 +73,7 @@
     const whole = state && !state.follows ? ["This format is read whole whenever it changes."] : [];
     const events = (state?.events ?? []).slice(-5).map((event) => `${clock(event.at)}: ${event.said}`);
     fill(find("events"), [...problem, ...events, ...whole], (one) => el("li", {}, one));
-    find("report").href = `/report/${run.id + 1}`;
+    find("report").href = `report/${run.id + 1}`;
     find("report").parentElement.hidden = !state?.rows;
     showCompletions(run);
     showChecks(found);
@@ -222,29 +222,36 @@
   };
   const said = {
     hello: (message) => {
-      if (boot && message.boot !== boot) location.reload(); // another watcher: perhaps other runs, perhaps a newer page
-      ({ boot, runs: expected } = message);
+      expected = message.runs;
       skew = message.now - Date.now() / 1000;
-      ended = false;
+      ended = refused = false;
+      full = 0;
     },
+    full: (message) => { full = message.most; since ??= Date.now(); },
     beat: (message) => { skew = message.now - Date.now() / 1000; },
     bye: () => { ended = true; since = Date.now(); },
     ...Object.fromEntries(["state", "tracks", "completions", "judged"].map((part) => [part, take(part)])),
   };
 
   const connect = () => {
-    source = new EventSource("/events");
+    source = new EventSource("events");
     for (const [name, does] of Object.entries(said)) {
       source.addEventListener(name, (event) => {
         heard = Date.now();
-        if (name !== "bye") since = null;
+        if (name !== "bye" && name !== "full") since = null;
         does(JSON.parse(event.data));
         about();
       });
     }
     source.onerror = () => {
       since ??= Date.now();
-      if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+      if (source.readyState === EventSource.CLOSED) {
+        fetch("live.css").then(({ status }) => status === 403, () => false).then((no) => {
+          refused = no; // a watcher that was started anew has another address
+          if (!no) setTimeout(connect, 3000);
+          about();
+        });
+      }
       about();
     };
   };
@@ -254,7 +261,11 @@
     if (since === null && heard && Date.now() - heard > LOST * 1000) since = heard;
     const at = since === null ? "" : new Date(since).toLocaleTimeString([], { hour12: false });
     link.className = since === null ? (heard ? "alive" : "") : "lost";
-    text(link, since === null ? (heard ? "live" : "connecting") : ended ? `The watcher was stopped at ${at}; this is what it had read.` : `No connection since ${at}; trying again. This is what was read before.`);
+    const why = refused ? `The watcher of this page has ended, and another answers here: open the address that it printed.`
+      : full ? `${full} pages of this watcher are open, and no more are served: close one; trying again.`
+        : ended ? `The watcher was stopped at ${at}; this is what it had read.`
+          : `No connection since ${at}; trying again. This is what was read before.`;
+    text(link, since === null ? (heard ? "live" : "connecting") : why);
     document.body.classList.toggle("offline", since !== null);
   };
 

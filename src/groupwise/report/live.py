@@ -1,6 +1,7 @@
-"""Serve the live page: loopback only, a page, its style and script, and a stream of what changes.
+"""Serve the live page: loopback only, to those who have its address, a page, its style and script, and a stream of what changes.
 
-Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in `live_hub`.
+Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in `live_hub`. The token stands in the
+address and not in a cookie: cookies know no ports, so that a browser would show one to every other server of this machine.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HOST, PORT, PORTS = "127.0.0.1", 8750, 10
+_MOST_CONNECTIONS, _MOST_HEAD = 512, 8192  # connections at a time; bytes of a request's line and headers
+_PATIENCE = 10.0  # seconds in which a connection must have asked
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -46,7 +50,7 @@ _FILES = {
     "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "live.css"),
     "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "live.js"),
 }
-_META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
 def allowed_host(host: str) -> bool:
@@ -57,12 +61,17 @@ def allowed_host(host: str) -> bool:
     return name.lower() in _NAMES and port.isascii() and port.isdigit()
 
 
-class Guard:
-    """Refuses requests that did not ask for this machine or that another site makes, and sends the headers that keep a page in."""
+def new_token() -> str:
+    """Return what nobody guesses, for an address."""
+    return secrets.token_urlsafe(24)
 
-    def __init__(self, application: Application) -> None:
+
+class Guard:
+    """Refuses requests without the token, for another machine or made by another site, and sends the headers that keep a page in."""
+
+    def __init__(self, application: Application, token: str) -> None:
         """Stand before an application."""
-        self._application = application
+        self._application, self._token = application, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
@@ -86,18 +95,43 @@ class Guard:
             await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
         elif site not in ("none", "same-origin") and not navigates:
             await _refuse(guarded, 403, "This page answers to itself alone.")
+        elif not self._knows(scope["path"]):
+            await _refuse(guarded, 403, "This page opens with the whole address that groupwise watch printed, and with no other.")
         else:
-            await self._application(scope, receive, guarded)
+            await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)
+
+    def _knows(self, path: str) -> bool:
+        """Return whether a path begins with the token, in a time that says nothing of how much of it is right."""
+        given = path.removeprefix("/").partition("/")[0]
+        return secrets.compare_digest(given.encode(errors="replace"), self._token.encode())
 
 
 async def _refuse(send: Send, status: int, words: str) -> None:
-    """Answer with a sentence."""
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain; charset=utf-8")]})
-    await send({"type": "http.response.body", "body": words.encode()})
+    """Answer with a sentence, and keep no connection for more."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{words}\n".encode()})
 
 
-def application(hub: Hub) -> Application:
-    """Return the application that serves a hub; it follows the logs while it runs."""
+async def _while_there(request: Request, what: Awaitable[bytes | None]) -> bytes | None:
+    """Wait for something as long as the client does; None where it left."""
+    made = asyncio.ensure_future(what)
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    left = asyncio.create_task(gone())
+    try:
+        await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
+        return made.result() if made.done() else None
+    finally:
+        made.cancel()
+        left.cancel()
+
+
+def application(hub: Hub, token: str) -> Application:
+    """Return the application that serves a hub to those who have the token; it follows the logs while it runs."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
@@ -114,18 +148,18 @@ def application(hub: Hub) -> Application:
         if not 0 <= index < len(hub.runs):
             return PlainTextResponse("There is no such run.", 404)
         try:
-            made = await hub.report(index)
+            made = await _while_there(request, hub.report(index))
         except GroupwiseError as error:
             return PlainTextResponse(clean(error, longest=600), 503)
         if made is None:
             return PlainTextResponse("There are no rows yet.", 503)
         found = _META.search(made)
         assert found is not None  # every page of ours says what it may load
-        policy = f"{html.unescape(found[1])}; frame-ancestors 'none'"
+        policy = f"{html.unescape(found[1].decode())}; frame-ancestors 'none'"
         return Response(made, media_type="text/html", headers={"content-security-policy": policy})
 
     async def file(request: Request) -> Response:
-        name = request.url.path.removeprefix("/")
+        name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         return Response("\n".join(map(_file, _FILES[name])), media_type=kind)
 
@@ -149,9 +183,8 @@ def application(hub: Hub) -> Application:
         Route("/live.js", file),
         Route("/events", events),
         Route("/report/{number:int}", report),
-        Route("/favicon.ico", lambda _request: Response(status_code=204)),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan))
+    return Guard(Starlette(routes=routes, lifespan=lifespan), token)
 
 
 def _page(hub: Hub) -> str:
@@ -184,9 +217,26 @@ def bound_socket(port: int | None) -> socket.socket:
     raise GroupwiseError(f"expected {tried} ({reason}): end another watcher, or choose a port with --port (0 for any that is free)")
 
 
-def serve(hub: Hub, bound: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM."""
+def serve(hub: Hub, bound: socket.socket, token: str) -> None:
+    """Serve until Ctrl-C or SIGTERM; nothing that is asked is logged, since an address holds the token."""
+    import h11
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):
+        """Ends where its client does not come to ask, which needs no token and would keep others out."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+            """Begin to wait for a request."""
+            super().connection_made(transport)
+            self.loop.call_later(_PATIENCE, self._look, self.cycle)
+
+        def _look(self, before: object) -> None:
+            """End the connection where it still waits for the request that it waited for at the last look."""
+            if self.conn.their_state is h11.IDLE and self.cycle is before:
+                self.transport.close()
+            elif not self.transport.is_closing():
+                self.loop.call_later(_PATIENCE, self._look, self.cycle)
 
     class Server(uvicorn.Server):
         """Ends the streams first, so that stopping does not wait for pages that stay open."""
@@ -198,7 +248,16 @@ def serve(hub: Hub, bound: socket.socket) -> None:
             self.should_exit = True
 
     config = uvicorn.Config(
-        application(hub), log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="on", server_header=False
+        application(hub, token),
+        http=Connection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        lifespan="on",
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_MOST_HEAD,
     )
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[bound])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
 import secrets
 import signal
 import threading
@@ -35,6 +36,8 @@ from groupwise.wording import clean
 INTERVAL = 1.0  # seconds between two looks at a log
 SHARE = 20  # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one processor at most
 BEAT = 5.0
+MOST_STREAMS = 256  # pages that are open at a time
+_KEPT_REPORTS = 8
 _TICK = 0.1
 _NICE = 10
 _POINTS, _FEWEST_POINTS = 1000, 120
@@ -77,6 +80,14 @@ def new_pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_settle)
 
 
+@dataclass(slots=True)
+class Report:
+    """A report that is being made, for all who wait for it."""
+
+    task: asyncio.Task[bytes]
+    waiting: int = 0
+
+
 class Hub:
     """The runs of a live page and the messages about them."""
 
@@ -97,6 +108,10 @@ class Hub:
         self._parts: dict[tuple[int, str], tuple[int, str]] = {}  # the newest of each part of each run: its number and its JSON
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
         self._report_pool: Executor | None = None  # a report does not wait for a judgement
+        self._making: dict[int, Report] = {}
+        self._made: dict[int, tuple[RunRecord, bool, bytes]] = {}  # the newest reports, the record of each and whether the run had ended
+        self._one_report = asyncio.Lock()
+        self.streams = 0  # pages that are open
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._judging = False
@@ -215,29 +230,70 @@ class Hub:
         run.judged = found | {"at": time.time()}
         self._say(index, "judged", run.judged)
 
-    async def report(self, index: int) -> str | None:
-        """Return the report of a run as it is now."""
+    async def report(self, index: int) -> bytes | None:
+        """Return the report of a run as it is now: made once for all who wait, and no longer made once nobody does."""
         run = self.runs[index]
         if run.follower.record is None or self._new_pool is None or self.stopping:
             return None
-        if self._report_pool is None:
-            self._report_pool = self._new_pool()
-        pool, typed = self._report_pool, ["report", run.follower.path.name]
+        kept = self._made.get(index)
+        if kept is not None and kept[0] is run.follower.record and kept[1] == run.ended:
+            return kept[2]
+        making = self._making.get(index)
+        if making is None:
+            making = self._making[index] = Report(asyncio.create_task(self._make(index)))
+        making.waiting += 1
         try:
-            made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=typed)
-            page: str = await _ask(pool, made, run.follower.record, self.metric, self.level)
-        except BrokenProcessPool:
-            if self._report_pool is pool:
+            return await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if not making.waiting:
+                making.task.cancel()  # nothing where it is done
+                if self._making.get(index) is making:
+                    del self._making[index]
+
+    async def _make(self, index: int) -> bytes:
+        """Make the report of a run, after those that are being made, and keep it."""
+        async with self._one_report:
+            run = self.runs[index]
+            record, ended = run.follower.record, run.ended
+            assert record is not None
+            assert self._new_pool is not None
+            pool = self._report_pool = self._report_pool or self._new_pool()
+            made = partial(whole_page, ended=ended, opened=run.follower.path, command=["report", run.follower.path.name])
+            try:
+                page: bytes = (await _ask(pool, made, record, self.metric, self.level)).encode()
+            except (BrokenProcessPool, asyncio.CancelledError) as error:
+                _end(pool)  # which makes this report alone
                 self._report_pool = None
-            raise GroupwiseError("expected a report, got none: the process that makes it died, perhaps for want of memory") from None
-        return page
+                if isinstance(error, BrokenProcessPool):
+                    raise GroupwiseError(
+                        "expected a report, got none: the process that makes it died, perhaps for want of memory"
+                    ) from None
+                raise
+            self._made.pop(index, None)
+            self._made[index] = (record, ended, page)
+            while len(self._made) > _KEPT_REPORTS:
+                del self._made[next(iter(self._made))]
+            return page
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
-        """Yield the events of one page: the newest of each part that it has not, and then what changes."""
-        about = {"boot": self.boot, "runs": len(self.runs), "metric": clean(self.metric), "now": time.time()}
+        """Yield the events of one page: the newest of each part that it has not, then what changes; or that too many pages are open."""
+        if self.streams >= MOST_STREAMS:
+            yield f"retry: 5000\n{_event('full', to_json({'most': MOST_STREAMS}))}"
+            return
+        self.streams += 1
+        try:
+            async for event in self._messages(last):
+                yield event
+        finally:
+            self.streams -= 1
+
+    async def _messages(self, last: str) -> AsyncIterator[str]:
+        """Yield the events of a page."""
+        about = {"runs": len(self.runs), "metric": clean(self.metric), "now": time.time()}
         yield f"retry: 1000\n{_event('hello', to_json(about))}"
         boot, _, seen = last.rpartition("-")
-        sent = int(seen) if boot == self.boot and seen.isdecimal() and int(seen) <= self.version else 0
+        sent = int(seen) if boot == self.boot and re.fullmatch("[0-9]{1,15}", seen) and int(seen) <= self.version else 0
         while not self.stopping:
             wake = self._wake
             for number, part, data in sorted((number, part, data) for (_, part), (number, data) in self._parts.items() if number > sent):
@@ -255,13 +311,20 @@ class Hub:
         self._wake.set()
 
     def close(self) -> None:
-        """Let go of the pools."""
+        """Let go of the pools and of the reports that are being made."""
+        for making in self._making.values():
+            making.task.cancel()
         for pool in (self._pool, self._report_pool):
             if pool is not None:
-                for process in list((getattr(pool, "_processes", None) or {}).values()):
-                    process.terminate()
-                pool.shutdown(wait=False, cancel_futures=True)
+                _end(pool)
         self._pool = self._report_pool = None
+
+
+def _end(pool: Executor) -> None:
+    """End a pool with what it computes."""
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.terminate()
+    pool.shutdown(wait=False, cancel_futures=True)
 
 
 async def _ask(pool: Executor | None, what: Callable[..., Any], *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
 MUTATED = estimators intervals.py stability comparison
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded test kernels freeze mutants house check bench docs slow soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help demo demo-recorded test kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: $(VENV)/.installed-test  ## every test but the slow ones, doctests include
 
 slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
 	@$(BIN)/python -m pytest -m slow -s
+
+torture: $(VENV)/.installed-test  ## every byte of a journal flipped, every length cut, 200 kills, 50 stops, full disks (half an hour at most)
+	@$(BIN)/python -m pytest -m torture -s tests/torture
 
 soak: $(VENV)/.installed-test  ## the live page with 200 clients for five minutes: memory, and how long the page takes
 	@$(BIN)/python scripts/soak.py

@@ -28,12 +28,13 @@ COMMANDS = {"cli", "__main__"}
 
 # What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
 # import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals", "plain", "wording", "files"}
+FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "wording", "files"}
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
 COMPUTING = {"curves", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "limits": set(),  # numbers alone: readers and records keep the same ones
     "plain": set(),
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},

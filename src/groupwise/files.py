@@ -29,6 +29,7 @@ def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: S
         raise InvalidArgumentError(f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}")
     if output.is_dir():
         raise OverwriteError(f"expected a file to write, got the folder {output}: name a file in it")
+    _check_kind(output, way)
     if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
         raise OverwriteError(f"{output} is one of the logs and is never written to: {way.other}")
     if output.exists() and not force:
@@ -41,8 +42,16 @@ def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: S
     return output
 
 
+def _check_kind(output: Path, way: Way) -> None:
+    """Refuse what is there and no regular file: a device or a pipe would be replaced by a file, and so would a link."""
+    if os.path.lexists(output) and (output.is_symlink() or not output.is_file()):
+        kind = f"a link to {os.path.realpath(output)}" if output.is_symlink() else "a device, a pipe or a socket"
+        raise OverwriteError(f"expected a regular file or a new name, got {output}, which is {kind}: {way.other}")
+
+
 def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = COMMAND) -> None:
     """Write a file so that it appears whole or not at all, and never over another one unless told to."""
+    _check_kind(output, way)
     partial = ""
     try:
         with tempfile.NamedTemporaryFile(dir=output.absolute().parent, prefix=f".{output.name}.", delete=False) as file:

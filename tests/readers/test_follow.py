@@ -14,7 +14,8 @@ import pytest
 from groupwise import examples
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import READERS, open_run
-from groupwise.readers.follow import Follower, lines_of
+from groupwise.readers.follow import Follower
+from groupwise.readers.source import lines_of
 from groupwise.record.run import Meaning, RecordWriter, RunConfig
 
 NAMES = ("step", "reward", "entropy")

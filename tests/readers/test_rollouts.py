@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
-from groupwise.readers import _best, open_run, rollouts
+from groupwise.readers import _best, open_run
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
@@ -234,7 +235,7 @@ class TestRows:
 
     def test_texts_above_the_limit_are_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write(tmp_path / "a.jsonl", plain_rows())
-        monkeypatch.setattr(rollouts, "_TEXT_BYTES", 100)
+        monkeypatch.setattr(limits, "MOST_TEXT", 100)
         record = open_run(path)
         table = rollouts_of(record)
         assert group_sizes(table) == [2] * 4

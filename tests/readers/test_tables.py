@@ -305,7 +305,7 @@ class TestJson:
         rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(42)]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert len(record.metrics()) < 2001
-        assert "more than 2000 keys" in record.notes[-1]
+        assert "more than 2,000 keys" in record.notes[-1]
 
 
 class TestJsonLines:

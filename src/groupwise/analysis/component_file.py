@@ -117,7 +117,7 @@ def check_free(target: Path, *, force: bool) -> None:
 
 def is_components(path: Path) -> bool:
     """Return whether a file holds saved components, by its first bytes."""
-    return f'"{FORMAT}"'.encode() in _beginning(path, 200)
+    return path.is_file() and f'"{FORMAT}"'.encode() in _beginning(path, 200)
 
 
 def _beginning(path: Path, size: int) -> bytes:

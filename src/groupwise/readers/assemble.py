@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
-from groupwise.readers.rows import LARGEST_WIDTH, RowStore, plain
-from groupwise.readers.source import counted, open_text, peek, shown, some_of
+from groupwise.readers.rows import RowStore, plain
+from groupwise.readers.source import Lines, counted, open_text, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
@@ -84,7 +84,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     merged = _merged(log, chosen, step_key, step_R, mine)
     columns, labels = dict(merged.columns), labels_of(store, mine)
     told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns) | labels, "a column of the log"))
-    config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told))
+    config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(config, merged, framework)
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
@@ -274,9 +274,7 @@ def _store_notes(store: RowStore) -> list[str]:
     if lost:
         columns = counted(len(lost), "column is", "columns are")
         notes.append(f"{columns} no plain numbers and left out: {some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}")
-    if store.too_wide:
-        notes.append(f"the log has more than {LARGEST_WIDTH} keys: {counted(store.too_wide, 'cell')} of the later ones left out")
-    return notes
+    return notes + store.left_out_notes()
 
 
 def _is_a_log(store: RowStore, framework: str) -> bool:
@@ -314,9 +312,11 @@ def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     """Read a whole file through a feed."""
     seen = peek(path)
     with open_text(path, seen.encoding) as file:
-        feed.take(line.replace("\0", "") for line in file)
+        lines = Lines(file)
+        feed.take(lines)
     feed.finish()
-    return feed.record(Origin(path, seen.size, seen.encoding), request)
+    record = feed.record(Origin(path, seen.size, seen.encoding), request)
+    return replace(record, notes=(*lines.notes(), *record.notes))
 
 
 def encoding_notes(encoding: str) -> Iterator[str]:

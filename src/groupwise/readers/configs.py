@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import yaml
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise import limits
+from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
 from groupwise.readers.source import open_text, peek, read_whole, shown
 from groupwise.record.settings import RULES, RunConfig
 
@@ -62,7 +62,10 @@ _GENERIC_LOGS = re.compile(
 
 _LISTED = re.compile(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$", re.MULTILINE)
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None, "none": None, "~": None}
-_MOST_LINES = 20_000
+_COUNTS = frozenset({
+    "rollout_batch_size", "per_device_train_batch_size", "world_size", "num_processes", "gradient_accumulation_steps",
+    "steps_per_generation",
+})  # fmt: skip
 _MOST_ALIASES = 20
 _MOST_SETTINGS = 100_000
 
@@ -82,13 +85,13 @@ class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
 
 def parse_yaml(text: str) -> dict[str, Any]:
     """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no mapping."""
-    if text.count("\n") > _MOST_LINES:
+    if len(text) > limits.LARGEST_YAML:
         return {}
     try:
         found = yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return {path: number_in(value) for path, value in islice(flatten(found), _MOST_SETTINGS) if path}
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError):  # odd dates and keys raise the last two
         return {}
-    return {path: number_in(value) for path, value in islice(flatten(found), _MOST_SETTINGS) if path}
 
 
 def number_in(value: Any) -> Any:
@@ -122,7 +125,7 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
             name = _name_of(path, rank)
             if name and name not in found and _valid(name, value):
                 found[name] = value
-    leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if isinstance(value, int | float)}
+    leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if _counts(value)}
     derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
     derived |= {} if "refresh_interval" in found else _interval(leaves) | _of_verl(spelled)
     sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
@@ -182,7 +185,20 @@ def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_count(value: Any) -> TypeGuard[int]:
     """Return whether a value is a positive whole number."""
-    return isinstance(value, int) and value > 0
+    return isinstance(value, int) and _counts(value)
+
+
+def _counts(value: Any) -> bool:
+    """Return whether a value is a positive whole number, however it is written."""
+    return isinstance(value, int | float) and 0 < value < limits.LARGEST_COUNT and value == int(value)
+
+
+def _odd_counts(flat: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and value of the counts in a file of settings that are none."""
+    for path, value in flat.items():
+        name = path.rpartition("/")[2].lower()
+        if name in _COUNTS and isinstance(value, int | float) and not _counts(value):
+            yield name, f"{value:g}" if abs(value) < limits.LARGEST_COUNT else "a number without bound"
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -196,10 +212,15 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings of a JSON or YAML file under our names."""
+    return settings_in(_flat_settings(path))
+
+
+def _flat_settings(path: Path) -> dict[str, Any]:
+    """Return what a JSON or YAML file holds, flattened with "/"."""
     seen = peek(path)
     if seen.binary:
         raise UnreadableRunError(f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}")
-    if seen.size > 1 << 24:
+    if seen.size > limits.LARGEST_SETTINGS:
         raise UnreadableRunError(f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a smaller file")
     text = read_whole(path, seen)
     if text.lstrip().startswith("{"):
@@ -211,7 +232,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         flat = parse_yaml(text)
     if not flat:
         raise UnreadableRunError(f"expected settings as `name: value` lines or JSON, got none in {shown(path)}: write one setting a line")
-    return settings_in(flat)
+    return flat
 
 
 def readme_settings(path: Path) -> dict[str, Any]:
@@ -231,21 +252,34 @@ def readme_settings(path: Path) -> dict[str, Any]:
 Stated = Sequence[tuple[Mapping[str, Any], str]]
 
 
-def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Stated = ()) -> RunConfig:
+def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Stated = (), notes: list[str] | None = None) -> RunConfig:
     """Return the settings of a run: what the user gave, then the files around the log, then what the log itself states.
 
-    `stated` are settings under the trainer's names, nested or flattened, each with the words for where they stand.
+    `stated` are settings under the trainer's names, nested or flattened, each with the words for where they stand; what is left out of
+    the files is added to `notes`.
     """
-    config = given
+    config, said = given, [] if notes is None else notes
     for path in _around(log, home):
         readme = path.name == "README.md"
-        with suppress(GroupwiseError, OSError):
-            found = readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
-            config = with_found(config, _missing(found, config), "README.md of the output" if readme else path.name)
+        try:
+            found = readme_settings(path) if readme else {} if _is_model(path) else _settings_beside(path, said)
+        except NothingYetError:
+            continue
+        except (GroupwiseError, OSError):
+            said.append(f"{shown(Path(path.name))} beside the log holds no settings that can be read and was left out")
+            continue
+        config = with_found(config, _missing(found, config), "README.md of the output" if readme else path.name)
     for settings, source in stated:
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
         config = with_found(config, _missing(found, config), source)
     return config
+
+
+def _settings_beside(path: Path, notes: list[str]) -> dict[str, Any]:
+    """Return the settings of a file beside a log, and note what it gives for counts that are none."""
+    flat = _flat_settings(path)
+    notes += [f"{path.name} gives {name} as {value}, which is no count: left out" for name, value in _odd_counts(flat)]
+    return settings_in(flat)
 
 
 def _missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:

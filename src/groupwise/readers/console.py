@@ -24,7 +24,7 @@ from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, enc
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import ESCAPE, counted, peek, shown, start_of
+from groupwise.readers.source import ESCAPE, counted, lines_of, peek, shown, start_of
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]
@@ -416,7 +416,7 @@ def sniff_verl(path: Path) -> float:
         return 0.8
     if structured:
         return 0.0
-    if any(_is_headless(line) and _VERLS_OWN.search(line) for line in seen.text.splitlines()):
+    if any(_is_headless(line) and _VERLS_OWN.search(line) for line in lines_of(seen.text)):
         return 0.6
     return 0.45 if "actor_rollout_ref" in seen.text else 0.0
 
@@ -694,7 +694,7 @@ def sniff_printed(path: Path) -> float:
     if seen.binary or seen.text.startswith("{") or path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     console = PrintedConsole()
-    console.take(seen.text.splitlines()[:_SCAN_LINES])
+    console.take(lines_of(seen.text)[:_SCAN_LINES])
     console.finish()
     rows = {row for name in console.store.names() if _KNOWN.search(name) for row in console.store.sparse(name)[0].tolist()}
     return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0

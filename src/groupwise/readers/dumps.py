@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.source import peek, shown
 
@@ -167,7 +168,7 @@ DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str,
 
 
 _ZIP = b"PK\x03\x04"
-_LARGEST = 1 << 30
+_SAMPLE_KEYS = ("group_index", "prompt", "response", "response_length", "reward", "rollout_id")  # what `_sample` reads
 _TENSORS = re.compile(
     r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.serialization\._get_layout"
     r"|torch\.(\w{1,20}Storage|Size|device|float32|float16|bfloat16|int64)"
@@ -224,8 +225,10 @@ def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
             name = _pickled(archive)
             if not name:
                 raise UnreadableRunError(f"expected a PyTorch file in {shown(path)}, got another archive: give the log itself")
-            if archive.getinfo(name).file_size > _LARGEST:
-                raise UnreadableRunError(f"expected at most 1 GB of samples in {shown(path)}, got more: dump fewer of them")
+            about = archive.getinfo(name)
+            if about.file_size > limits.LARGEST_WHOLE or about.compress_type != zipfile.ZIP_STORED:
+                most = f"at most {limits.LARGEST_WHOLE / 1e6:.0f} MB of samples, stored as PyTorch does,"
+                raise UnreadableRunError(f"expected {most} in {shown(path)}, got more or compressed ones: dump fewer of them")
             whole = _Plain(io.BytesIO(archive.read(name))).load()
     except UnreadableRunError:
         raise
@@ -241,6 +244,26 @@ def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
     if not isinstance(samples, list):
         raise UnreadableRunError(f"expected slime's samples in {shown(path)}, got another PyTorch file: give the log itself")
     number = whole.get("rollout_id")
-    for sample in samples:
-        if isinstance(sample, dict):
-            yield {**sample, "rollout_id": number if isinstance(number, int) else sample.get("rollout_id", 0)}
+    kept = [{key: sample[key] for key in _SAMPLE_KEYS if key in sample} for sample in samples if isinstance(sample, dict)]
+    if not _is_small(kept):
+        most = f"at most {limits.MOST_VALUES:,} values in the samples of {shown(path)}"
+        raise UnreadableRunError(f"expected {most}, got more when all that they share is unfolded: dump fewer of them")
+    for sample in kept:
+        yield {**sample, "rollout_id": number if isinstance(number, int) else sample.get("rollout_id", 0)}
+
+
+def _is_small(value: Any) -> bool:
+    """Return whether a value that may share parts, or hold itself, unfolds to a bounded number of values and of characters."""
+    waiting, values, characters = [value], 0, 0
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple):
+            waiting.extend(one)
+        elif isinstance(one, str | bytes):
+            characters += len(one)
+        values += 1
+        if values + len(waiting) > limits.MOST_VALUES or characters > limits.MOST_TEXT:
+            return False
+    return True

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import note_on_nuls, peek, shown
+from groupwise.readers.source import lines_of, note_on_nuls, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 from groupwise.record.table import TEXT_COLUMNS
 
 _CHUNK = 1 << 23
 _FIRST_LOOK = 1 << 20
-_LONGEST_TAIL = 1 << 26
 _CHECKED = 256  # bytes before the place reached that must still be what they were
 _SETTLED = 2.0  # seconds after which a last line without a line feed counts as whole
 _MOST_ENTRIES = 2000
@@ -240,7 +240,7 @@ class Follower:
         """Take whole lines from where the stream stands; the last one without a line feed once the file has settled."""
         took, rest, read = False, b"", 0
         self._damaged = False
-        while not self._damaged and len(rest) < _LONGEST_TAIL and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
+        while not self._damaged and len(rest) < limits.LONGEST_LINE and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
             read += len(chunk)
             self.bytes_read += len(chunk)
             rest += chunk
@@ -295,12 +295,6 @@ class Follower:
 def _is_saved(found: Located) -> bool:
     """Return whether a log is a record without a journal."""
     return found.reader.folder and not (found.path / JOURNAL).is_file()
-
-
-def lines_of(text: str) -> list[str]:
-    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold."""
-    parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
-    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def signature_of(place: Path) -> Signature:

@@ -14,7 +14,19 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import JsonArray, JsonReader, Peek, counted, json_lines, open_text, peek, read_whole, shown
+from groupwise.readers.source import (
+    JsonArray,
+    JsonReader,
+    Lines,
+    Peek,
+    counted,
+    first_lines,
+    json_lines,
+    open_text,
+    peek,
+    read_whole,
+    shown,
+)
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
@@ -27,10 +39,10 @@ def sniff_jsonl(path: Path) -> float:
     seen = peek(path)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
-    lines = seen.text.splitlines()
+    lines = first_lines(path, seen, 5)
     if len(lines) == 1:
         return 0.6 if any(json_lines(lines, JsonReader())) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
-    return 0.85 if any(row is not None for row in json_lines(lines[:5], JsonReader())) else 0.0
+    return 0.85 if any(row is not None for row in json_lines(lines, JsonReader())) else 0.0
 
 
 class JsonlFeed(Feed):
@@ -235,7 +247,7 @@ def sniff_event_stream(path: Path) -> float:
     seen = peek(path)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
-    found = [row for row in json_lines(seen.text.splitlines()[:20], JsonReader()) if row is not None]
+    found = [row for row in json_lines(first_lines(path, seen, 20), JsonReader()) if row is not None]
     events = sum(_is_event(row) for row in found)
     return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
 
@@ -252,7 +264,8 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     rows: list[dict[str, Any]] = []
     damaged = unplaced = 0
     with open_text(path, seen.encoding) as file:
-        for event in json_lines(file, JsonReader()):
+        lines = Lines(file)
+        for event in json_lines(lines, JsonReader()):
             step = _step_of_event(event) if event is not None and _is_event(event) else None
             if event is None or not _is_event(event):
                 damaged += 1
@@ -263,7 +276,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     if not rows:
         raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
-    notes = ["the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
+    notes = [*lines.notes(), "the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
     if unplaced:
         notes.append(f"{counted(unplaced, 'event')} of no step left out")
     if damaged:

@@ -12,20 +12,21 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import JsonReader, Peek, counted, inside, json_lines, open_text, peek, shown
+from groupwise.readers.source import JsonReader, Lines, Peek, counted, first_lines, inside, json_lines, open_text, peek, shown, some_of
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -145,6 +146,9 @@ class RolloutRows:
         labels = {key: row[key] for key in GROUP_KEYS if isinstance(row.get(key), str | int | float)}
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
+            return
+        if self.store.full():
+            self.store.too_long += 1
             return
         self.silent += not _is_text(completion)
         self.prompt.append(self._kept(self._text(prompt), shared=True))
@@ -284,11 +288,8 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
     return found
 
 
-_TEXT_BYTES = 1 << 28
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
-_FIRST_TEXT = 1 << 20
-_LONGEST_FIRST = 1 << 23
 _DUMP = re.compile(r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet")
 _EPISODES = re.compile(r"step_(\d{1,12})")
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
@@ -312,16 +313,7 @@ def sniff_rollouts(path: Path) -> float:
 
 def _first_rows(path: Path, seen: Peek) -> list[dict[str, Any]]:
     """Return the first rows of JSON lines; an empty one stands for a line that is damaged."""
-    with open_text(path, seen.encoding) as file:
-        return [row or {} for row in islice(json_lines(_beginning(file), JsonReader()), _FIRST_ROWS)]
-
-
-def _beginning(file: TextIO) -> Iterator[str]:
-    """Yield the first megabyte of lines."""
-    read = 0
-    while read < _FIRST_TEXT and (line := file.readline(_LONGEST_FIRST)):
-        read += len(line)
-        yield line
+    return [row or {} for row in json_lines(first_lines(path, seen, _FIRST_ROWS), JsonReader())]
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -416,12 +408,12 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
 
 def _read(files: Sequence[Path], name: str, home: Path | None, request: Request) -> RunRecord:
     """Read files of rollouts as one run, with the settings around the first."""
-    request = dataclasses.replace(request, config=config_of(request.config, files[0], home))
-    if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")):
-        return _trl_record(files, name, request)
     notes: list[str] = []
+    request = dataclasses.replace(request, config=config_of(request.config, files[0], home, notes=notes))
+    if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")):
+        return _trl_record(files, name, request, notes)
     size = sum(path.stat().st_size for path in files)
-    rows = RolloutRows(texts=size <= _TEXT_BYTES)
+    rows = RolloutRows(texts=size <= limits.MOST_TEXT)
     rewards = "reward" not in request.columns
     sources, verl = [], True
     for path in files:
@@ -438,14 +430,14 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with prompt, completion, reward"
         )
-    if size > _TEXT_BYTES:
+    if size > limits.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
     chosen = chosen_columns(rows.store, request.columns)
     table, reward = _table(rows, chosen, trusted=verl and rows.split_uids == rows.store.count, notes=notes)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
-    return _record(name, table, config, reward, (*row_notes(rows), *notes), tuple(sources))
+    return _record(name, table, config, reward, (*row_notes(rows), *rows.store.left_out_notes(), *notes), tuple(sources))
 
 
 def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request) -> bool:
@@ -458,13 +450,14 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     first = _first_rows(path, seen)
     if dump := dump_of(first):
         with open_text(path, seen.encoding) as file:
-            return _add_dump(rows, filter(None, json_lines(file, JsonReader())), dump, path, group_size)
+            return _add_dump(rows, filter(None, json_lines(Lines(file), JsonReader())), dump, path, group_size)
     layout = layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
     reader, damaged, step, before = JsonReader(), 0, _number(path), rows.store.count
     with open_text(path, seen.encoding) as file:
-        for row in json_lines(file, reader):
+        lines = Lines(file)
+        for row in json_lines(lines, reader):
             if row is None:
                 damaged += 1
             else:
@@ -474,6 +467,7 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if damaged:
         are = counted(damaged, "line is no whole JSON object and was", "lines are not whole JSON objects and were")
         notes.append(f"{are} left out of {shown(path)}")
+    notes += lines.notes()
     if reader.duplicates:
         notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice in {shown(path)}: the last value counts")
     if seen.encoding == "latin-1":
@@ -572,11 +566,12 @@ def _summed(table: pl.DataFrame, functions: Sequence[str], notes: list[str]) -> 
     return table.with_columns(rewarded(plain, dict.fromkeys(usable, 1.0), notes, stated=False)["reward"])
 
 
-def _trl_record(files: Sequence[Path], name: str, request: Request) -> RunRecord:
+def _trl_record(files: Sequence[Path], name: str, request: Request, said: Sequence[str]) -> RunRecord:
     """Return the record of TRL's logged completions without the log of their run."""
-    typed, notes, sources = completions_in(files)
+    typed, found, sources = completions_in(files)
+    notes = [*said, *found]
     if typed is None or not len(typed):
-        raise UnreadableRunError(f"expected completions in {shown(files[0])}, got none that can be read: copy the files again")
+        raise UnreadableRunError(f"expected completions in {shown(files[0])}, got none that can be read: {some_of(notes)}")
     rollouts, config = rebuilt(typed, request.config, {}, None, notes)
     notes.append("without the run's log the completions of an evaluation cannot be told from those of training: give the run's folder")
     if not config.framework.known:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_WIDTH = 2000
+from groupwise import limits
+
 _DEPTH = 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
@@ -38,7 +39,7 @@ def parse_number(text: str) -> float | None:
         return {"true": 1.0, "false": 0.0}.get(cell.lower())
 
 
-@lru_cache(maxsize=10 * LARGEST_WIDTH, typed=True)
+@lru_cache(maxsize=10 * limits.MOST_KEYS, typed=True)
 def clean_key(key: Any) -> str:
     r"""Return a key as a text without control characters, at most 200 long."""
     text = str(key)
@@ -80,7 +81,8 @@ class RowStore:
         texts: key -> cells that hold a text.
         labels: key -> {row: text} for the keys that tell rows of different kinds or runs apart, and for those of few, short texts.
         unread: key -> the first cell of it that begins as a number does and is none, such as 12%.
-        too_wide: cells left out because the log has more than 2,000 keys.
+        too_wide: cells left out because the log has too many keys.
+        too_long: rows left out because the log has too many cells.
     """
 
     def __init__(self) -> None:
@@ -88,7 +90,7 @@ class RowStore:
         self.texts: dict[str, int] = {}
         self.labels: dict[str, dict[int, str]] = {}
         self.unread: dict[str, str] = {}
-        self.too_wide = 0
+        self.too_wide = self.too_long = 0
         self._columns: dict[str, _Column] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()
@@ -103,8 +105,20 @@ class RowStore:
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row; nested mappings are flattened with "/"."""
+        if self.full():
+            self.too_long += 1
+            return
         self._flat(row, "", 0)
         self.count += 1
+
+    def full(self) -> bool:
+        """Return whether a further row would be too many for a table, whose missing cells take memory too."""
+        return (self.count + 1) * len(self._columns) > limits.MOST_CELLS
+
+    def _takes(self, name: str) -> bool:
+        """Return whether a key is there or may be added."""
+        width = len(self._columns)
+        return name in self._columns or (width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS)
 
     def _flat(self, row: Mapping[Any, Any], prefix: str, depth: int) -> None:
         """Append the cells of a mapping."""
@@ -122,7 +136,7 @@ class RowStore:
         """Append one number."""
         column = self._columns.get(name)
         if column is None:
-            if len(self._columns) >= LARGEST_WIDTH:
+            if not self._takes(name):
                 self.too_wide += 1
                 return
             column = self._columns[name] = _Column()
@@ -151,7 +165,7 @@ class RowStore:
             if done is not None and done == done:
                 self._number(name, done)
                 return
-        if len(self.texts) < LARGEST_WIDTH or name in self.texts:
+        if len(self.texts) < limits.MOST_KEYS or name in self.texts:
             self.texts[name] = self.texts.get(name, 0) + 1
             if name not in self.unread and _NUMERIC.match(value):
                 self.unread[name] = clean_key(value)[:20]
@@ -173,6 +187,9 @@ class RowStore:
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
         width = len(names)
+        most = max(0, limits.MOST_CELLS // (len(self._columns) or min(width, limits.MOST_KEYS)) - self.count)
+        self.too_long += max(0, len(rows) - most)
+        rows = rows[:most]
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
         start = self.count
@@ -190,19 +207,32 @@ class RowStore:
 
     def _numbers(self, name: str, numbers: array[float]) -> None:
         """Append one number a row, from the current row on."""
-        column = self._columns.setdefault(name, _Column()) if len(self._columns) < LARGEST_WIDTH else self._columns.get(name)
-        if column is None:
+        if not self._takes(name):
             self.too_wide += len(numbers)
-        else:
-            column.rows.extend(range(self.count, self.count + len(numbers)))
-            column.values.extend(numbers)
+            return
+        column = self._columns.setdefault(name, _Column())
+        column.rows.extend(range(self.count, self.count + len(numbers)))
+        column.values.extend(numbers)
+
+    def left_out_notes(self) -> list[str]:
+        """Return notes on keys and rows that were too many."""
+        notes = []
+        if self.too_wide:
+            notes.append(
+                f"the log has more than {limits.MOST_KEYS:,} keys or {limits.MOST_CELLS:,} cells: "
+                f"{self.too_wide:,} cells of the later keys left out"
+            )
+        if self.too_long:
+            notes.append(f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} rows left out")
+        return notes
 
     def kept(self, stays: NDArray[np.bool_]) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as it is."""
         store = RowStore()
         place = np.cumsum(stays) - 1
         store.count = int(stays.sum())
-        store.texts, store.unread, store.too_wide = dict(self.texts), dict(self.unread), self.too_wide
+        store.texts, store.unread = dict(self.texts), dict(self.unread)
+        store.too_wide, store.too_long = self.too_wide, self.too_long
         for key in self.names():
             rows, values = self.sparse(key)
             mine = stays[rows]

@@ -14,12 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 
 HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
-_LARGEST_WHOLE = 1 << 28
+_FIRST_TEXT = 1 << 20
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
@@ -143,6 +144,56 @@ def open_text(path: Path, encoding: str) -> TextIO:
         raise UnreadableRunError(_why_not(path, error)) from None
 
 
+def lines_of(text: str) -> list[str]:
+    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold."""
+    parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
+    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def first_lines(path: Path, seen: Peek, most: int) -> list[str]:
+    """Return the first lines of a text: of those that are longer than what was peeked at, more is read."""
+    if len(seen.head) == seen.size or len(lines_of(seen.text)) > most:
+        return lines_of(seen.text)[:most]
+    with open_text(path, seen.encoding) as file:
+        return [line.lstrip("\ufeff") for line in islice(_beginning(file), most)]
+
+
+def _beginning(file: TextIO) -> Iterator[str]:
+    """Yield the first megabyte of lines."""
+    read = 0
+    while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_FIRST)):
+        read += len(line)
+        yield line
+
+
+class Lines:
+    """The lines of a text, without NUL bytes; one that is too long is left out and counted.
+
+    Attributes:
+        too_long: lines left out so far.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.too_long = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the lines, each with its line feed where it has one."""
+        most = limits.LONGEST_LINE
+        while line := self._file.readline(most + 1):
+            if len(line) <= most:
+                yield line.replace("\0", "")
+                continue
+            self.too_long += 1
+            while line and not line.endswith("\n"):
+                line = self._file.readline(most)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the note on lines that were left out."""
+        of = f"of more than {limits.LONGEST_LINE} characters"
+        return (f"{counted(self.too_long, f'line {of} was', f'lines {of} were')} left out",) if self.too_long else ()
+
+
 def note_on_nuls(count: int) -> tuple[str, ...]:
     """Return the note on NUL bytes that were left out of a text."""
     return (f"{counted(count, 'NUL byte was', 'NUL bytes were')} left out",) if count else ()
@@ -237,8 +288,10 @@ class JsonArray:
 
 def read_whole(path: Path, seen: Peek) -> str:
     """Return the whole text of a file that cannot be streamed."""
-    if seen.size > _LARGEST_WHOLE:
+    if seen.size > limits.LARGEST_WHOLE:
         size = f"{seen.size / 1e6:.0f} MB"
-        raise UnreadableRunError(f"expected JSON of at most 256 MB, got {size} in {shown(path)}: save the rows as JSON lines")
+        raise UnreadableRunError(
+            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in {shown(path)}: save the rows as JSON lines"
+        )
     with open_text(path, seen.encoding) as file:
         return file.read().replace("\0", "").lstrip("\ufeff")

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import polars as pl
 
+from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import counted, peek, shown
+from groupwise.readers.source import counted, first_lines, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
 
 _BATCH = 4096
-_LONGEST_CELL = 1 << 20
 
 
 def sniff_csv(path: Path) -> float:
@@ -30,7 +30,7 @@ def sniff_csv(path: Path) -> float:
     seen = peek(path)
     if seen.binary or seen.text[:1] in "[{":
         return 0.0
-    lines = [line for line in seen.text.splitlines()[:20] if line.strip()]
+    lines = [line.rstrip("\n") for line in first_lines(path, seen, 20) if line.strip()]
     named = path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
     if named:
@@ -92,7 +92,7 @@ class CsvFeed(Feed):
 
     def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
         """Yield the records of lines that are not empty; the first line that is not blank tells what separates cells."""
-        csv.field_size_limit(_LONGEST_CELL)
+        csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
             self._delimiter = next((_delimiter(line) or "," for line in lines if line.strip()), "")
         if self._delimiter:
@@ -121,17 +121,18 @@ class CsvFeed(Feed):
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:
     """Return the header with a number behind a name that comes again."""
-    unique: list[str] = []
+    unique: dict[str, None] = {}
+    later: dict[str, int] = {}
     for name in names:
-        base, number = clean_key(name), 2
-        final = base
+        base = final = clean_key(name)
         while final in unique:
-            final, number = f"{base} ({number})", number + 1
-        unique.append(final)
+            later[base] = later.get(base, 1) + 1
+            final = f"{base} ({later[base]})"
+        unique[final] = None
     again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
     if again:
         notes.append(f"{counted(len(again), 'column')} of a name that comes more than once: the later ones carry a number")
-    return unique
+    return list(unique)
 
 
 def _repeats_header(row: list[str], names: list[str]) -> bool:

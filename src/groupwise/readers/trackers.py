@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
@@ -25,7 +26,6 @@ from groupwise.record.run import RunRecord, Source
 from groupwise.record.table import rollouts_table
 
 _MAGIC = b"SQLite format 3\0"
-_LONGEST = 120.0
 _MOST_RUNS = 1000
 Entry = tuple[float, float, str, float]
 
@@ -51,8 +51,9 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA query_only = ON")
             database.text_factory = _text
-            deadline = time.monotonic() + _LONGEST
-            database.set_progress_handler(lambda: time.monotonic() > deadline, 1_000_000)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LONGEST_LINE)
+            deadline = time.process_time() + limits.seconds_for(path.stat().st_size)
+            database.set_progress_handler(lambda: time.process_time() > deadline, 100_000)
             yield database
     except (sqlite3.Error, OverflowError, ValueError) as error:
         if isinstance(error, UnreadableRunError):
@@ -67,8 +68,21 @@ def _text(content: bytes) -> str:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a table, none where it is not there."""
+    """Return the columns of a table; none where it is not there, or is a view or a module's, whose rows are computed."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)).fetchone():
+        return set()
     return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
+
+
+def _stored(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as long as the files can hold them: a damaged tree may lead to its pages again and again."""
+    beside = path.with_name(path.name + "-wal")
+    left = path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+    for row in rows:
+        left -= len(row) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+        if left < 0:
+            raise sqlite3.DatabaseError("its pages hold more than its bytes")
+        yield row
 
 
 def _kind(database: sqlite3.Connection) -> str:
@@ -97,7 +111,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     original = next(name for name in names if clean_key(name) == run)
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
     query = f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}"  # noqa: S608
-    found = [(step, _object(content)) for step, content in database.execute(query, (original,))]
+    found = [(step, _object(content)) for step, content in _stored(path, database.execute(query, (original,)))]
     rows = [(step, row) for step, row in found if row is not None]
     store = RowStore.of({**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None)
     are = counted(len(found) - len(rows), "row is no whole JSON object and was", "rows are not whole JSON objects and were")
@@ -167,7 +181,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     identities = [row[0] for row in database.execute("SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,))]
     name, identity = _chosen_run(path, {run: titles.get(run) or run for run in identities}, request.chosen)
     query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
-    entries = ((stamp, step, str(key), value) for stamp, step, key, value in database.execute(query, (identity,)))
+    entries = ((stamp, step, str(key), value) for stamp, step, key, value in _stored(path, database.execute(query, (identity,))))
     store = RowStore.of(_rows_of(entries))
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
@@ -185,7 +186,6 @@ def read_folder(path: Path, request: Request) -> RunRecord:
     return _record(states, home, request, tuple(notes) if states else ())
 
 
-_TEXT_BYTES = 1 << 28
 _AGREEMENT = 0.999
 _CONDITION = 1e6
 
@@ -199,15 +199,15 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
     tables, sources = [], []
     for path in files:
         try:
-            table = typed_completions(read_parquet(path), texts=size <= _TEXT_BYTES)
+            table = typed_completions(read_parquet(path), texts=size <= limits.MOST_TEXT)
         except UnreadableRunError:
             table = None
         if table is None:
-            notes.append(f"the file {path.name} is damaged or holds no completions and was left out")
+            notes.append(f"the file {path.name} is damaged, too large or holds no completions and was left out")
             continue
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
-    if tables and size > _TEXT_BYTES:
+    if tables and size > limits.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
     return (pl.concat(tables, how="diagonal") if tables else None), notes, sources
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
@@ -18,7 +19,6 @@ from groupwise.readers.wire import BlockRecords, Message, text
 from groupwise.record.run import RunRecord
 
 MAGIC = b":W&B"
-_LARGEST = 1 << 30
 _RANGE = re.compile(r"(.+)__(MIN|MAX)")
 
 
@@ -30,7 +30,7 @@ def sniff_wandb(path: Path) -> float:
 def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
-    if seen.size > _LARGEST:
+    if seen.size > limits.LARGEST_BLOCKS:
         raise UnreadableRunError(f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: export it as CSV")
     records = BlockRecords(path.read_bytes())
     rows: list[dict[str, Any]] = []

@@ -108,7 +108,15 @@ def check_setting(name: str, value: Any) -> Any:
     try:
         return rule(value)
     except (ValueError, TypeError, OverflowError):
-        raise InvalidArgumentError(f"expected {expected} for {name}, got {str(value)[:60]!r}") from None
+        raise InvalidArgumentError(f"expected {expected} for {name}, got {_said(value)!r}") from None
+
+
+def _said(value: Any) -> str:
+    """Return a value as a short text; Python refuses to spell a number of thousands of digits."""
+    try:
+        return str(value)[:60]
+    except ValueError:
+        return "a number without bound"
 
 
 @dataclass(frozen=True, slots=True)

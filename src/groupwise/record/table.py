@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise import limits
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
@@ -96,7 +97,14 @@ def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
 def read_parquet(path: Path) -> pl.DataFrame:
     """Return the table of a Parquet file."""
     try:
-        return pl.read_parquet(path, glob=False, hive_partitioning=False)
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        cells = int(table.select(pl.len()).collect().item()) * len(table.collect_schema())
+        if cells > limits.MOST_CELLS:
+            most = f"at most {limits.MOST_CELLS:,} cells"
+            raise UnreadableRunError(f"expected a table of {most} at {path}, got {cells:,}: write fewer rows or columns")
+        return table.collect()
+    except UnreadableRunError:
+        raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0][:120]
         raise UnreadableRunError(f"expected a Parquet file at {path}, got {reason}: write it again or move it away") from None

@@ -1,0 +1,61 @@
+"""Python in a process of its own that may take a given CPU time and memory: what it prints, or how it died."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CPU_SECONDS, MEMORY = 20, 2 << 30
+
+OPEN = """
+import sys
+from groupwise.errors import GroupwiseError
+from groupwise.readers import open_run
+try:
+    record = open_run(sys.argv[1])
+    print(len(record.steps), *record.notes, sep="\\n")
+except GroupwiseError as error:
+    print("refused:", error)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a process ended."""
+
+    code: int  # of its exit, negative for a signal
+    printed: str  # both streams
+    memory: int  # the most it held, bytes
+
+
+def run_bounded(script: str, arguments: Sequence[str] = (), *, seconds: int = CPU_SECONDS, memory: int = MEMORY) -> Ran:
+    """Run a script under limits that the kernel keeps; one that goes beyond is killed."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+
+    told = f"{script}\nimport resource as _r; print('memory', _r.getrusage(_r.RUSAGE_SELF).ru_maxrss * 1024)"
+    ended = subprocess.run(
+        [sys.executable, "-c", told, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=limit,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "2"},
+        check=False,
+    )
+    printed, _, held = ended.stdout.rpartition("memory ")
+    return Ran(ended.returncode, printed or held, int(held) if ended.returncode == 0 else memory)
+
+
+def opened_bounded(path: object, *, seconds: int = CPU_SECONDS, memory: int = MEMORY) -> Ran:
+    """Open a log in such a process: the number of steps and the notes, or what it was refused for."""
+    ran = run_bounded(OPEN, [str(path)], seconds=seconds, memory=memory)
+    assert ran.code == 0, ran
+    assert "Traceback" not in ran.printed
+    return ran

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from groupwise.record.table import steps_table
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from groupwise.report import live, live_hub
 from groupwise.report.live import HOST, allowed_host, application, bound_socket, new_token
 from groupwise.report.live_hub import Hub, followers_of, shown, whole_page
 from groupwise.report.screen import said_of
@@ -136,7 +138,7 @@ def test_a_page_of_another_watcher_or_with_a_number_that_is_none_gets_everything
 
 
 def test_a_page_too_many_is_told_so_and_one_that_was_closed_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.report.live_hub.MOST_STREAMS", 2)
+    monkeypatch.setattr(live_hub, "MOST_STREAMS", 2)
     hub = hub_of(write_log(tmp_path / "run.jsonl", 10))
 
     async def talk() -> None:
@@ -250,18 +252,18 @@ def test_a_failing_run_is_judged_as_the_judgement_says_and_has_failed_once_nothi
 
 
 def test_a_run_that_ends_while_it_is_watched_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.report.live_hub._FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
+    monkeypatch.setattr(live_hub, "_FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
     hub = hub_of(write_collapse(tmp_path / "run.jsonl"), pool=Inline)
     asyncio.run(judged_by(hub))
     assert newest(hub, "judged")["judgement"]["state"] == "failing"
-    monkeypatch.setattr("groupwise.report.live_hub._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(live_hub, "_QUIET_SECONDS", 0.0)
     hub.runs[0].next_judgement = 0.0
     asyncio.run(judged_by(hub))
     assert newest(hub, "judged")["judgement"]["state"] == "failed"
 
 
 def test_a_run_whose_writer_lives_goes_on_however_long_nothing_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.report.live_hub._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(live_hub, "_QUIET_SECONDS", 0.0)
     with RecordWriter(tmp_path / "record", name="made") as writer:
         writer.append({"step": 1, "reward": 0.5})
         hub = hub_of(tmp_path / "record")
@@ -295,7 +297,7 @@ def test_a_judgement_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("groupwise.report.live_hub.shown", broken)
+    monkeypatch.setattr(live_hub, "shown", broken)
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Inline)
     asyncio.run(judged_by(hub))
     assert newest(hub, "judged")["problem"] == "The run could not be judged: no. This is a defect of groupwise."
@@ -330,8 +332,8 @@ def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(tmp_path:
         seen.append(float(record.steps["reward"].mean()))  # type: ignore[arg-type]
         return {"took": 0.0}
 
-    monkeypatch.setattr("groupwise.report.live_hub.shown", found)
-    monkeypatch.setattr("groupwise.report.live_hub._FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
+    monkeypatch.setattr(live_hub, "shown", found)
+    monkeypatch.setattr(live_hub, "_FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
     path = write_log(tmp_path / "run.jsonl", 30)
     hub = hub_of(path, pool=Inline)
 
@@ -513,7 +515,7 @@ class Held(Inline):
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
-    monkeypatch.setattr("groupwise.report.live_hub.whole_page", lambda record, *_, **__: f"{len(record.steps)} rows")
+    monkeypatch.setattr(live_hub, "whole_page", lambda record, *_, **__: f"{len(record.steps)} rows")
     Held.asked, Held.ended = [], 0
     return Held
 
@@ -612,7 +614,7 @@ def test_a_client_that_leaves_no_longer_waits_for_its_report(tmp_path: Path, hel
 
 
 def test_no_more_than_a_few_reports_are_kept(tmp_path: Path, held: type[Held], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.report.live_hub._KEPT_REPORTS", 2)
+    monkeypatch.setattr(live_hub, "_KEPT_REPORTS", 2)
     hub = hub_of(*(write_log(tmp_path / f"{name}.jsonl", 30) for name in "abc"), pool=held)
 
     async def talk() -> None:
@@ -725,7 +727,7 @@ def test_tokens_are_compared_in_constant_time_and_each_is_new(client: Any, monke
         compared.append((given, token))
         return False
 
-    monkeypatch.setattr("groupwise.report.live.secrets.compare_digest", differ)
+    monkeypatch.setattr(secrets, "compare_digest", differ)
     assert client.get("").status_code == 403
     assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
@@ -783,13 +785,13 @@ def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_usual_port_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.report.live.PORTS", 10)
+    monkeypatch.setattr(live, "PORTS", 10)
     first = bound_socket(None)
     second = bound_socket(None)
     assert first.getsockname()[0] == second.getsockname()[0] == "127.0.0.1"
     assert first.getsockname()[1] != second.getsockname()[1]
-    monkeypatch.setattr("groupwise.report.live.PORT", first.getsockname()[1])
-    monkeypatch.setattr("groupwise.report.live.PORTS", 1)
+    monkeypatch.setattr(live, "PORT", first.getsockname()[1])
+    monkeypatch.setattr(live, "PORTS", 1)
     with pytest.raises(GroupwiseError, match="free port from"):
         bound_socket(None)
     first.close()

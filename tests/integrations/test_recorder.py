@@ -98,13 +98,6 @@ def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> 
     assert kills(tmp_path / "run", 3, seed=1, fewest=5) >= 9  # five new steps each time, and at most three of those before done again
 
 
-@pytest.mark.slow
-def test_two_hundred_kills(tmp_path: Path) -> None:
-    """In twenty runs of ten kills each, so that reading them stays short."""
-    steps = [kills(tmp_path / f"run-{number}", 10, seed=number) for number in range(20)]
-    print(f"200 kills, {sum(steps)} steps, none lost, none twice, none torn")
-
-
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(share: float, tmp_path: Path) -> None:
     with_steps(tmp_path / "run", 3)

@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
-from groupwise.record.journal import Journal, decode_entry, encode_entry, read_journal
+from groupwise.record.journal import Content, Journal, decode_entry, encode_entry, read_journal
 from groupwise.record.run import Meaning, RecordWriter, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, rows_that_stand, steps_table
 
@@ -258,14 +258,18 @@ class TestWriter:
                 writer.append({"step": had[-1] + 1, "reward": 1.0})
             assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [*had, had[-1] + 1]
 
-    def test_a_damaged_entry_ends_what_is_trusted(self, tmp_path: Path) -> None:
+    def test_a_damaged_entry_costs_itself_and_is_noted(self, tmp_path: Path) -> None:
         whole = bytearray(written(tmp_path / "run", 4))
         whole[whole.index(b'"step":3') + 7] = ord("9")
         (tmp_path / "run" / "journal.jsonl").write_bytes(whole)
-        assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2]
-        sound = whole.index(b"\n", whole.index(b'"step":2')) + 1
-        demo_writer(tmp_path / "run").close()
-        assert (tmp_path / "run" / "journal.jsonl").read_bytes() == whole[:sound]
+        record = RunRecord.load(tmp_path / "run")
+        assert record.steps["step"].to_list() == [1, 2, 4]
+        size = next(len(line) for line in whole.splitlines() if b'"step":9' in line)
+        assert record.notes == (f"1 damaged line between steps 2 and 4, {size} bytes",)
+        with demo_writer(tmp_path / "run") as writer:
+            writer.append({"step": 5, "reward": 0.5})
+        assert (tmp_path / "run" / "journal.jsonl").read_bytes().startswith(whole)
+        assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 4, 5]
 
     def test_a_resumed_step_replaces_what_was_there(self, tmp_path: Path) -> None:
         with RecordWriter(tmp_path / "run") as writer:
@@ -339,7 +343,7 @@ class TestJournal:
             Journal(tmp_path / "journal.jsonl").close()
         with Journal(tmp_path / "journal.jsonl") as journal:
             journal.append({"step": 1})
-        assert read_journal(tmp_path / "journal.jsonl")[0] == [{"step": 1}]
+        assert read_journal(tmp_path / "journal.jsonl").entries == [{"step": 1}]
 
     def test_entries_survive_the_round_trip(self) -> None:
         entry = {"a": "line\nfeed é", "b": [1.5, None]}
@@ -359,4 +363,4 @@ class TestJournal:
     def test_a_folder_that_is_missing(self, tmp_path: Path) -> None:
         with pytest.raises(GroupwiseError, match="choose a folder"):
             Journal(tmp_path / "none" / "journal.jsonl")
-        assert read_journal(tmp_path / "none") == ([], 0)
+        assert read_journal(tmp_path / "none") == Content([])

@@ -32,6 +32,7 @@ COMMANDS = {
     "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
     "backtest": "Forecast each run from its beginning and score that on the rest, beside simple methods.",
     "compare": "Did a run fail, and is the difference of the others real: level and speed, with step noise and seed noise apart.",
+    "check": "Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, 1 damaged, 2 unusable.",
     "components": "Variance components of the gradient, from scores in a file or from a run and its model.",
     "plan": "Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say.",
     "simulate": "Simulate a training run whose truth is known, and write it as a record.",

@@ -25,9 +25,19 @@ from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.integrations.generation import UNEVEN
-from groupwise.record.journal import Journal
-from groupwise.record.run import JOURNAL, Meaning, RecordWriter, RunConfig, RunRecord, description_in, is_record, standing_steps
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns, columns_of, plain_number, rollouts_table, steps_of_rows
+from groupwise.record.journal import Journal, JournalGoneError, notes_on
+from groupwise.record.run import (
+    JOURNAL,
+    Meaning,
+    RecordWriter,
+    RunConfig,
+    RunRecord,
+    description_in,
+    is_record,
+    standing_steps,
+    with_notes,
+)
+from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, plain_number, rollouts_table, steps_of_rows
 
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
@@ -123,7 +133,7 @@ class Recorder:
         self._writer.run = self.run or self._writer.run
         self._syncer, self._pending = _Syncer(self._writer), False
         self._syncer.start()
-        last = standing[-1]["step"] if standing else 0
+        last = standing[-1]["step"] if standing else min(after, 0)
         if last > after:
             self.note(f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are done again")
         elif last < after:
@@ -148,16 +158,18 @@ class Recorder:
                 if rows:
                     self._move_aside()
                 return [], {}
+            for damage in notes_on(journal.damage):
+                self._say(f"the record in {self.folder} is damaged: {damage}; it goes on behind that, and `groupwise check` says more")
         return rows, description_in(journal.entries)
 
     def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
-        """Go on with the notes of the record, and with the group size that its rows end with where it changed among them."""
+        """Go on with the notes of the record, and with the group size that all rows end with where it changed among them."""
         after = kept[-1]["step"] if kept else 0
         before = [str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after]
         self.notes = list(dict.fromkeys((*before, *self.notes)))
         self._size_changes = sum(_step_of_change(note) > 0 for note in self.notes)
-        self._uneven = any(row.get(UNEVEN) for row in kept)
-        sizes = [(row["step"], size) for row in kept if (size := _size_of(row))]
+        self._uneven = any(row.get(UNEVEN) for row in self.rows)
+        sizes = [(row["step"], size) for row in self.rows if (size := _size_of(row))]
         changed = [later for earlier, later in pairwise(sizes) if later[1] != earlier[1]]
         self.config = self._given if not changed else _resized(self._given, *changed[-1])
         self._update_meanings()
@@ -185,8 +197,8 @@ class Recorder:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
             row = _checked(row)
-        except InvalidArgumentError as error:
-            self._say(f"a step is not recorded: {error}")
+        except Exception as error:  # noqa: BLE001 - a row of whatever kind costs itself and no more
+            self._say(f"a step is not recorded: {reason_of(error)}")
             return
         step = row["step"]
         self._changes(row)
@@ -235,6 +247,11 @@ class Recorder:
                 self._writer.append(*self._waiting[0], sync=False)
             except InvalidArgumentError as error:
                 self._say(f"a step is not recorded: {error}")
+            except JournalGoneError as error:
+                if not self._begun_anew(error):
+                    self._trouble("")
+                    return
+                continue
             except (GroupwiseError, OSError, ValueError) as error:
                 self._trouble(str(error))
                 return
@@ -254,6 +271,16 @@ class Recorder:
             if self._syncer.problem:
                 self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
                 self._syncer.problem = ""
+
+    def _begun_anew(self, error: JournalGoneError) -> bool:
+        """Begin a record that was deleted again with all steps, whose rows are still in memory; return whether that could be done."""
+        self._let_go()
+        self._say(f"{error}; training goes on, and the record begins anew with the steps so far, with completions of the newest only")
+        rollouts = dict(self._recent)
+        self._waiting = deque((row, rollouts.get(row["step"])) for row in self.rows)
+        self._after, self._pending, self._failing, self._next_try = self.rows[0]["step"] - 1, True, True, 0.0
+        self._confirmed = []
+        return self._reopened()
 
     def _reopened(self) -> bool:
         """Try again to open the record that could not be opened; return whether that could be done."""
@@ -303,10 +330,11 @@ class Recorder:
 
     def snapshot(self) -> RunRecord:
         """Return the steps so far, and the rollouts of the latest, as a record."""
-        steps = steps_of_rows(self.rows)
-        rollouts = rollouts_table([{"step": number, **one} for number, some in self._recent for one in _rows_of(some)])
+        odd = Odd()
+        steps = steps_of_rows(self.rows, odd)
+        rollouts = rollouts_table([{**one, "step": number} for number, some in self._recent for one in _rows_of(some)], odd)
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
-        return RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes))
+        return with_notes(RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes)), (), odd)
 
     def close(self) -> None:
         """Write what waits, describe the whole, and let go of the record."""
@@ -318,11 +346,16 @@ class Recorder:
         if self._waiting:
             self._say(f"{len(self._waiting)} steps could not be written to {self.folder}{self._rescued()}")
             self._waiting.clear()
+        self._let_go()
+        self._pending = False
+
+    def _let_go(self) -> None:
+        """Close the record."""
         if self._syncer is not None:
             self._syncer.finish()
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._syncer, self._pending = None, None, False
+        self._writer, self._syncer = None, None
 
     def _rescued(self) -> str:
         """Write what waits to a temporary folder, and return what became of it."""
@@ -374,9 +407,9 @@ class _Syncer(threading.Thread):
 def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with plain numbers, or refuse it."""
     step = row.get("step")
-    if isinstance(step, bool) or not isinstance(step, int):
+    if isinstance(step, bool) or not isinstance(step, int) or abs(step) >= 2**63:
         raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
-    return {name: value if name == "step" else plain_number(name, value) for name, value in row.items()}
+    return {str(name): value if name == "step" else plain_number(name, value) for name, value in row.items()}
 
 
 def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[Any], int]) -> None:

@@ -77,8 +77,8 @@ class Follower:
         self._found: Located | None = None
         self._feed: Feed | None = None
         self._offset, self._before, self._tail, self._encoding = 0, b"", b"", "utf-8"
-        self._open_line = self._damaged = False
-        self._nuls = 0
+        self._open_line = False
+        self._nuls = self._told = 0
         self._signature: Signature | None = None
         self._identity: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
@@ -198,8 +198,9 @@ class Follower:
             took = self._take(stream, settled=time.time() - status.st_mtime > _SETTLED)
             whole = stream.tell() >= status.st_size
         first, self._identity, self._last = self._identity is None, identity, now if whole else None
-        if self._damaged:
-            self._tell_once(f"The journal {shown(file)} is damaged after byte {self._offset:,}; nothing behind that is read.")
+        for damage in self._feed.damage[self._told :] if isinstance(self._feed, JournalFeed) else ():
+            self._told += 1
+            self._event(f"The journal {shown(file)} is damaged: {damage.said()}.")
         if took or first:
             self._assemble()
             self._note_growth(status.st_mtime)
@@ -239,8 +240,7 @@ class Follower:
     def _take(self, stream: BinaryIO, *, settled: bool) -> bool:
         """Take whole lines from where the stream stands; the last one without a line feed once the file has settled."""
         took, rest, read = False, b"", 0
-        self._damaged = False
-        while not self._damaged and len(rest) < limits.LONGEST_LINE and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
+        while len(rest) < limits.LONGEST_LINE and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
             read += len(chunk)
             self.bytes_read += len(chunk)
             rest += chunk
@@ -251,7 +251,7 @@ class Follower:
             if self._most is not None and read >= self._most and took:
                 self._tail = b""
                 return took
-        self._tail = b"" if self._damaged else rest
+        self._tail = rest
         if self._tail and settled and not isinstance(self._feed, JournalFeed):
             took, self._tail = self._accept(rest) or took, b""
         return took
@@ -260,13 +260,8 @@ class Follower:
         """Hand bytes of whole lines to the feed and step over them."""
         assert self._feed is not None
         if isinstance(self._feed, JournalFeed):
-            taken = 0
             for line in whole.split(b"\n")[:-1]:
-                if not self._feed.accept(line + b"\n"):
-                    self._damaged = True
-                    break
-                taken += len(line) + 1
-            whole = whole[:taken]
+                self._feed.accept(line + b"\n")
         else:
             encoding = self._encoding if self._offset == 0 else self._encoding.removesuffix("-sig")
             self._nuls += whole.count(b"\0")
@@ -281,11 +276,6 @@ class Follower:
         self._event(f"The file {shown(file)} {what}; it was read again from its start.")
         self._forget()
         return self._look()
-
-    def _tell_once(self, words: str) -> None:
-        """Note what happened unless it is noted already."""
-        if all(event.said != words for event in self.events):
-            self._event(words)
 
     def _event(self, words: str) -> None:
         """Note what happened."""

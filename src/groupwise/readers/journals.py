@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,39 @@ from groupwise.errors import NothingYetError
 from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import shown
-from groupwise.record.journal import decode_entry
-from groupwise.record.run import JOURNAL, SAVED, RunRecord, Source, load_saved, with_description, with_steps
-from groupwise.record.table import TEXT_COLUMNS, WHOLE_COLUMNS, rows_that_stand, steps_of_columns, steps_table
+from groupwise.record.journal import Damage, LineReader, notes_on
+from groupwise.record.run import (
+    JOURNAL,
+    SAVED,
+    RunRecord,
+    Source,
+    load_saved,
+    rollouts_in,
+    step_in,
+    with_description,
+    with_notes,
+    with_steps,
+)
+from groupwise.record.table import (
+    TEXT_COLUMNS,
+    WHOLE_COLUMNS,
+    Odd,
+    rows_that_stand,
+    sound_text,
+    steps_of_columns,
+    whole_number,
+)
 
 _TEXT_CHARACTERS = 1 << 28
+_APART = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))  # kept in columns of their own
 
 
 class JournalFeed(Feed):
-    """Takes the lines of a journal; a line that is damaged was never confirmed, and nothing after it is taken."""
+    """Takes the lines of a journal; one that is damaged is counted, and those behind it are taken."""
 
     def __init__(self) -> None:
+        self._reader, self._odd = LineReader(), Odd()
+        self._step, self._prompt = array("q"), array("q")
         self._rows, self._rollouts = RowStore(), RowStore()
         self._row_of = array("q")
         self._texts: dict[str, list[str | None]] = {name: [] for name in TEXT_COLUMNS}
@@ -42,32 +64,38 @@ class JournalFeed(Feed):
         if (home / SAVED).is_file():
             self._saved = load_saved(home)
 
-    def accept(self, line: bytes) -> bool:
-        """Take one line, or return False where it is damaged."""
-        entry = decode_entry(line)
-        if entry is None:
-            return False
-        if isinstance(entry.get("about"), dict):
-            self._about = entry["about"]
-        row = entry.get("row")
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            self._take_rollouts([one for one in entry.get("rollouts") or [] if isinstance(one, dict)], row["step"])
-            self._rows.add(row)
-        return True
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """What is damaged in the lines so far."""
+        return self._reader.damage
+
+    def accept(self, line: bytes) -> None:
+        """Take one line."""
+        for entry in self._reader.take(line):
+            if isinstance(entry.get("about"), dict):
+                self._about = entry["about"]
+            step = step_in(entry)
+            if step is not None:
+                self._take_rollouts(rollouts_in(entry))
+                self._step.append(step)
+                self._rows.add({key: value for key, value in entry["row"].items() if key != "step"})
 
     def take(self, lines: Iterable[str]) -> None:
         """Take lines as text."""
         for line in lines:
-            if not self.accept(line.encode()):
-                return
+            self.accept(line.encode())
 
-    def _take_rollouts(self, rollouts: list[dict[str, Any]], step: int) -> None:
+    def _take_rollouts(self, given: list[dict[str, Any]]) -> None:
         """Take the rollouts of a step."""
+        rollouts = [one for one in given if isinstance(one.get("prompt_id"), int)]
+        if len(rollouts) < len(given):
+            self._odd["no id", "prompt_id"] += len(given) - len(rollouts)
         for one in rollouts:
-            self._rollouts.add({key: value for key, value in one.items() if key not in TEXT_COLUMNS} | {"step": step})
+            self._rollouts.add({key: value for key, value in one.items() if key not in _APART})
+            self._prompt.append(whole_number(one["prompt_id"], self._odd))
             self._row_of.append(self._rows.count)
         for name, kept in self._texts.items():
-            texts = [None if one.get(name) is None else str(one[name]) for one in rollouts]
+            texts = [self._text(name, one.get(name)) for one in rollouts]
             self._characters += sum(len(text) for text in texts if text is not None)
             kept.extend(texts)
         if self._characters > _TEXT_CHARACTERS:
@@ -75,14 +103,22 @@ class JournalFeed(Feed):
                 kept[: len(kept) - len(rollouts)] = [None] * (len(kept) - len(rollouts))
             self._characters = sum(len(text) for kept in self._texts.values() for text in kept if text is not None)
 
+    def _text(self, name: str, value: Any) -> str | None:
+        """Return a cell as a text."""
+        text = None if value is None else sound_text(str(value))
+        if text != value and isinstance(value, str):
+            self._odd["text", name] += 1
+        return text
+
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        step_R = self._rows.dense("step").astype(np.int64)
+        step_R = np.array(self._step, dtype=np.int64)
         stands = rows_that_stand(step_R)
         columns = {name: self._rows.dense(name)[stands] for name in self._rows.names() if name != "step"}
-        record = with_description(self._saved or RunRecord(origin.path.name, steps_table([], {})), self._about, origin.path)
+        record = with_description(self._saved or RunRecord.empty(origin.path.name), self._about, origin.path)
         source = Source(str(origin.path / JOURNAL), "journal", origin.size, self._rows.count)
         record = with_steps(record, steps_of_columns(step_R[stands].tolist(), columns), self._rollout_table(stands), source)
+        record = with_notes(record, notes_on(self.damage), self._odd.copy())
         if not len(record.steps):
             raise NothingYetError(f"expected a record with steps, got none in {shown(origin.path)}: nothing has been appended yet")
         record = dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
@@ -94,7 +130,9 @@ class JournalFeed(Feed):
         kept = stands[np.frombuffer(self._row_of, dtype=np.int64)] if self._row_of else np.zeros(0, dtype=bool)
         if not kept.any():
             return None
-        table = pl.DataFrame({name: self._rollouts.dense(name)[kept] for name in (*WHOLE_COLUMNS, *self._rollouts.names())})
-        table = table.select(pl.col(WHOLE_COLUMNS).cast(pl.Int64, strict=False), pl.exclude(WHOLE_COLUMNS).fill_nan(None))
+        whole = {"step": np.array(self._step)[np.array(self._row_of)], "prompt_id": np.array(self._prompt)}
+        floats = {sound_text(name): self._rollouts.dense(name) for name in self._rollouts.names() if name not in _APART}
+        table = pl.DataFrame({name: values[kept] for name, values in (*whole.items(), *floats.items())})
+        table = table.with_columns(pl.exclude(WHOLE_COLUMNS).fill_nan(None)) if floats else table
         texts = [pl.Series(name, texts, dtype=pl.Utf8).filter(pl.Series(kept)) for name, texts in self._texts.items()]
         return table.with_columns([text for text in texts if text.count()])

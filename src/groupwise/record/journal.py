@@ -1,27 +1,64 @@
-"""A file of checksummed lines that survives a kill at any byte: only whole entries are ever read back.
+"""A file of checksummed lines: only sound entries are read back, and a damaged line costs itself and none of those behind it.
 
 One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry holds is said in `run.py`; which journal a
-killed recording goes on with, in `integrations/resume.py`.
+killed recording goes on with, in `integrations/resume.py`; the bytes, in `docs/reference/journal.md`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.wording import count
+
+_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
+_HALF_A_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} [0-9]{0,15}")
+_SALVAGE = 16  # bytes that are checked in search of sound entries, for each byte of a damaged line
+_MOST_TOLD = 5
 
 
 class SecondWriterError(GroupwiseError):
     """Another process is writing this file or folder."""
+
+
+class JournalGoneError(GroupwiseError):
+    """The journal that is being written was deleted or moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A stretch of a journal that holds no sound entry, and the steps on both sides of it."""
+
+    lines: int
+    bytes: int
+    after: int | None  # the last sound step before it; None where it stands before all
+    before: int | None  # the first sound step behind it; None where it is the end
+
+    def said(self) -> str:
+        """Return it in words, as "1 damaged line between steps 33 and 35, 212 bytes"."""
+        if self.after is None:
+            where = "without a sound step" if self.before is None else f"before step {self.before}"
+        else:
+            where = f"after step {self.after}" if self.before is None else f"between steps {self.after} and {self.before}"
+        return f"{count(self.lines, 'damaged line')} {where}, {count(self.bytes, 'byte')}"
+
+
+def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
+    """Return what is damaged as notes of a record: the first few stretches, and how much more there is."""
+    told, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
+    more = f"and {count(sum(one.lines for one in rest), 'more damaged line')}, {count(sum(one.bytes for one in rest), 'byte')}"
+    return (*(one.said() for one in told), *([more] if rest else []))
 
 
 def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
@@ -32,11 +69,15 @@ def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
 
 def decode_entry(line: bytes) -> dict[str, Any] | None:
     """Return the entry of one line, or None where the line is torn or damaged."""
-    checksum, _, rest = line.partition(b" ")
-    length, _, body = rest.partition(b" ")
-    if not body.endswith(b"\n") or not length.isdigit() or len(length) > 15 or int(length) != len(body) - 1:
+    head = _HEAD.match(line)
+    if head is None or not line.endswith(b"\n") or int(head[2]) != len(line) - head.end() - 1:
         return None
-    if checksum != b"%08x" % zlib.crc32(body[:-1]):
+    return _entry(head[1], line[head.end() : -1])
+
+
+def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
+    """Return the entry of a text whose checksum is right."""
+    if checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
         entry = json.loads(body)
@@ -45,28 +86,120 @@ def decode_entry(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> tuple[list[Any], int]:
-    """Return the whole entries from the start of a journal, and the bytes that they take.
+def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield the sound entries of a line that is damaged, with where each begins and ends: a damaged line feed makes one line of two.
 
-    Reading stops at the first line that is torn or damaged: what follows it was never confirmed.
+    An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
     """
+    at, budget = 0, _SALVAGE * len(line)  # made to be slow, a line could ask for the checksum of its rest at every byte
+    while budget > 0 and (head := _HEAD.search(line, at)) is not None:
+        at, end = head.start() + 1, head.end() + int(head[2])
+        if end >= len(line):
+            continue
+        budget -= int(head[2])
+        entry = _entry(head[1], line[head.end() : end])
+        if entry is not None:
+            at = end + 1
+            yield entry, head.start(), at
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Return whether a kill may have left this at the end of a journal: the beginning of a line, and less than its length says."""
+    if head := _HEAD.match(tail):
+        return len(tail) - head.end() <= int(head[2])
+    return _HALF_A_HEAD.fullmatch(tail) is not None
+
+
+class LineReader:
+    """Takes the lines of a journal one after another: gives their sound entries, and counts what is damaged between them.
+
+    Attributes:
+        damage: the damaged stretches so far.
+        torn: bytes of a last line that was not finished when the writer ended, which is no damage.
+    """
+
+    def __init__(self) -> None:
+        self.damage: list[Damage] = []
+        self.torn = 0
+        self._step: int | None = None
+        self._owed = 0  # what the head of a damaged line says is still to come of it
+
+    def take(self, line: bytes) -> list[dict[str, Any]]:
+        """Return the sound entries of a line; the last of a file may lack its line feed."""
+        entry = decode_entry(line)
+        if entry is None:
+            return self._partly(line)
+        self._sound(entry)
+        return [entry]
+
+    def _partly(self, line: bytes) -> list[dict[str, Any]]:
+        """Return what is sound in a line that as a whole is not."""
+        entries, reached = [], 0
+        for entry, start, end in _salvaged(line):
+            self._lost(line[reached:start])
+            self._sound(entry)
+            self._lost(line[end - 1 : end])
+            entries.append(entry)
+            reached = end
+        rest = line[reached:]
+        if not line.endswith(b"\n") and _is_torn(rest):
+            self.torn = len(rest)
+        else:
+            self._lost(rest)
+        return entries
+
+    def _sound(self, entry: Mapping[str, Any]) -> None:
+        """Note where the journal is sound again."""
+        self._owed = 0
+        row = entry.get("row")
+        step = row.get("step") if isinstance(row, dict) else None
+        if isinstance(step, int):
+            self._step = step
+            if self.damage and self.damage[-1].before is None:
+                self.damage[-1] = replace(self.damage[-1], before=step)
+
+    def _lost(self, piece: bytes) -> None:
+        """Count bytes that belong to no sound entry; the line feed that ends them is not among them."""
+        piece = piece.removesuffix(b"\n")
+        if not piece:
+            return
+        goes_on = len(piece) <= self._owed  # a byte that became a line feed makes two lines of one
+        head = _HEAD.match(piece)
+        self._owed = self._owed - len(piece) - 1 if goes_on else int(head[2]) - (len(piece) - head.end()) - 1 if head else 0
+        found = Damage(0 if goes_on else 1, len(piece), self._step, None)
+        if self.damage and self.damage[-1].before is None:
+            before = self.damage.pop()
+            found = replace(before, lines=before.lines + found.lines, bytes=before.bytes + found.bytes)
+        self.damage.append(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a journal holds."""
+
+    entries: list[Any]
+    end: int = 0  # bytes of it, without a line that is torn at its end
+    torn: int = 0  # bytes of that line
+    damage: tuple[Damage, ...] = ()
+
+
+def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> Content:
+    """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged; nothing where there is none."""
     entries: list[Any] = []
-    sound = 0
+    reader, size = LineReader(), 0
     try:
         with path.open("rb") as file:
             for line in file:
-                entry = decode_entry(line)
-                if entry is None:
-                    break
-                kept = entry if keep is None else keep(entry)
-                if kept is not None:
-                    entries.append(kept)
-                sound += len(line)
+                size += len(line)
+                for entry in reader.take(line):
+                    kept = entry if keep is None else keep(entry)
+                    if kept is not None:
+                        entries.append(kept)
     except FileNotFoundError:
-        return [], 0
+        return Content([])
     except OSError as error:
         raise UnreadableRunError(f"expected a journal that can be read at {path}, got {error.strerror}: check its permissions") from None
-    return entries, sound
+    return Content(entries, size - reader.torn, reader.torn, tuple(reader.damage))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -80,17 +213,19 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """An open journal; opening cuts off a torn tail, and every append is on the disk when it returns, or has left no trace.
+    """An open journal; every append is on the disk when it returns, or has left no trace.
 
-    `entries` are those that were there when it was opened.
+    Opening it takes away a last line that is torn, and nothing else: what is damaged stays where it is, and writing goes on behind it.
+    `entries` are those that were there when it was opened, `damage` what was damaged.
     """
 
     def __init__(self, path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> None:
-        """Open `path`, hold it against other writers, read what is whole, and cut off the rest."""
+        """Open `path`, hold it against other writers, and read what is sound."""
         self.path = path
         try:
             new = not path.exists()
-            self._file = path.open("x+b" if new else "r+b", buffering=0)
+            # What is appended never overwrites, not even where the system has no locks and another writes too.
+            self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise _unwritable(path, error) from None
         _OPEN.add(self)
@@ -100,9 +235,11 @@ class Journal(AbstractContextManager["Journal"]):
                 f"expected to be the only writer of {path}, got one that is writing it now: "
                 "give this run a folder of its own, or end the other",
             )
-            self.entries, self._end = read_journal(path, keep=keep)
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
+            content = read_journal(path, keep=keep)
+            self.entries, self.damage = content.entries, content.damage
+            if content.torn:
+                self._file.truncate(content.end)
+            self._open_line = content.end > 0 and not _ends_a_line(self._file, content.end)
         except OSError as error:
             self._file.close()
             raise _unwritable(path, error) from None
@@ -116,24 +253,39 @@ class Journal(AbstractContextManager["Journal"]):
 
     def append(self, entry: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
         """Write one entry and wait until it is on the disk."""
-        line = encode_entry(entry)
-        view = memoryview(line)
+        view = memoryview((b"\n" if self._open_line else b"") + encode_entry(entry))
+        self._check_that_it_is_there()
+        end = os.fstat(self._file.fileno()).st_size
         try:
             while view:
                 view = view[self._file.write(view) or 0 :]
+            self._open_line = False
             if sync:
                 self.sync()
         except BaseException as error:
-            # Half a line would hide all that comes after it from the reader.
-            with suppress(OSError, ValueError):
-                self._file.truncate(self._end)
-                self._file.seek(self._end)
+            try:
+                self._file.truncate(end)
+            except (OSError, ValueError):
+                self._open_line = True  # half a line stays: the next one begins behind a line feed
             if isinstance(error, OSError):
                 raise GroupwiseError(
                     f"expected to write {self.path}, got {error.strerror}: make room or repair the disk; what was there before stays"
                 ) from None
             raise
-        self._end += len(line)
+
+    def _check_that_it_is_there(self) -> None:
+        """Raise where the file was deleted or moved: the system would go on writing what nobody can read."""
+        mine = os.fstat(self._file.fileno())
+        try:
+            there = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise JournalGoneError(
+                f"expected to write {self.path}, which was deleted or moved: leave the folder of a run where it is"
+            ) from None
+        except OSError:
+            return  # what is wrong, the writing itself will say
+        if mine.st_nlink == 0 and (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise JournalGoneError(f"expected to write {self.path}, in whose place there is another file: leave the folder of a run alone")
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""
@@ -146,6 +298,12 @@ class Journal(AbstractContextManager["Journal"]):
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
+
+
+def _ends_a_line(file: Any, end: int) -> bool:
+    """Return whether the byte before a place is a line feed."""
+    file.seek(end - 1)
+    return bool(file.read(1) == b"\n")
 
 
 _OPEN: WeakSet[Journal] = WeakSet()

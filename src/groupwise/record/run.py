@@ -22,17 +22,21 @@ import numpy as np
 import polars as pl
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
-from groupwise.record.journal import Journal, being_written, read_journal
+from groupwise.record.journal import Content, Journal, being_written, notes_on, read_journal
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
     BASE_COLUMNS,
+    Odd,
     RolloutColumns,
     check_rollouts,
     check_steps,
+    mended,
+    odd_notes,
     plain_number,
     read_parquet,
     rollouts_table,
     rows_that_stand,
+    sound_text,
     step_entry,
     steps_of_rows,
     steps_table,
@@ -53,7 +57,7 @@ __all__ = [
 FORMAT = "groupwise-record"
 VERSION = 1
 COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # files beside a journal that stay untouched
-RECORD_FILES = _STEPS, _ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
+RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +246,8 @@ class RunRecord:
         """Write the files of the record into an existing folder and wait until they are on the disk."""
         self.steps.write_parquet(folder / _STEPS)
         if self.rollouts is not None:
-            self.rollouts.write_parquet(folder / _ROLLOUTS)
-        about = _about(self.name, self.config, self.meanings) | {
+            self.rollouts.write_parquet(folder / ROLLOUTS)
+        about = description_of(self.name, self.config, self.meanings) | {
             "sources": [dataclasses.asdict(source) for source in self.sources],
             "notes": list(self.notes),
             "labels": dict(self.labels),
@@ -253,6 +257,11 @@ class RunRecord:
         for path in folder.iterdir():
             with path.open("r+b") as file:
                 os.fsync(file.fileno())
+
+    @classmethod
+    def empty(cls, name: str) -> RunRecord:
+        """Return a record without steps."""
+        return cls(name, steps_table([], {}))
 
     @classmethod
     def load(cls, folder: str | Path) -> RunRecord:
@@ -270,9 +279,9 @@ class RunRecord:
         home = Path(folder)
         if not is_record(home):
             raise UnreadableRunError(f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
-        record = load_saved(home) if (home / SAVED).is_file() else cls(home.name, steps_table([], {}))
+        record = load_saved(home) if (home / SAVED).is_file() else cls.empty(home.name)
         if (home / JOURNAL).is_file():
-            record = _with_journal(record, home / JOURNAL)
+            record = with_journal(record, home / JOURNAL, read_journal(home / JOURNAL))
         try:
             record.validate()
         except InvalidArgumentError as error:
@@ -328,7 +337,11 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             meanings: of the columns.
             notes: sentences on the run.
         """
-        about = _about(self._name, config, meanings) | ({"notes": list(notes)} if notes else {}) | ({"run": self.run} if self.run else {})
+        about = (
+            description_of(self._name, config, meanings)
+            | ({"notes": list(notes)} if notes else {})
+            | ({"run": self.run} if self.run else {})
+        )
         if about != self._about:
             self._journal.append({"about": about})
             self._about = about
@@ -381,13 +394,14 @@ def _spelling(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", re.sub(r"\s*/\s*", "/", name.strip().lower()))
 
 
-def _about(name: str, config: RunConfig, meanings: Iterable[Meaning]) -> dict[str, Any]:
+def description_of(name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
+    known = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
-        "config": {key: {"value": setting.value, "source": setting.source} for key, setting in config.known().items()},
+        "config": {key: {"value": setting.value, "source": setting.source} for key, setting in known.items()},
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
 
@@ -403,7 +417,7 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
-        meanings = tuple(Meaning(**{**entry, "column": str(entry["column"])}) for entry in about["meanings"])
+        meanings = tuple(Meaning(**{**entry, "column": sound_text(str(entry["column"]))}) for entry in about["meanings"])
         sources = tuple(Source(**entry) for entry in about.get("sources", []))
         return str(about["name"]), config, meanings, sources, tuple(str(note) for note in about.get("notes", []))
     except (KeyError, TypeError, AttributeError, InvalidArgumentError) as error:
@@ -411,20 +425,20 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
         raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
 
 
-def load_saved(home: Path) -> RunRecord:
-    """Read the Parquet and JSON of a saved record."""
+def load_saved(home: Path, *, without: Sequence[str] = ()) -> RunRecord:
+    """Read the Parquet and JSON of a saved record, without tables that are known to be damaged."""
     try:
         about = json.loads((home / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: save the record again") from None
     name, config, meanings, sources, notes = parse_about(about, home)
     sums = about.get("checksums")
-    tables = {path: _sound_table(home / path, sums) for path in (_STEPS, _ROLLOUTS) if isinstance(sums, dict) and path in sums}
+    tables = {path: _sound_table(home / path, sums) for path in {_STEPS, ROLLOUTS} - {*without} if isinstance(sums, dict) and path in sums}
     if _STEPS not in tables:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: save the record again")
     labels = about.get("labels")
     texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
-    return RunRecord(name, tables[_STEPS], tables.get(_ROLLOUTS), config, meanings, sources, notes, texts)
+    return RunRecord(name, tables[_STEPS], tables.get(ROLLOUTS), config, meanings, sources, notes, texts)
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
@@ -438,11 +452,24 @@ def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
     return read_parquet(path)
 
 
+def step_in(entry: Mapping[str, Any]) -> int | None:
+    """Return the step that an entry of a journal holds, None where it holds none."""
+    row = entry.get("row")
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if type(step) is int and -(2**63) <= step < 2**63 else None
+
+
+def rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the completions of an entry of a journal."""
+    rollouts = entry.get("rollouts")
+    return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
+
+
 def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
-    found = [entry for entry in entries if isinstance(entry.get("row"), dict) and "step" in entry["row"]]
-    stands = rows_that_stand(np.array([int(entry["row"]["step"]) for entry in found], dtype=np.int64))
-    return [entry for entry, whether in zip(found, stands, strict=True) if whether]
+    found = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
+    stands = rows_that_stand(np.array([step for step, _ in found], dtype=np.int64))
+    return [entry for (_, entry), whether in zip(found, stands, strict=True) if whether]
 
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -450,14 +477,21 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return next((entry["about"] for entry in reversed(entries) if isinstance(entry.get("about"), dict)), {})
 
 
-def _with_journal(record: RunRecord, path: Path) -> RunRecord:
+def with_journal(record: RunRecord, path: Path, content: Content) -> RunRecord:
     """Return the record with the entries of a journal after its own rows."""
-    entries, sound = read_journal(path)
-    standing = standing_steps(entries)
-    steps = steps_of_rows([entry["row"] for entry in standing])
-    rollouts = rollouts_table([{"step": entry["row"]["step"], **one} for entry in standing for one in entry.get("rollouts") or []])
-    described = with_description(record, description_in(entries), path.parent)
-    return with_steps(described, steps, rollouts, Source(str(path), "journal", sound, len(standing)))
+    odd = Odd()
+    standing = standing_steps(content.entries)
+    steps = steps_of_rows([entry["row"] for entry in standing], odd)
+    rollouts = rollouts_table([{**one, "step": entry["row"]["step"]} for entry in standing for one in rollouts_in(entry)], odd)
+    described = with_description(record, description_in(content.entries), path.parent)
+    source = Source(str(path), "journal", content.end, len(standing))
+    return with_notes(with_steps(described, steps, rollouts, source), notes_on(content.damage), odd)
+
+
+def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
+    """Return the record of a journal with a sound clock, and with notes on what is damaged and what is odd in it."""
+    steps = mended(record.steps, odd)
+    return dataclasses.replace(record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd)))))
 
 
 def with_description(record: RunRecord, about: Mapping[str, Any], home: Path) -> RunRecord:

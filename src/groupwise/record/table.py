@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
@@ -19,11 +21,34 @@ from numpy.typing import NDArray
 
 from groupwise import limits
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
+from groupwise.wording import clean, count
 
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
 _NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
+_WIDEST = 1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
+_MOST_TOLD = 5
+
+Odd = Counter[tuple[str, str]]  # (kind, column) -> cells of a journal that a table cannot hold as they are
+_ODD = {
+    "number": "{cells} of {column} {is_or_are} no number, and left out",
+    "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
+    "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
+    "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
+    "clock": "{cells} of {column} fell or was not finite: the one before stands in for it",
+    "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
+}
+
+
+def odd_notes(odd: Odd) -> tuple[str, ...]:
+    """Return what became of odd cells as notes of a record."""
+    notes = [
+        _ODD[kind].format(cells=count(cells, "cell"), column=repr(clean(column, longest=60)), is_or_are="is" if cells == 1 else "are")
+        for (kind, column), cells in odd.items()
+    ]
+    rest = len(notes) - _MOST_TOLD
+    return (*notes[:_MOST_TOLD], *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []))
 
 
 def steps_table(
@@ -41,19 +66,20 @@ def steps_table(
     base["window"] = np.ones(len(steps)) if window is None else window
     base["tokens"], base["seconds"] = tokens, seconds
     logged = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
-    return pl.DataFrame([steps, *(_float_series(name, values, len(steps)) for name, values in (*base.items(), *logged.items()))])
+    floats = {name: _float_series(name, values, len(steps)) for name, values in (*base.items(), *logged.items())}
+    return pl.DataFrame({"step": steps, **floats})
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
-    """Return rows of numbers as columns, NaN where a row has no value."""
+def columns_of(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> dict[str, NDArray[np.float64]]:
+    """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
+    odd = Odd() if odd is None else odd
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: np.array([math.nan if row.get(name) is None else row[name] for row in rows], dtype=np.float64) for name in names}
+    return {sound_text(str(name)): _numbers(name, [row.get(name) for row in rows], odd) for name in names}
 
 
-def steps_of_rows(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
     """Return a steps table from rows."""
-    columns = columns_of(rows)
-    columns.pop("step", None)
+    columns = columns_of([{name: value for name, value in row.items() if name != "step"} for row in rows], odd)
     return steps_of_columns([int(row["step"]) for row in rows], columns)
 
 
@@ -66,21 +92,110 @@ def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]
     return steps_table(step, columns, **base)
 
 
-def rollouts_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame | None:
+def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame | None:
     """Return a rollouts table from rows, or None where there are none."""
-    if not rows:
+    odd = Odd() if odd is None else odd
+    whole = [row for row in rows if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)]
+    if len(whole) < len(rows):
+        odd["no id", "prompt_id"] += len(rows) - len(whole)
+    if not whole:
         return None
-    names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in rows for key in row) if name not in WHOLE_COLUMNS]
-    series = []
+    names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in whole for key in row) if name not in WHOLE_COLUMNS]
+    series = {}
     for name in names:
-        values = [row.get(name) for row in rows]
+        values = [row.get(name) for row in whole]
         if name in TEXT_COLUMNS:
-            series.append(pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.Utf8))
+            series[name] = text_series(name, values, odd)
         elif name in WHOLE_COLUMNS:
-            series.append(pl.Series(name, values, dtype=pl.Int64))
+            series[name] = pl.Series(name, [whole_number(row[name], odd, name) for row in whole], dtype=pl.Int64)
         else:
-            series.append(_float_series(name, [math.nan if value is None else value for value in values], len(values)))
+            key = sound_text(str(name))
+            series[key] = _float_series(key, _numbers(name, values, odd), len(values))
     return pl.DataFrame(series)
+
+
+def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
+    """Return a column of texts."""
+    texts = [None if value is None else str(value) for value in values]
+    try:
+        return pl.Series(name, texts, dtype=pl.Utf8)
+    except UnicodeEncodeError:
+        sound = [None if text is None else sound_text(text) for text in texts]
+        odd["text", name] += sum(one != other for one, other in zip(texts, sound, strict=True))
+        return pl.Series(name, sound, dtype=pl.Utf8)
+
+
+def sound_text(text: str) -> str:
+    r"""Return a text that has a place in UTF-8: half of a pair of surrogates is written as an escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
+    """Return a whole number of 64 bits: of a larger one what they hold, so that hashes without a sign stay apart."""
+    if -(2**63) <= value < 2**63:
+        return value
+    odd["id", name] += 1
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
+    """Return a column of numbers, NaN for None and for what is no number."""
+    try:
+        found = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.zeros(0)
+    if found.shape == (len(values),):
+        return found
+    return np.array([_number(name, value, odd) for value in values], dtype=np.float64)
+
+
+def _number(name: str, value: Any, odd: Odd) -> float:
+    """Return a cell as a number, NaN where it is none."""
+    if isinstance(value, int | float | np.number):
+        return _as_float(value)
+    if value is not None:
+        odd["number", str(name)] += 1
+    return math.nan
+
+
+def _as_float(value: Any) -> float:
+    """Return a number as a float; one beyond all floats is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if value > 0 else -1)
+
+
+def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
+    """Return a steps table whose clock never falls and whose windows are above 0: the fewest cells that break this are replaced."""
+    updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
+    stays, above = _never_falling(updates), np.isfinite(window) & (window > 0)
+    for kind, name, kept in (("clock", "optimizer_updates", stays), ("window", "window", above)):
+        if not kept.all():
+            odd[kind, name] += int((~kept).sum())
+    if not stays.all():
+        places = np.flatnonzero(stays)
+        last = places[np.maximum(np.searchsorted(places, np.arange(len(updates)), side="right") - 1, 0)] if len(places) else None
+        filled = np.arange(len(updates), dtype=np.float64) if last is None else updates[last]
+        steps = steps.with_columns(pl.Series("optimizer_updates", filled, dtype=pl.Float64))
+    return steps if above.all() else steps.with_columns(pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64))
+
+
+def _never_falling(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which values belong to the longest part of a column that is finite and never falls."""
+    ends: list[float] = []  # the smallest last value of a part of each length
+    at: list[int] = []
+    before = np.full(len(values), -1)
+    for place in np.flatnonzero(np.isfinite(values)).tolist():
+        length = bisect_right(ends, values[place])
+        before[place] = at[length - 1] if length else -1
+        ends[length : length + 1], at[length : length + 1] = [values[place]], [place]
+    stays = np.zeros(len(values), dtype=bool)
+    place = at[-1] if at else -1
+    while place >= 0:
+        stays[place] = True
+        place = int(before[place])
+    return stays
 
 
 def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -119,8 +234,8 @@ def _float_series(name: str, values: Any, length: int) -> pl.Series:
 
 def plain_number(key: Any, value: Any) -> float | None:
     """Return one value of a row as a float or None."""
-    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex)):
-        return None if value is None else float(value)
+    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)):
+        return None if value is None else _as_float(value)
     raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
 
 
@@ -129,7 +244,7 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
     prompt = rollout.get("prompt_id")
     if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
         raise InvalidArgumentError(f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts of the step")
-    plain: dict[str, Any] = {"prompt_id": int(prompt)}
+    plain: dict[str, Any] = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:
         if name in rollout:
             plain[name] = None if rollout[name] is None else str(rollout[name])
@@ -137,6 +252,11 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _NAMED:  # a float is the usual case, of which a step has thousands
             plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
     return plain
+
+
+def _writable(prompt: int) -> int:
+    """Return a prompt_id whose digits can be read back."""
+    return prompt if prompt.bit_length() <= _WIDEST else whole_number(prompt, Odd())
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +295,7 @@ def _tokens(name: str, values: Sequence[Any]) -> list[str]:
         texts = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
         return [texts[text] for text in values]
     if name in WHOLE_COLUMNS:
-        return [str(value if kinds <= {int} else plain_rollout({"prompt_id": value})["prompt_id"]) for value in values]
+        return [str(_writable(value) if kinds <= {int} else plain_rollout({"prompt_id": value})["prompt_id"]) for value in values]
     if not kinds <= {float, type(None)}:
         values = [plain_number(name, value) for value in values]
     distinct = list(dict.fromkeys(values))

@@ -1,0 +1,156 @@
+"""What of a record is sound and what is damaged, and a copy of all that is sound.
+
+Neither changes the record that it looks at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
+from groupwise.plain import Plain
+from groupwise.record.journal import Damage, Journal, notes_on, read_journal
+from groupwise.record.run import (
+    JOURNAL,
+    ROLLOUTS,
+    SAVED,
+    RunRecord,
+    description_in,
+    description_of,
+    is_record,
+    load_saved,
+    with_journal,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Plain):
+    """What of a record is sound.
+
+    Args:
+        record: its folder.
+        sound: whether nothing of it is damaged.
+        steps: how many steps can be read.
+        journal_bytes: what is read of the journal; 0 where there is none.
+        torn_bytes: of a last line that a kill left unfinished, which is no damage.
+        damage: the damaged stretches of the journal.
+        saved_problem: why the tables beside the journal cannot be read whole, "" where they can or there are none.
+        notes: sentences on the record: what is damaged in it, and what had to be decided while reading it.
+
+    Example:
+        >>> Checked("run", True, 3, 120, 0, (), "", ()).as_dict()["steps"]
+        3
+    """
+
+    record: str
+    sound: bool
+    steps: int
+    journal_bytes: int
+    torn_bytes: int
+    damage: tuple[Damage, ...]
+    saved_problem: str
+    notes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        steps = f"{self.steps:,} {'step' if self.steps == 1 else 'steps'}"
+        said = [f"The record is sound: {steps} can be read." if self.sound else f"The record is damaged: {steps} can be read."]
+        said += [f"In the tables: {self.saved_problem}"] if self.saved_problem else []
+        said += [f"In the journal: {one.said()}." for one in self.damage]
+        if self.torn_bytes:
+            said.append(f"The last line was not finished ({self.torn_bytes:,} bytes), as a kill leaves it: that is no damage.")
+        told = set(notes_on(self.damage))
+        return [*said, *(f"Note: {note}." for note in self.notes if note not in told)]
+
+
+def check_record(folder: Path) -> Checked:
+    """Check a record: every line of its journal and the checksums of its tables.
+
+    Args:
+        folder: of the record.
+
+    Returns:
+        What is sound and what is damaged.
+
+    Raises:
+        UnreadableRunError: there is no record, or none of its steps can be read.
+    """
+    record, problem = _saved(folder)
+    content = read_journal(folder / JOURNAL, keep=lambda entry: {name: entry[name] for name in ("row", "about") if name in entry} or None)
+    record = with_journal(record, folder / JOURNAL, content) if content.end else record
+    if not len(record.steps):
+        raise UnreadableRunError(f"expected a record with a sound step in {folder}, got none: {problem or 'its journal holds none'}")
+    sound = not (problem or content.damage)
+    return Checked(str(folder), sound, len(record.steps), content.end, content.torn, content.damage, problem, record.notes)
+
+
+def repaired(folder: Path, target: Path) -> Path:
+    """Write all that is sound of a record to a new folder, with notes on what was damaged.
+
+    Args:
+        folder: of the record, which stays as it is.
+        target: a path that does not exist yet.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        OverwriteError: something is there already.
+        GroupwiseError: it cannot be written.
+    """
+    if target.exists() or target.is_symlink():
+        raise OverwriteError(f"expected a new folder at {target}, got something that is there already: choose another")
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise OverwriteError(f"expected a folder beside the record, got {target}, which is in it: choose another")
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        record, problem = _saved(folder)
+        if len(record.steps):
+            notes = (*record.notes, *([f"repaired: {problem}"] if problem else []))
+            dataclasses.replace(record, notes=notes).save(partial)
+        if (folder / JOURNAL).is_file():
+            _copy_journal(folder, partial)
+        partial.rename(target)
+    except OSError as error:
+        raise GroupwiseError(f"expected to write {target}, got {error.strerror or error}: choose a folder that you can write") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _copy_journal(folder: Path, target: Path) -> None:
+    """Copy the sound entries of a journal, and say behind them what was lost."""
+    last: dict[str, Any] = {}
+    with Journal(target / JOURNAL) as journal:
+
+        def copy(entry: dict[str, Any]) -> None:
+            last.update({"about": description_in([entry]) or last.get("about")})
+            journal.append(entry, sync=False)
+
+        damage = notes_on(read_journal(folder / JOURNAL, keep=copy).damage)
+        if damage:
+            about = last.get("about") or description_of(folder.name)
+            journal.append({"about": about | {"notes": [*(about.get("notes") or ()), *(f"repaired: {one}" for one in damage)]}}, sync=False)
+        journal.sync()
+
+
+def _saved(folder: Path) -> tuple[RunRecord, str]:
+    """Return what is sound of the tables of a record, and what is not, in a sentence."""
+    if not is_record(folder):
+        raise UnreadableRunError(f"expected a saved record in {folder}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
+    if not (folder / SAVED).is_file():
+        return RunRecord.empty(folder.name), ""
+    try:
+        return load_saved(folder), ""
+    except UnreadableRunError as error:
+        problem = str(error)
+    try:
+        return load_saved(folder, without=(ROLLOUTS,)), problem
+    except UnreadableRunError:
+        return RunRecord.empty(folder.name), problem

@@ -50,7 +50,7 @@ def test_the_coupling_is_the_ratio_of_the_gains_with_fiellers_interval() -> None
     g = (1.96 * error) ** 2
     half = 1.96 * np.sqrt((1 - g) * (2 * error) ** 2 + 0.25 * error**2) / (1 - g)
     assert found.value == pytest.approx(0.5, abs=1e-12)
-    assert (found.low, found.high) == (pytest.approx(0.5 / (1 - g) - half), pytest.approx(0.5 / (1 - g) + half))
+    assert (found.low, found.high) == pytest.approx((0.5 / (1 - g) - half, 0.5 / (1 - g) + half))
 
 
 @pytest.mark.parametrize(("gain", "there"), [(4.01, True), (3.99, False), (-4.01, True)])
@@ -73,7 +73,8 @@ def test_rewards_that_move_against_each_other() -> None:
     train = np.linspace(0.0, 1.0, 24)
     found = _opposed(pair(train, 0.6 - 0.5 * train))
     assert found is not None
-    assert (found[0].value, found[1]) == (pytest.approx(-0.5, abs=1e-12), Status.CRITICAL)
+    assert found[0].value == pytest.approx(-0.5, abs=1e-12)
+    assert found[1] is Status.CRITICAL
     assert _opposed(pair(train[:11], 0.6 - 0.5 * train[:11])) is None  # twelve pairs are the fewest
     assert _opposed(pair(train[:12], 0.6 - 0.5 * train[:12])) is not None
     assert _opposed(pair(train, 0.6 - 0.24 * train)) is None  # less than a quarter

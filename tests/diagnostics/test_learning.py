@@ -145,13 +145,14 @@ def test_a_fall_for_good_a_decline_and_one_that_was_made_good() -> None:
     rows = np.arange(100)
     fell = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.1))))
     assert (fell.learning, fell.since, fell.gain) == (Learning.FALLING, 61, None)
-    assert (fell.before, fell.after) == (pytest.approx(0.8, abs=0.01), pytest.approx(0.1, abs=0.01))
+    assert (fell.before, fell.after) == pytest.approx((0.8, 0.1), abs=0.01)
     declined = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.5))))
     assert (declined.learning, declined.since) == (Learning.FALLING, 61)
-    assert (declined.before, declined.after) == (pytest.approx(0.8, abs=0.02), pytest.approx(0.5, abs=0.01))
+    assert declined.before == pytest.approx(0.8, abs=0.02)
+    assert declined.after == pytest.approx(0.5, abs=0.01)
     back = progress_of(evidence(reward=noisy(np.where((rows >= 40) & (rows < 50), 0.1, 0.8))))
     assert (back.learning, back.since) == (Learning.RECOVERED, 41)
-    assert (back.before, back.after) == (pytest.approx(0.1, abs=0.01), pytest.approx(0.8, abs=0.01))
+    assert (back.before, back.after) == pytest.approx((0.1, 0.8), abs=0.01)
 
 
 def test_nothing_can_be_said_without_rows_or_with_one_number() -> None:

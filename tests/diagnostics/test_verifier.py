@@ -48,7 +48,8 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
     found = told(reward=np.where(ROW < 11, 0.1, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 12)
     assert found.message == "the reward is 0 in all 89 rows since step 12: nothing is earned"
-    assert [(one.step, one.before, one.after, one.words) for one in found.signs] == [(12, pytest.approx(0.1), 0.0, "reward 0.10 → 0")]
+    assert [(one.step, one.after, one.words) for one in found.signs] == [(12, 0.0, "reward 0.10 → 0")]
+    assert found.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.
     assert told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).evidence["drop"] != "nothing"
     assert told(reward=np.where(ROW < 5, -0.1, 0.0)).evidence.get("drop") != "nothing"  # 0 is no floor of penalties
@@ -86,11 +87,11 @@ def test_one_number_with_other_answers_is_no_verifiers() -> None:
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
     one, other = np.where(ROW < 60, 0.6 + noise(), 0.0), 0.5 + noise(seed=1)
-    felt = told(**{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other})
+    felt = told(ended=True, **{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other})
     assert (felt.status, felt.step) == (Status.CRITICAL, 61)
     assert felt.message == "one 0.60 → exactly 0 at step 61, in all 40 rows since"
     assert felt.evidence["drop"] == "function at once"
-    unfelt = told(**{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other})
+    unfelt = told(ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other})
     assert unfelt.status is Status.WARNING
 
 
@@ -100,10 +101,10 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
 @pytest.mark.parametrize("column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"])
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
-    some = told(**{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
+    some = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
     assert (some.status, some.step, some.message) == (Status.WARNING, 51, f"{column} 0.02 → 0.30 at step 51")
     assert some.evidence == {"drop": "failures logged"}
-    most = told(**{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
+    most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
     assert most.status is Status.CRITICAL
 
 
@@ -117,7 +118,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     ],
 )
 def test_what_is_no_logged_failure(column: str, value: Any) -> None:
-    assert told(**{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status is Status.NONE
+    assert told(ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status is Status.NONE
 
 
 # A drop.

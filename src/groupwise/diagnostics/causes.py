@@ -128,6 +128,8 @@ class Case:
 
 def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
+    if case.fact("numbers") == "not finite" and "reward" in case.signs:
+        return Cause(Certainty.POSSIBLE, (VERIFIER,))  # the rewards alone are no numbers
     if case.fact("numbers") == "not finite":
         return _likely(f"{NUMERICS} ({case.fact('first_column')} first)")
     if case.fact("gradient") == "exploded" or case.ratio("gradient_norm") >= _EXPLODED:

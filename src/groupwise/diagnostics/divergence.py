@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.diagnostics.judgement import Finding, Sign, Status
-from groupwise.diagnostics.numerics import beyond, fell_since
+from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, counted
 from groupwise.intervals import Interval
 
@@ -29,7 +29,8 @@ def check(evidence: Evidence) -> Finding:
     step, late = int(kl.step_T[row]), float(np.median(kl.value_T[row:]))
     top = float(kl.value_T[row:].max())
     before = float(np.median(kl.value_T[max(0, row - 20) : row])) if row else None
-    lost = fell_since(evidence, step) or late > BEYOND_CHANCE
+    # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
+    lost = fell_since(evidence, step) or (late > BEYOND_CHANCE and not rose_since(evidence, step))
     grew = "is" if before is None else f"grew from {before:.2g} to"
     message = f"The KL to the reference {grew} {late:.3g} nats a token since step {step:,}, at most {top:.3g}."
     return Finding(

@@ -28,7 +28,7 @@ from groupwise.diagnostics import (
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.learning import Progress, progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_REWARD, Evidence
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
 from groupwise.diagnostics.story import Look, story_of
 from groupwise.record.run import RunRecord
 
@@ -65,6 +65,8 @@ MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
     margin.measures,
     instability.measures,
 )
+# Checks whose finding may be what success looks like: an alarm only where the cause is likely.
+_HARMLESS = (concentration.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
 _EXPLAINED = {
     concentration.NAME: {("truncation", "likely")},
@@ -107,6 +109,8 @@ def judged(evidence: Evidence) -> Judgement:
     state = _state(evidence, found, progress)
     found = _told(ranked, found)
     story = story_of(Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL)
+    if found is not None and found.check in _HARMLESS and story.cause.certainty is Certainty.POSSIBLE and state is not State.CANNOT_TELL:
+        state = State.WATCH
     if state is State.WATCH and _lost_all(evidence, progress, story.cause):
         state = State.FAILED if evidence.ended else State.FAILING
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
@@ -160,7 +164,12 @@ def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
 def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     """What to log so that the next look can tell: the reward or more rows first."""
     reward = evidence.reward
-    first = LOG_REWARD if reward is None else "more rows of the reward"
+    if evidence.relative:
+        first = LOG_RELATIVE
+    elif reward is not None and float(np.ptp(reward.value_T)) == 0 and len(reward) >= FEWEST_ROWS:
+        first = "completions with their rewards: graded by hand they say whether right ones get this reward"
+    else:
+        first = LOG_REWARD if reward is None else "more rows of the reward"
     return tuple(dict.fromkeys((first, *_not_logged(answers.values()))))
 
 

@@ -19,9 +19,9 @@ from groupwise.intervals import Interval
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
 ENOUGH = 60
 # Rows of a plateau below the top that make one worth a look.
-_LONG = 120
-# Standard errors that make a gain, and those that a stretch without a gain stays below.
-_GAIN, _NO_GAIN = 2.0, 2.0
+_LONG = 90
+# Standard errors that make a gain, and those below which the second half shows none at all.
+_GAIN, _LITTLE = 2.0, 0.5
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
@@ -34,9 +34,9 @@ class Progress:
     """What a reward does, with its raw numbers."""
 
     learning: Learning
-    before: float  # mean of the first quarter, or of the rows before a fall
-    after: float  # mean of the last quarter, or of the rows since a fall
-    gain: Interval | None  # the later mean less the earlier, with its 95 % interval
+    before: float  # mean of the first twentieth of the rows, or of those before a fall
+    after: float  # mean of the last twentieth, or of the rows since a fall
+    gain: Interval | None  # the mean of the last quarter less that of the first, with its 95 % interval
     since: int | None  # the step from which it stands still or falls
     steps: int  # between the first row and the last
 
@@ -61,7 +61,9 @@ def progress_of(evidence: Evidence) -> Progress:
         return Progress(Learning.FALLING, before, float(level.value_T[row:].mean()), None, int(level.step_T[row]), steps)
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
-    gain, before, after = level.change(early, late), float(level.value_T[early].mean()), float(level.value_T[late].mean())
+    gain = level.change(early, late)
+    few = max(3, len(level) // 20)
+    before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
     found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=evidence.ended)
     if found is Learning.FLAT and since is None and piled_up(evidence, level):
         found = Learning.AT_TOP
@@ -81,13 +83,16 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
     if score > _GAIN:
-        if n < ENOUGH or not _still(level, n // 2):
+        half = n // 2
+        if n < ENOUGH or not _still(level, half):
             return Learning.LEARNING, None
-        # What was gained in the first quarter of a long log alone is a plateau, and one below the top is worth a look.
-        low = not arrived and near_top(level) is False
-        if ended and low and n - n // 4 >= _LONG and _still(level, n // 4):
+        if arrived or near_top(level) is not False:
+            return Learning.AT_TOP, int(level.step_T[half])
+        # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
+        if ended and n - n // 4 >= _LONG and _still(level, n // 4):
             return Learning.FLAT, int(level.step_T[n // 4])
-        return Learning.AT_TOP, int(level.step_T[n // 2])
+        stands = ended and n - half >= ENOUGH and _still(level, half, below=_LITTLE)
+        return (Learning.FLAT, int(level.step_T[half])) if stands else (Learning.LEARNING, None)
     if arrived or near_top(level):
         return Learning.AT_TOP, None
     if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
@@ -97,10 +102,10 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
     return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
 
 
-def _still(level: Signal, row: int) -> bool:
+def _still(level: Signal, row: int, *, below: float = 2.0) -> bool:
     """Whether a reward shows no gain from a row to the end: between the first and the last third of those rows."""
     third = max((len(level) - row) // 3, 1)
-    return level.score(slice(row, row + third), slice(len(level) - third, len(level))) < _NO_GAIN
+    return level.score(slice(row, row + third), slice(len(level) - third, len(level))) < below
 
 
 def near_top(signal: Signal) -> bool | None:

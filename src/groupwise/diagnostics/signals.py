@@ -191,6 +191,8 @@ class Evidence:
             size = np.abs(metric_series(self.record, "reward").value_T)
         except MissingMetricError:
             return "the log has no reward"
+        if not size.size:
+            return f"the reward is no finite number in any of {counted(len(self.record.steps), 'row')}"
         beyond = size.size and size.min() > LARGEST
         return f"the rewards are all beyond {LARGEST:.0e}".replace("+", "") if beyond else "the log has no reward"
 

@@ -36,7 +36,7 @@ _QUANTILE = 1.96
 LOG = "completions with their rewards; the reward function's exceptions and timeouts"
 ADVICE = "run the reward function by hand on completions of this step"
 PASSES = "give the reward function a wrong answer: it may pass everything"
-# Rows of nothing but 0 that are a failure, and no slow start.
+# Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
 _MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", log=LOG)
     if evidence.relative:
         return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
-    nothing = _nothing(reward)
+    nothing = _nothing(reward, ended=evidence.ended)
     if nothing is not None:
         return nothing
     for name, signal in [("reward", reward), *evidence.functions.items()]:
@@ -68,7 +68,7 @@ def check(evidence: Evidence) -> Finding:
     return Finding(NAME, Status.NONE, "No sign of it: the reward did not jump.", evidence={"drop": "none"})
 
 
-def _nothing(reward: Signal) -> Finding | None:
+def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     """Report a reward that was never above 0, or only in a few of its first rows."""
     value = reward.value_T
     zero = value == 0
@@ -77,7 +77,7 @@ def _nothing(reward: Signal) -> Finding | None:
     if row > len(value) // 10 + 1 or not zero[row:].all() or float(value.min()) < 0:
         return None
     where = f"in all {len(value)} rows" if row == 0 else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
-    status = Status.CRITICAL if len(value) - row >= _MANY_ZEROS else Status.WARNING
+    status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     step = None if row == 0 else int(reward.step_T[row])
     message = f"the reward is 0 {where}: nothing is earned"
     none, advice = Interval(0.0, 0.0, 0.0), "grade some completions by hand"

@@ -33,7 +33,7 @@ from groupwise.diagnostics.story import Look, story_of
 from groupwise.record.run import RunRecord
 
 # Standard errors below its first rows at which a reward has lost all.
-_SURELY = 3.0
+_SURELY, _BEYOND_DOUBT = 3.0, 10.0
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
@@ -145,12 +145,13 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
 
 
 def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
-    """Whether a reward without a known floor has lost more than it ever gained, for a cause that is likely."""
+    """Whether a reward without a known floor has lost more than it ever gained: beyond doubt, or for a cause that is likely."""
     reward = evidence.reward
-    if reward is None or progress.learning is not Learning.FALLING or cause.certainty is not Certainty.LIKELY:
+    if reward is None or progress.learning is not Learning.FALLING:
         return False
     few = max(3, len(reward) // 10)
-    return reward.score(slice(0, few), slice(len(reward) - few, None)) < -_SURELY
+    lost = -reward.score(slice(0, few), slice(len(reward) - few, None))
+    return lost > _BEYOND_DOUBT or (lost > _SURELY and cause.certainty is Certainty.LIKELY)
 
 
 def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:

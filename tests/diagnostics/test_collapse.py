@@ -254,10 +254,10 @@ def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:
         assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is found
 
 
-def test_a_decline_of_less_than_a_fifth_of_the_height_is_none() -> None:
-    assert declined(0.19, 0.001) is None
+def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
+    assert declined(0.119, 0.001) is None
     assert declined(0.03, 0.001) is None
-    assert declined(0.21, 0.001) == pytest.approx((60, 1.0), abs=1e-12)
+    assert declined(0.121, 0.001) == pytest.approx((60, 1.0), abs=1e-12)
 
 
 def test_a_decline_is_told_with_its_height_and_its_end() -> None:

@@ -37,8 +37,8 @@ def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(("rows", "status"), [(19, Status.WARNING), (20, Status.CRITICAL)])
-def test_twenty_rows_of_nothing_are_a_failure(rows: int, status: Status) -> None:
-    found = told(reward=np.zeros(rows))
+def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(rows: int, status: Status) -> None:
+    found = told(reward=np.zeros(rows), ended=False)
     assert (found.status, found.step, found.signs) == (status, None, ())
     assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
     assert found.evidence == {"drop": "nothing"}

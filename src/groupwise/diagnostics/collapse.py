@@ -39,6 +39,8 @@ NAME = "collapse"
 LOST = "share of the height lost"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
 _TENTH = 0.1
+# Share of the height whose loss, beyond its noise, is a decline.
+_DECLINED = 0.12
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
 _PATIENCE = 12
 
@@ -121,7 +123,7 @@ def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     from scipy.special import ndtri
 
     limit = -float(ndtri(WARNING / max(n / few, 1)))
-    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < 0.2 * (height - floor):
+    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < _DECLINED * (height - floor):
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)

@@ -34,6 +34,8 @@ from groupwise.record.run import RunRecord
 
 # Standard errors below its first rows at which a reward has lost all.
 _SURELY, _BEYOND_DOUBT = 3.0, 10.0
+# Share of the first level that is most of it.
+_MOST = 0.6
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
@@ -147,11 +149,13 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
 def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     """Whether a reward without a known floor has lost more than it ever gained: beyond doubt, or for a cause that is likely."""
     reward = evidence.reward
-    if reward is None or progress.learning is not Learning.FALLING:
+    if reward is None or progress.learning is not Learning.FALLING or float(reward.value_T.min()) >= 0:
         return False
     few = max(3, len(reward) // 10)
-    lost = -reward.score(slice(0, few), slice(len(reward) - few, None))
-    return lost > _BEYOND_DOUBT or (lost > _SURELY and cause.certainty is Certainty.LIKELY)
+    early, late = slice(0, few), slice(len(reward) - few, None)
+    lost = -reward.score(early, late)
+    most = -reward.change(early, late).value > _MOST * abs(float(reward.value_T[early].mean()))
+    return (lost > _BEYOND_DOUBT and most) or (lost > _SURELY and cause.certainty is Certainty.LIKELY)
 
 
 def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:

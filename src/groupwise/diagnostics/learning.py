@@ -65,7 +65,7 @@ def progress_of(evidence: Evidence) -> Progress:
     few = max(3, len(level) // 20)
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
     found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=evidence.ended)
-    if found is Learning.FLAT and since is None and piled_up(evidence, level):
+    if found is Learning.FLAT and since is None and level.bounds is None and piled_up(evidence, level):
         found = Learning.AT_TOP
     return Progress(found, before, after, gain, since, steps)
 

@@ -273,20 +273,6 @@ class Evidence:
         sizes = rollouts.group_by("step", "prompt_id").len()["len"]
         return int(sizes.median()) if len(sizes) and sizes.median() and int(sizes.median()) > 1 else None  # type: ignore[arg-type]
 
-    @cached_property
-    def logged(self) -> frozenset[str]:
-        """Facts of the causes whose columns the log has, whether or not a check said anything of them."""
-        entropy = self.quantity("entropy") is not None
-        there = {
-            "behaviour": entropy and self.quantity("completion_length") is not None,
-            "held_out": self.held_out is not None,
-            "zero_variance": self.groups.zero_variance.known,
-            "entropy": entropy,
-            "gradient": self.quantity("gradient_norm") is not None,
-            "components": len(self.functions) > 1,
-        }
-        return frozenset(name for name, known in there.items() if known)
-
     def setting(self, name: str) -> Any:
         """Return a setting of the run, or None."""
         return self.record.config.value(name)

@@ -70,7 +70,17 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
         return _of_finding(look, found)
     cause = cause_of_standing(look.case()) if look.progress.learning is Learning.FLAT else _mention(look.answers)
     flat = look.progress.learning is Learning.FLAT and not cause.names
-    return Story(_course(look.progress), None, (), cause, STANDS if flat else advice_for(cause, None, step=None, onset=None))
+    return Story(
+        _course(look.progress), None, (), cause, _stands(look.evidence) if flat else advice_for(cause, None, step=None, onset=None)
+    )
+
+
+def _stands(evidence: Evidence) -> str:
+    """What to do about a reward that stands where nothing says why."""
+    spread, equal = evidence.groups.spread, evidence.groups.zero_variance
+    differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
+    differ = differ or (equal.known and float(np.nanmedian(equal.value_T)) < 0.5)
+    return "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do" if differ else STANDS
 
 
 def _of_fall(look: Look, found: Finding) -> Story:

@@ -51,6 +51,8 @@ _SMALL, _MOSTLY, _WORTH = 4, 0.7, 0.2
 _LEAP = 0.4
 # From here on fewer than one group in five teaches.
 _MOSTLY_DEAD = 0.8
+# Standard errors that a reward rose by.
+_CLEARLY = 3.0
 GROUPS = 20
 
 
@@ -89,13 +91,20 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
     jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
-    arrived = _at_its_height(evidence, step) or (level is not None and piled_up(evidence, level, since=level.at(step)))
+    arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
         known = {"zero_variance": "explained by the reward"}
         message = f"{message}; the reward stands at its height, and its range is not known"
         return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)
     where = None if onset == 0 else step
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, advice=ADVICE, evidence=known, what=SHARE)
+
+
+def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
+    """Whether the reward rose before a row and nearly all groups have earned one and the same since."""
+    few = max(3, len(level) // 10)
+    rose = level.score(slice(0, few), slice(min(row, len(level) - few), len(level))) > _CLEARLY
+    return rose and piled_up(evidence, level, since=row)
 
 
 def _at_its_height(evidence: Evidence, step: int) -> bool:

@@ -68,10 +68,10 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
     return {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in row.items()}
 
 
-def all_rows(momenta: tuple[float, ...], shares: tuple[float, ...], seed: int) -> list[dict[str, Any]]:
+def all_rows(momenta: tuple[float, ...], shares: tuple[float, ...], prompts_P: tuple[int, ...], seed: int) -> list[dict[str, Any]]:
     """Every setting, a run each."""
     rows = []
-    for (name, world, place, stale), momentum, (lag, interval), share, prompts in product(worlds(), momenta, LAGS, shares, PROMPTS):
+    for (name, world, place, stale), momentum, (lag, interval), share, prompts in product(worlds(), momenta, LAGS, shares, prompts_P):
         limit = float(threshold(lag, momentum, interval, stale_share=1.0 if lag == "none" else stale))
         rate = share * limit / fixed_point(world, Training(1.0, kl_place=place)).stiffness
         training = Training(rate, GROUP_SIZE, prompts, momentum=momentum, lag=lag, interval=interval, kl_place=place)
@@ -135,7 +135,7 @@ def main() -> None:
     if asked.tables:
         show(read_csv("force_of_runs.csv"))
         return
-    rows = all_rows((0.9,), (0.1, 1.2), asked.seed) if asked.quick else all_rows(MOMENTA, SHARES, asked.seed)
+    rows = all_rows((0.9,), (0.1, 1.2), PROMPTS[:1], asked.seed) if asked.quick else all_rows(MOMENTA, SHARES, PROMPTS, asked.seed)
     show(rows)
     if not asked.quick:
         write_csv("force_of_runs.csv", rows)

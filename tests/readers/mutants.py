@@ -63,8 +63,8 @@ def text(kind: str, rows: list[dict[str, Any]], turned: bool = False) -> str:
         told = [{"event": "train", "partition_id": place, "metrics": row} for place, row in zip(at, inner, strict=True)]
         return "\n".join(map(json.dumps, told)) + "\n"
     if kind == "rollouts":
-        told = [{"step": row["step"], "prompt": f"p{at % 2}", "completion": "c", "reward": at % 2} for row in rows for at in range(4)]
-        return "\n".join(map(json.dumps, told)) + "\n"
+        drawn = [{"step": row["step"], "prompt": f"p{at % 2}", "completion": "c", "reward": at % 2} for row in rows for at in range(4)]
+        return "\n".join(map(json.dumps, drawn)) + "\n"
     return "\n".join(lines) + "\n"
 
 

@@ -216,8 +216,9 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     read = hover(page, "#overlay", 0.5)
     assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later.jsonl")] == [True, True, True, False]
     page.locator("#runs input").nth(2).uncheck()
-    wait_for_text(page, "#overlay .panel-head", "run-b.jsonl")
-    assert "lost.jsonl" not in page.locator("#overlay .panel-head").inner_text()
+    # The page draws anew a moment after the box is cleared.
+    page.locator("#overlay .panel-head", has_not_text="lost.jsonl").wait_for()
+    assert "run-b.jsonl" in page.locator("#overlay .panel-head").inner_text()
     page.select_option("#compared", "entropy")
     wait_for_text(page, "#overlay .panel-head", "Entropy")
     append_rows(tmp_path / "later.jsonl", 1, 50)

@@ -22,7 +22,7 @@ import statistics
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -259,6 +259,15 @@ def write_csv(runs: Sequence[Judged]) -> None:
         table.writerows(map(line_of, runs))
 
 
+def judged_runs(home: Path) -> Iterator[Judged]:
+    """Yield the labelled runs with their judgements; one that cannot be read is said and left out."""
+    for label in labels_in(home):
+        try:
+            yield judged(home, label)
+        except GroupwiseError as error:
+            print(f"NOT READ {label.file}: {error}")
+
+
 def main() -> None:
     """Judge all runs, print the table and what is asked of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -270,14 +279,10 @@ def main() -> None:
         print(f"no logs at {home}; nothing was run")
         return
     runs, start = [], time.perf_counter()
-    for label in labels_in(home):
-        try:
-            runs.append(judged(home, label))
-        except GroupwiseError as error:
-            print(f"NOT READ {label.file}: {error}")
-            continue
-        line = line_of(runs[-1])
-        print(f"{line['file'][-58:]:58} {line['label']:11} {line['state']:11} {runs[-1].judgement.headline[:60]}")
+    for run in judged_runs(home):
+        runs.append(run)
+        line = line_of(run)
+        print(f"{line['file'][-58:]:58} {line['label']:11} {line['state']:11} {run.judgement.headline[:60]}")
         told = (f"{line['certainty']} {line['cause']}".strip(), line["sign"], line["rows_off"] and f"{line['rows_off']} rows off")
         print("      ", *(" | ".join(filter(None, (*told, line["learning"], line["broken"] and f"BREAKS: {line['broken']}"))),))
     write_csv(runs)

@@ -20,10 +20,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labels import FAILED, HEALTHY, Judged, data_folder, families, judged, labels_in, opened
+from labels import FAILED, HEALTHY, Judged, data_folder, families, judged_runs, opened
 from peers import Answer, Told, log_of, ours, tools_of
-
-from groupwise.errors import GroupwiseError
 
 HERE = Path(__file__).parent
 # What the rules of the other tools are about, in the families of labels.py; a rule that is not here is about none of them.
@@ -135,14 +133,8 @@ def main() -> None:
     if not home.is_dir():
         print(f"no logs at {home}; nothing was run")
         return
-    runs, logs = [], []
-    for label in labels_in(home):
-        try:
-            runs.append(judged(home, label))
-        except GroupwiseError as error:
-            print(f"NOT READ {label.file}: {error}")
-            continue
-        logs.append(log_of(opened(home, label.file)))
+    runs = list(judged_runs(home))
+    logs = [log_of(opened(home, run.label.file)) for run in runs]
     lines = [line_of("groupwise", runs, [our_answer(run) for run in runs])]
     lines += [line_of(tool, runs, answers) for tool, answers in tools.asked(logs).items()]
     if tools.rldoctor:

@@ -33,16 +33,17 @@ def diagnose(
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
     from groupwise.analysis.fitted import cut
-    from groupwise.analysis.measures import measures_of
     from groupwise.analysis.sparkline import reward_heights
-    from groupwise.diagnostics.judge import judge
+    from groupwise.diagnostics.judge import judged, measures_of
+    from groupwise.diagnostics.signals import Evidence
     from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     record = cut(opening.open(run), until)
-    found = judge(record, ended=has_ended(record))
-    measures = measures_of(record) if why else None
+    evidence = Evidence(record, ended=has_ended(record))
+    found = judged(evidence)
+    measures = measures_of(evidence) if why else None
     if as_json:
         print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
     else:

@@ -173,7 +173,7 @@ def _graded_down(case: Case) -> Cause:
         return _likely(VERIFIER)
     prompts = case.fact("prompts")
     if prompts == "whole prompts fail":
-        return Cause(Certainty.LIKELY, (HARDER,))
+        return _likely(HARDER)
     if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
         return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
     if not case.abrupt:

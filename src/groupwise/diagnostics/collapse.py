@@ -105,6 +105,14 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
 
 def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     """Return the row from which a reward ends significantly below its height without losing half of it, and the height; else None."""
+    if "decline" not in evidence.memo:
+        evidence.memo["decline"] = _declined(evidence)
+    found: tuple[int, float] | None = evidence.memo["decline"]
+    return found
+
+
+def _declined(evidence: Evidence) -> tuple[int, float] | None:
+    """Search for the decline."""
     reward = evidence.reward
     if reward is None:
         return None

@@ -16,6 +16,7 @@ from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, State, Status
 from groupwise.intervals import percent
 from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
+from groupwise.report.screen import head_of
 from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.tables import (
     Grid,
@@ -31,7 +32,6 @@ from groupwise.report.tables import (
 from groupwise.wording import alike, count, duration, file_size, law_name, number, sentence, share
 
 _NOTHING = Markup("")
-_SIGNS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
 
 
@@ -50,14 +50,9 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
 
 
-def word(state: State) -> str:
-    """Return sign and word of a state."""
-    return f"{_SIGNS[state]} {state.value.replace('_', ' ').upper()}"
-
-
 def tone(judged: Judgement) -> Markup:
     """Return the state in its colour."""
-    return tag("b", text(word(judged.state)), class_=f"state {judged.state}")
+    return tag("b", text(head_of(judged.state)), class_=f"state {judged.state}")
 
 
 def table(
@@ -154,7 +149,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
 def _banner(summary: Summary, heading: str) -> Markup:
     """Return state and headline in the state's colour, with the run's name."""
     judged = summary.judgement
-    said = tag(heading, join((tag("b", text(word(judged.state))), text(f" · {judged.headline}"))))
+    said = tag(heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}"))))
     cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
     span = f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
     name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")

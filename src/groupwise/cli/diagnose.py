@@ -34,16 +34,15 @@ def diagnose(
     """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
     from groupwise.analysis.fitted import cut
     from groupwise.analysis.sparkline import reward_heights
-    from groupwise.diagnostics.judge import judged, measures_of
+    from groupwise.diagnostics.judge import judge, measures_of
     from groupwise.diagnostics.signals import Evidence
     from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
     opening = Opening.parse(column=column, settings=settings, config=config)
     record = cut(opening.open(run), until)
-    evidence = Evidence(record, ended=has_ended(record))
-    found = judged(evidence)
-    measures = measures_of(evidence) if why else None
+    found = judge(record, ended=has_ended(record))
+    measures = measures_of(Evidence(record)) if why else None
     if as_json:
         print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
     else:

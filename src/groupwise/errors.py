@@ -13,12 +13,7 @@ class UnreadableRunError(GroupwiseError):
 
 
 class SeveralRunsError(UnreadableRunError):
-    """The path holds several runs and none was chosen.
-
-    Args:
-        message: the line to print.
-        names: of the runs, each of which may stand behind "#".
-    """
+    """The path holds several runs and none was chosen."""
 
     def __init__(self, message: str, names: tuple[str, ...]) -> None:
         """Keep the names beside the message."""

@@ -145,15 +145,7 @@ class Opening:
 
 
 def exit_code(judged: Iterable[Judgement], *, fail_on: str) -> int:
-    """Return what a command ends with after it judged runs: the worst of them, and of a run that cannot be judged only where no other is 1.
-
-    Args:
-        judged: the judgements.
-        fail_on: the mildest state that counts, "watch" or "failing".
-
-    Returns:
-        0 ok, 1 that state or worse, 3 cannot tell.
-    """
+    """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0."""
     found = list(judged)
     if any(one.alarm or one.state.value == fail_on for one in found):
         return FOUND

@@ -38,10 +38,6 @@ class AdvantageSpec:
     r"""How a framework turns rewards into advantages.
 
     $A = f\,(z - b)/(s + \epsilon)$, then perhaps whitened
-
-    Example:
-        >>> AdvantageSpec("custom", "mine", baseline="leave_one_out").advantages([[1.0, 0.0, 0.0]]).tolist()
-        [[1.0, -0.5, -0.5]]
     """
 
     framework: str  # its name, such as "trl"; "custom" for one of your own

@@ -77,23 +77,6 @@ def zero_variance_of_groups(reward_N: ArrayLike, prompt_N: ArrayLike, *, level: 
     $G + j$ rollouts gain less than $u(t + t^2 + \dots + t^j)$ with $t = u/v$, or more than $D(1 - (D/(D+u))^j)$: the interval, with the
     sampling error of both ends. The value is that of the beta law of pass rates with the mean and the share seen, kept between them.
 
-    Args:
-        reward_N: one reward a rollout.
-        prompt_N: the label of its group.
-        level: coverage of the intervals, over groups.
-
-    Returns:
-        The outlook; G is the most frequent size of a group.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, NaN or infinity.
-        InsufficientDataError: no group has two rollouts.
-
-    Example:
-        >>> found = zero_variance_of_groups([0, 1, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1])
-        >>> found.group_size, found.now.value
-        (4, 0.5)
-
     Source: the limits are those of Chebyshev and Markov for three moments, the lower one as Chao (1984) has it for unseen species.
     """
     return RewardCounts.of(reward_N, prompt_N).outlook(level)
@@ -108,25 +91,6 @@ def zero_variance_of_columns(
     Else the value is that of the beta law of pass rates with the logged mean and the logged share (without a mean, the widest one: mean
     1/2), and the interval is what no law of pass rates escapes: at most the share at G, since a larger group is seldomer equal, and at
     least that of equally hard prompts, $p^{G'}+(1-p)^{G'}$ with $p^G+(1-p)^G$ the share at G (without a mean $s^{(G'-1)/(G-1)}$).
-
-    Args:
-        equal_T: share of groups with equal rewards throughout, one a row (0 or 1 with one group a row).
-        group_size: G, at least 2.
-        mean_T: mean reward of each row where it is a share of right answers; None where it is not.
-        groups: groups of a row; None for unknown.
-        level: coverage of the intervals, over rows.
-
-    Returns:
-        The outlook.
-
-    Raises:
-        InvalidArgumentError: a share outside [0, 1], a mean outside [0, 1], a group size below 2.
-        InsufficientDataError: no row is known.
-
-    Example:
-        >>> found = zero_variance_of_columns([0.7, 0.74, 0.72], 2, mean_T=[0.3, 0.2, 0.25])
-        >>> [round(row.share.value, 2) for row in found.shares]
-        [0.72, 0.49, 0.32]
 
     Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by prompts always right or always wrong.
     """

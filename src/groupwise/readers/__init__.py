@@ -156,21 +156,7 @@ def open_runs(
     config: Path | None = None,
     by: str = "",
 ) -> list[RunRecord]:
-    r"""Read every run of a path: the one, or all those of a file that holds several.
-
-    Args:
-        path: as `open_run` takes it.
-        columns: as `open_run` takes them.
-        settings: as `open_run` takes them.
-        config: as `open_run` takes it.
-        by: a column whose values tell runs apart, beside those that do so by their name, such as run, label and seed.
-
-    Returns:
-        The records, in the order of the file.
-
-    Raises:
-        UnreadableRunError: the path holds no log that can be read.
-    """
+    """Read every run of a path: the one, or all those of a file that holds several."""
     place, request = request_of(path, columns=columns, settings=settings, config=config)
     request = dataclasses.replace(request, by=by)
     with said(place):

@@ -45,18 +45,7 @@ class ScoreSums:
         )
 
     def components(self, *, level: float = 0.95) -> Components:
-        """Return the components; the intervals are Student's, with the jackknife's variance.
-
-        Args:
-            level: coverage.
-
-        Returns:
-            The same estimates as from all rollouts at once.
-
-        Raises:
-            InsufficientDataError: fewer than two prompts.
-            InvalidArgumentError: numbers so large or so small that their products are not.
-        """
+        """Return the components; the intervals are Student's, with the jackknife's variance."""
         count = len(MOMENTS)
         prompts = self.prompts
         if prompts < 2:

@@ -65,13 +65,6 @@ def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None)
     From the rewards of the completions where there are groups of them; else from the share that was logged, or from the standard
     deviation of the reward where a row is one group, with the mean reward where that is a share of right answers. None where neither is
     there, or where the group size is not known.
-
-    Args:
-        record: of a run.
-        first_step: from which the groups count; None for the last quarter.
-
-    Returns:
-        The outlook, or None.
     """
     outcomes = _outcomes(record)
     if outcomes is not None:

@@ -20,15 +20,10 @@ from groupwise.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One assumption of a bound, and whether it holds.
+    """One assumption of a bound, and whether it holds."""
 
-    Args:
-        statement: the assumption, with its numbers.
-        holds: whether it does; None where the numbers given cannot tell, and the bound stands or falls with it unseen.
-    """
-
-    statement: str
-    holds: bool | None
+    statement: str  # the assumption, with its numbers
+    holds: bool | None  # whether it does; None where the numbers given cannot tell, and the bound stands or falls with it unseen
 
     @property
     def sentence(self) -> str:
@@ -40,28 +35,13 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    r"""The constants of the objective and of its gradient's error.
+    """The constants of the objective and of its gradient's error."""
 
-    Args:
-        smoothness: L, Lipschitz constant of the gradient, reward units per squared parameter unit.
-        pl: $\mu$ of $|g|^2 \ge 2\mu\Delta$, same unit; never above L.
-        mse: M, largest mean squared error of the gradient estimate.
-        first_gap: $\Delta_0$, reward units.
-        largest_gap: a gap that cannot be exceeded, such as the range of the reward; infinite where none is known.
-
-    Raises:
-        InvalidArgumentError: constants that are not finite and positive, or mu above L.
-
-    Example:
-        >>> Landscape(smoothness=1.0, pl=0.5, mse=0.1, first_gap=1.0).best_scale
-        2.0
-    """
-
-    smoothness: float
-    pl: float
-    mse: float
-    first_gap: float
-    largest_gap: float = math.inf
+    smoothness: float  # L, Lipschitz constant of the gradient, reward units per squared parameter unit
+    pl: float  # $\mu$ of $|g|^2 \ge 2\mu\Delta$, same unit; never above L
+    mse: float  # M, largest mean squared error of the gradient estimate
+    first_gap: float  # $\Delta_0$, reward units
+    largest_gap: float = math.inf  # a gap that cannot be exceeded, such as the range of the reward; infinite where none is known
 
     def __post_init__(self) -> None:
         """Refuse what cannot be such constants."""
@@ -89,21 +69,13 @@ class Landscape:
 
 @dataclass(frozen=True, slots=True)
 class GapBound:
-    """Bounds of the expected gap along a schedule of steps.
+    """Bounds of the expected gap along a schedule of steps."""
 
-    Args:
-        step_T: how many updates had been made.
-        bound_T: bound of the expected gap then, reward units.
-        limit: what the bound tends to: the floor of a constant step, 0 for steps b/i.
-        leading_constant: the factor of 1/n it tends to; infinite where the bound does not fall like that.
-        conditions: every assumption, and whether it was checked.
-    """
-
-    step_T: NDArray[np.int64]
-    bound_T: Float
-    limit: float
-    leading_constant: float
-    conditions: tuple[Condition, ...]
+    step_T: NDArray[np.int64]  # how many updates had been made
+    bound_T: Float  # bound of the expected gap then, reward units
+    limit: float  # what the bound tends to: the floor of a constant step, 0 for steps b/i
+    leading_constant: float  # the factor of 1/n it tends to; infinite where the bound does not fall like that
+    conditions: tuple[Condition, ...]  # every assumption, and whether it was checked
 
     @property
     def void(self) -> bool:
@@ -130,21 +102,6 @@ def one_step(landscape: Landscape, gap: ArrayLike, step: ArrayLike) -> Float:
     $(1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$ for $\eta \le 2/L$; beyond, where a step can lose even without noise,
     $(1 - L\eta)^2\Delta + \ldots$ from $|g|^2 \le 2L\Delta$. Never above `largest_gap`.
 
-    Args:
-        landscape: the constants.
-        gap: expected gap before the step, reward units.
-        step: size of the step, at least 0.
-
-    Returns:
-        The bound, of the shape of the arguments together.
-
-    Raises:
-        InvalidArgumentError: a negative gap or step.
-
-    Example:
-        >>> round(float(one_step(Landscape(1.0, 0.5, 0.1, 1.0), 1.0, 0.2)), 12)
-        0.822
-
     Source: the paper's Lemma 6 (2603.01162); the range beyond 2/L is derived here.
     """
     gap, step = np.asarray(gap, dtype=float), np.asarray(step, dtype=float)
@@ -169,24 +126,6 @@ def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBou
 
     $E\Delta_n \le (1 - 2\mu\eta + L\mu\eta^2)^n\Delta_0 + L\eta^2M/(4\mu\eta - 2L\mu\eta^2)$
 
-    Args:
-        landscape: the constants.
-        step: size of every step, $\eta$, positive; at most 1/(2L) for the lemma, below 2/L for the bound to fall at all.
-        steps: n, at least 1.
-
-    Returns:
-        The bound after 0 to n updates, with its floor and its conditions.
-
-    Raises:
-        InvalidArgumentError: a step or a number of steps that is not positive.
-
-    Example:
-        >>> bound = constant_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 0.2, 100)
-        >>> round(bound.limit, 6), bound.void
-        (0.011111, False)
-        >>> constant_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 2.5, 100).status
-        'step 2.5 < 1/(2 L) = 0.5 does not hold: the bound is void.'
-
     Source: the paper's Lemma 6 (2603.01162).
     """
     _check_schedule(step, steps)
@@ -204,25 +143,6 @@ def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offse
     r"""Return the bound along `steps` updates of size b/(i + offset), by the recursion itself.
 
     It is never above the lemma's $\max\{(1+\epsilon)Lb^2M/(4\mu b-2),\ c\}/n$, whose c and epsilon it leaves open; see `lemma_constants`.
-
-    Args:
-        landscape: the constants.
-        scale: b, above $1/(2\mu)$ for a gap that falls as 1/n.
-        steps: n, at least 1.
-        offset: added to the number of the step, which tames the first ones; at least 0.
-
-    Returns:
-        The bound after 0 to n updates, with the constant of 1/n it tends to, and its condition.
-
-    Raises:
-        InvalidArgumentError: a scale or number of steps that is not positive, or a negative offset.
-
-    Example:
-        >>> bound = decaying_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 2.0, 10_000)
-        >>> bound.leading_constant, round(float(10_000 * bound.bound_T[-1]), 2)
-        (0.2, 0.2)
-        >>> decaying_step_bound(Landscape(1.0, 0.5, 0.1, 1.0), 0.9, 10).status
-        'b = 0.9 > 1/(2 mu) = 1 does not hold: the bound is void.'
 
     Source: the paper's Lemma 6 (2603.01162); the recursion in place of the closed form is derived here.
     """
@@ -244,22 +164,6 @@ def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -
 
     $v = (1+\epsilon)\frac{Lb^2M}{4\mu b - 2}$, $i_0 = \lceil\frac{(1+\epsilon)\mu Lb^2}{\epsilon(2\mu b-1)}\rceil$, and c is $i_0$ times
     the recursion's bound before update $i_0$.
-
-    Args:
-        landscape: the constants.
-        scale: b, above $1/(2\mu)$.
-        slack: epsilon, positive.
-
-    Returns:
-        v, c and $i_0$.
-
-    Raises:
-        InvalidArgumentError: b at or below the threshold, or a slack that is not positive.
-
-    Example:
-        >>> v, c, first = lemma_constants(Landscape(1.0, 0.5, 0.1, 1.0), 2.0, slack=0.5)
-        >>> round(v, 12), first
-        (0.3, 6)
 
     Source: derived here (docs/theory/final-gap.md); the paper's Lemma 6 leaves c and epsilon open.
     """

@@ -34,17 +34,11 @@ MOST_ENTRIES = 1 << 20  # of an array nodes x weights
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A mixture in the form that the integrals take: distinct weights, the largest in size 1.
+    """A mixture in the form that the integrals take: distinct weights, the largest in size 1."""
 
-    Args:
-        weight_K: w, not zero, in units of the largest.
-        degrees_K: degrees of freedom.
-        noncentrality_K: sum of squared means.
-    """
-
-    weight_K: Float
-    degrees_K: Float
-    noncentrality_K: Float
+    weight_K: Float  # w, not zero, in units of the largest
+    degrees_K: Float  # degrees of freedom
+    noncentrality_K: Float  # sum of squared means
 
     @property
     def mirrored(self) -> Terms:
@@ -64,21 +58,13 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """P(Q > q) and the density at some points, as logarithms of a common factor and numbers of order 1.
+    """P(Q > q) and the density at some points, as logarithms of a common factor and numbers of order 1."""
 
-    Args:
-        log_factor_Q: natural logarithm of what everything below is multiplied with.
-        tail_Q: the upper tail over the factor.
-        tail_error_Q: bound of its error, in the same unit.
-        density_Q: the density over the factor.
-        density_error_Q: bound of its error.
-    """
-
-    log_factor_Q: Float
-    tail_Q: Float
-    tail_error_Q: Float
-    density_Q: Float
-    density_error_Q: Float
+    log_factor_Q: Float  # natural logarithm of what everything below is multiplied with
+    tail_Q: Float  # the upper tail over the factor
+    tail_error_Q: Float  # bound of its error, in the same unit
+    density_Q: Float  # the density over the factor
+    density_error_Q: Float  # bound of its error
 
 
 @dataclass(frozen=True, slots=True)

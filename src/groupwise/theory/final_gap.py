@@ -29,24 +29,16 @@ NEGLIGIBLE_WEIGHT = 1e-14  # of the largest weight: rounding of an eigenvalue th
 
 @dataclass(frozen=True, slots=True)
 class LimitingGap:
-    r"""The limiting law of $n\Delta_n$.
+    r"""The limiting law of $n\Delta_n$."""
 
-    Args:
-        weight_K: the weights of the chi-squares, falling, in reward units; as many as the curvature has directions with noise.
-        curvature_K: eigenvalues of $\Lambda$ on its range, falling.
-        dimensions: parameters.
-        flat_noise: share of the trace of $\Omega$ that lies in directions without curvature; the law leaves it out, which is
-            right as long as the curvature elsewhere stays the same along them.
-        threshold: $1/(2\lambda_{min})$, which the step constant exceeds.
-        factor: "corrected" or "printed".
-    """
-
-    weight_K: Float
-    curvature_K: Float
-    dimensions: int
+    weight_K: Float  # the weights of the chi-squares, falling, in reward units; as many as the curvature has directions with noise
+    curvature_K: Float  # eigenvalues of $\Lambda$ on its range, falling
+    dimensions: int  # parameters
+    # share of the trace of $\Omega$ that lies in directions without curvature; the law leaves it out, which is right
+    # as long as the curvature elsewhere stays the same along them
     flat_noise: float
-    threshold: float
-    factor: Factor
+    threshold: float  # $1/(2\lambda_{min})$, which the step constant exceeds
+    factor: Factor  # "corrected" or "printed"
 
     @property
     def rank(self) -> int:
@@ -94,29 +86,6 @@ def limiting_gap(
     $\Sigma_{jk} = b^2\Omega_{jk}/(b(\lambda_j+\lambda_k)-1)$ on the range of $\Lambda$; the weights are the eigenvalues of
     $\frac12\Sigma^{1/2}\Lambda\Sigma^{1/2}$.
 
-    Args:
-        hessian_DD: Hessian of the objective at the optimum, negative semi-definite; may lack rank.
-        covariance_DD: covariance of the minibatch's gradient there, $\Omega$.
-        step_constant: b, above $1/(2\lambda_{min})$ with the smallest curvature that is not zero.
-        factor: "corrected", or "printed" for the covariance as the paper prints it, without $b^2$; it is right at b = 1 only.
-        tolerance: curvature below this share of the largest counts as none.
-
-    Returns:
-        The law.
-
-    Raises:
-        InvalidArgumentError: a Hessian that is not symmetric or not negative semi-definite, or zero; a covariance that is none; b at
-            or below the threshold.
-
-    Example:
-        >>> gap = limiting_gap([[-2.0, 0.0], [0.0, 0.0]], [[0.5, 0.0], [0.0, 0.1]], 1.0)
-        >>> gap.weight_K.round(12).tolist(), gap.rank, round(gap.mean, 12)  # b^2 lam Omega / (4 b lam - 2)
-        ([0.166666666667], 1, 0.166666666667)
-        >>> limiting_gap([[-2.0]], [[0.5]], 0.25)
-        Traceback (most recent call last):
-        ...
-        groupwise.errors.InvalidArgumentError: expected b above 1/(2 x smallest curvature) = 0.25, got 0.25: ...
-
     Source: the paper's Theorem 8 (2603.01162) with the factor $b^2$ that its covariance lacks, derived here
     (docs/theory/final-gap.md).
     """
@@ -146,21 +115,6 @@ def cost_of_noise(hessian_DD: ArrayLike, step_constant: float, *, tolerance: flo
 
     $C = \sum_k \frac{b^2\lambda_k}{4b\lambda_k - 2} v_kv_k^T$: what a unit of gradient variance in each direction costs in the end.
 
-    Args:
-        hessian_DD: as in `limiting_gap`.
-        step_constant: b.
-        tolerance: as there.
-
-    Returns:
-        C, positive semi-definite, shape (D, D).
-
-    Raises:
-        InvalidArgumentError: as there.
-
-    Example:
-        >>> cost_of_noise([[-2.0]], 1.0).round(12).tolist()
-        [[0.333333333333]]
-
     Source: derived here, from the trace of the paper's Theorem 8 with its factor mended.
     """
     curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
@@ -176,22 +130,6 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float,
     $\sum_k\frac{\eta\Omega_{kk}}{2(2-\eta\lambda_k)}$: for small steps $\frac\eta4$ times the mean squared error of the gradient in the
     directions with curvature, however large that is.
 
-    Args:
-        hessian_DD: as in `limiting_gap`.
-        covariance_DD: as there.
-        step: $\eta$, below 2 over the largest curvature.
-        tolerance: as there.
-
-    Returns:
-        The weights of the chi-squares, falling, in reward units; they add up to the expected gap.
-
-    Raises:
-        InvalidArgumentError: as there, or a step at which the iterates do not settle.
-
-    Example:
-        >>> stationary_gap([[-2.0]], [[0.5]], 0.1).round(12).tolist()  # eta Omega / (2 (2 - eta lam))
-        [0.013888888889]
-
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
     curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
@@ -205,21 +143,6 @@ def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: floa
     r"""Return the matrix C with which the expected stationary gap of a constant step is $\mathrm{tr}(C\Omega)$.
 
     $C = \sum_k \frac{\eta}{2(2-\eta\lambda_k)} v_kv_k^T$
-
-    Args:
-        hessian_DD: as in `limiting_gap`.
-        step: as in `stationary_gap`.
-        tolerance: as in `limiting_gap`.
-
-    Returns:
-        C, as `cost_of_noise` gives it for falling steps.
-
-    Raises:
-        InvalidArgumentError: as there.
-
-    Example:
-        >>> cost_of_constant_step([[-2.0]], 0.1).round(12).tolist()
-        [[0.027777777778]]
 
     Source: derived here.
     """
@@ -288,22 +211,13 @@ def _check_constant_step(step: float, curvature_K: Float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CovarianceParts:
-    r"""The parts of the gradient's covariance at the optimum.
+    """The parts of the gradient's covariance at the optimum."""
 
-    Args:
-        between_DD: $C_p = Cov(g(X))$ between prompts, with whatever gradient a regulariser adds.
-        first_DD: $C_1 = E\,\Sigma_o(X)$, one rollout of the oracle.
-        second_DD: $C_2 = E[F\sigma^2 + gg^T]$, the degenerate part of leave-one-out.
-        offset_DD: $E[(V-c)^2F + 2(V-c)K]$ with $K = E[ss^Te|x]$, what a fixed baseline c adds to one rollout of the oracle; with c = 0,
-            no baseline. None where it is not known: then nothing is said of a fixed one.
-
-    Raises:
-        InvalidArgumentError: matrices that are not square, of one size and finite.
-    """
-
-    between_DD: Float
-    first_DD: Float
-    second_DD: Float
+    between_DD: Float  # $C_p = Cov(g(X))$ between prompts, with whatever gradient a regulariser adds
+    first_DD: Float  # $C_1 = E\,\Sigma_o(X)$, one rollout of the oracle
+    second_DD: Float  # $C_2 = E[F\sigma^2 + gg^T]$, the degenerate part of leave-one-out
+    # $E[(V-c)^2F + 2(V-c)K]$ with $K = E[ss^Te|x]$, what a fixed baseline c adds to one rollout of the oracle; with c
+    # = 0, no baseline. None where it is not known: then nothing is said of a fixed one
     offset_DD: Float | None = None
 
     def __post_init__(self) -> None:
@@ -316,24 +230,7 @@ class CovarianceParts:
             object.__setattr__(self, name, matrix)
 
     def covariance(self, baseline: str, group_size: float, prompts: float) -> Float:
-        """Return the covariance of a minibatch's gradient.
-
-        Args:
-            baseline: "leave_one_out", "oracle", or "fixed" for the constant of `offset_DD`.
-            group_size: G.
-            prompts: B.
-
-        Returns:
-            Omega, shape (D, D).
-
-        Raises:
-            InvalidArgumentError: another baseline, "fixed" without `offset_DD`, no prompts, or a group too small.
-
-        Example:
-            >>> one = np.ones((1, 1))
-            >>> CovarianceParts(one, 2 * one, 6 * one, 0 * one).covariance("leave_one_out", 3, 2).tolist()
-            [[1.3333333333333333]]
-        """
+        """Return the covariance of a minibatch's gradient."""
         if baseline not in ("leave_one_out", "oracle", "fixed"):
             raise InvalidArgumentError(f"expected the baseline leave_one_out, oracle or fixed, got {baseline!r}")
         least = 2 if baseline == "leave_one_out" else 1
@@ -353,26 +250,14 @@ class CovarianceParts:
 
 @dataclass(frozen=True, slots=True)
 class MatrixMoments:
-    r"""The moments of every prompt that the covariance is made of.
+    """The moments of every prompt that the covariance is made of."""
 
-    Args:
-        value_P: V(x), reward units.
-        reward_variance_P: $\sigma^2(x)$.
-        fisher_PDD: $F = E[ss^T|x]$.
-        weighted_fisher_PDD: $K = E[ss^Te|x]$.
-        second_moment_PDD: $E[ss^Te^2|x]$.
-        gradient_PD: $g(x) = E[sZ|x]$, of the sampled reward.
-
-    Raises:
-        InvalidArgumentError: arrays that are not finite or do not fit.
-    """
-
-    value_P: Float
-    reward_variance_P: Float
-    fisher_PDD: Float
-    weighted_fisher_PDD: Float
-    second_moment_PDD: Float
-    gradient_PD: Float
+    value_P: Float  # V(x), reward units
+    reward_variance_P: Float  # $\sigma^2(x)$
+    fisher_PDD: Float  # $F = E[ss^T|x]$
+    weighted_fisher_PDD: Float  # $K = E[ss^Te|x]$
+    second_moment_PDD: Float  # $E[ss^Te^2|x]$
+    gradient_PD: Float  # $g(x) = E[sZ|x]$, of the sampled reward
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit."""
@@ -395,23 +280,6 @@ def covariance_parts(
 ) -> CovarianceParts:
     r"""Return the parts of $\Omega$ from the moments of every prompt.
 
-    Args:
-        moments: of the prompts.
-        added_gradient_PD: a gradient without noise that is added to that of the sample, such as an exact KL term's.
-        constant: c of the fixed baseline.
-        weight_P: probability of each prompt, equal where left out.
-
-    Returns:
-        The parts.
-
-    Raises:
-        InvalidArgumentError: arrays that are not finite.
-
-    Example:
-        >>> parts = covariance_parts(MatrixMoments([0.5], [0.25], [[[0.25]]], [[[0.0]]], [[[0.0625]]], [[0.25]]))
-        >>> parts.first_DD.tolist(), parts.second_DD.tolist(), parts.offset_DD.tolist()
-        ([[0.0]], [[0.125]], [[0.0625]])
-
     Source: derived here (docs/theory/gradient.md, as matrices); the $\Omega$ of the paper's Theorem 8 (2603.01162).
     """
     gradient, count = moments.gradient_PD, len(moments.value_P)
@@ -430,21 +298,13 @@ def covariance_parts(
 
 @dataclass(frozen=True, slots=True)
 class GapComparison:
-    """The limiting laws with three baselines, at one group size and number of prompts.
+    """The limiting laws with three baselines, at one group size and number of prompts."""
 
-    Args:
-        group_size: G.
-        prompts: B.
-        leave_one_out: GRPO without division by the deviation.
-        oracle: the true value as baseline.
-        fixed: a constant baseline, or none.
-    """
-
-    group_size: float
-    prompts: float
-    leave_one_out: LimitingGap
-    oracle: LimitingGap
-    fixed: LimitingGap
+    group_size: float  # G
+    prompts: float  # B
+    leave_one_out: LimitingGap  # GRPO without division by the deviation
+    oracle: LimitingGap  # the true value as baseline
+    fixed: LimitingGap  # a constant baseline, or none
 
     @property
     def excess(self) -> float:
@@ -474,25 +334,6 @@ def compare_final_gaps(
 ) -> GapComparison:
     """Return the limiting laws of leave-one-out, the oracle and a fixed baseline.
 
-    Args:
-        parts: of the covariance.
-        hessian_DD: at the optimum.
-        step_constant: b.
-        group_size: G, at least 2.
-        prompts: B.
-        factor: as in `limiting_gap`.
-
-    Returns:
-        The three laws.
-
-    Raises:
-        InvalidArgumentError: as `limiting_gap` and `CovarianceParts.covariance`.
-
-    Example:
-        >>> one = np.ones((1, 1))
-        >>> compare_final_gaps(CovarianceParts(one, 2 * one, 6 * one, 4 * one), -one, 1.0, group_size=4, prompts=8).status
-        'With groups of 4 the final gap is 33 % above that of an oracle baseline, and 20 % below that of a fixed one.'
-
     Source: the paper's Corollaries 9 and 10 (2603.01162), with the factor mended.
     """
     laws = {
@@ -508,21 +349,6 @@ def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[floa
     With C of `cost_of_noise` the expected gap after n steps b/i is $[V_p' + T'/G + R'/(G(G-1))]/(Bn)$, so everything that is known of the
     gradient's error, the best group size $1 + \sqrt{R'/V_p'}$ included, holds of the final gap.
 
-    Args:
-        parts: of the covariance.
-        cost_DD: C, from `cost_of_noise` or `cost_of_constant_step`.
-
-    Returns:
-        Vp', T' and R', reward units.
-
-    Raises:
-        InvalidArgumentError: a cost of another size.
-
-    Example:
-        >>> one = np.ones((1, 1))
-        >>> components_at_cost(CovarianceParts(one, 2 * one, 6 * one, 0 * one), [[0.5]])
-        (0.5, 1.0, 3.0)
-
     Source: derived here.
     """
     cost = finite_array("cost_DD", cost_DD, dimensions=2)
@@ -537,18 +363,6 @@ def excess_sentence(group_size: int, excess: tuple[float, float, float]) -> str:
     At a constant small step the expected gap near the optimum is a quarter of the step times the gradient's mean squared error, so the
     excess over an oracle baseline is that of the error, if noise is spread over the directions with curvature as over all: traces cannot
     tell, and noise in flat directions counts in them.
-
-    Args:
-        group_size: G in use.
-        excess: R/(G-1) over Vp G + T, its value and the ends of its interval; infinite ends are left out.
-
-    Returns:
-        One sentence.
-
-    Example:
-        >>> excess_sentence(8, (0.121, 0.09, 0.15))
-        "Final gap: near its optimum, at a constant learning rate, groups of 8 leave it 12 % (9 % to 15 %) above an oracle baseline's,
-        if noise is spread over the directions with curvature as over all."
 
     Source: derived here (docs/theory/final-gap.md).
     """

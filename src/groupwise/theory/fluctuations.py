@@ -35,10 +35,6 @@ def stationary_variance(
     $v_{t+1} = \mu v_t - a x_{t-d} + \eta\zeta_t$ with $Var(\zeta) = s^2$ independent from update to update.
 
     Source: derived here; on-policy it is $\eta^2 s^2 (1+\mu)/[(1-\mu) a (2(1+\mu) - a)]$.
-
-    Example:
-        >>> round(stationary_variance(0.1, 0.0, learning_rate=1.0, noise_variance=1.0), 4)
-        5.2632
     """
     _check(force, momentum, refresh_interval, noise_variance)
     kind = partly_stale(lag, stale_share)
@@ -62,10 +58,6 @@ def stationary_covariance(
     r"""Return the exact stationary covariance of several modes that one batch's noise drives together, mean over the phase.
 
     Source: derived here; on-policy without momentum it is $\eta^2 s_{ij}/(a_i + a_j - a_i a_j)$.
-
-    Example:
-        >>> stationary_covariance([0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1, 1], [1, 1]]).round(2).tolist()
-        [[5.26, 3.57], [3.57, 2.78]]
     """
     force, noise = np.asarray(force_M, dtype=np.float64), np.asarray(noise_covariance_MM, dtype=np.float64)
     if force.ndim != 1 or noise.shape != (len(force), len(force)) or not 1 <= len(force) <= 64:
@@ -137,10 +129,6 @@ def temperature_over_stiffness(force: float, damping: float, *, learning_rate: f
     r"""Return the leading-order variance, $\eta^2 s^2/(2 a\gamma) = \eta s^2/(2K\gamma)$.
 
     Source: arXiv 2606.30789 (fluctuation as a temperature that falls as 1/G); the constant is derived here.
-
-    Example:
-        >>> temperature_over_stiffness(0.1, 1.0, learning_rate=1.0, noise_variance=1.0)
-        5.0
     """
     return learning_rate**2 * noise_variance / (2 * force * damping) if damping > 0 else math.inf
 
@@ -160,27 +148,7 @@ def reward_band(
     $s^2 = (V_p + T/G + R/(G(G-1)))/B$ drives the mode; the reward moves by `gain` a unit of the mode's coordinate. The measured mean
     adds $\sigma^2/(BG)$ of rollouts and the prompts' $Var(V)/B$.
 
-    Args:
-        components: (Vp, T, R) along the mode.
-        unit_variance: `stationary_variance` of the mode at a noise variance of 1.
-        group_size: G.
-        prompts: B.
-        gain: change of the mean reward by a unit of the mode's coordinate.
-        reward_variance: sigma^2 of one rollout within its prompt.
-        value_variance: Var(V) between prompts.
-
-    Returns:
-        (true, measured).
-
-    Raises:
-        InvalidArgumentError: a group size below 2 or no prompt.
-
     Source: derived here: the link between arXiv 2603.01162 and 2606.30789.
-
-    Example:
-        >>> true, measured = reward_band((0, 1, 1), 2.0, group_size=8, prompts=4, gain=0.2)
-        >>> true == measured
-        True
     """
     if group_size < 2 or prompts < 1:
         raise InvalidArgumentError(f"expected a group size of at least 2 and at least one prompt, got {group_size} and {prompts}")
@@ -202,10 +170,6 @@ def reward_band_of_modes(
     r"""Return the standard deviation of a settled run's true mean reward where it shows several modes, $\sqrt{g^T C g}$.
 
     Source: derived here.
-
-    Example:
-        >>> round(reward_band_of_modes([0.2], [0.1], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0]]), 3)
-        0.459
     """
     gain = np.asarray(gain_M, dtype=np.float64)
     if gain.shape != np.asarray(force_M).shape:
@@ -225,10 +189,6 @@ def variance_ratio(vp: float, t: float, r: float, group_size: int, other: int) -
     r"""Return by what the fluctuation's variance falls from one group size to another at fixed B: 1/G only if T alone counts.
 
     Source: derived here; $20(3+\rho)/(15+\rho)$ for 4 : 16 with $\rho = R/T$ and no part between prompts.
-
-    Example:
-        >>> variance_ratio(0.0, 1.0, 1.0, 4, 16)
-        5.0
     """
     if min(group_size, other) < 2:
         raise InvalidArgumentError(f"expected group sizes of at least 2, got {min(group_size, other)}")
@@ -265,10 +225,6 @@ def group_size_test(
     A variance from n effective rows has a relative error of $\sqrt{2/n}$; the fit weighs by it.
 
     Source: derived here. Known deviations: R/T, the part between prompts, and with division by the deviation the step itself.
-
-    Example:
-        >>> group_size_test([4, 16], [0.04, 0.01], [200, 200]).exponent.covers(1.0)
-        True
     """
     from scipy.special import ndtri
 

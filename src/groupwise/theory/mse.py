@@ -19,31 +19,14 @@ from groupwise.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class PromptMoments:
-    r"""What the laws need to know of each prompt.
+    """What the laws need to know of each prompt."""
 
-    Args:
-        value_P: V, reward units.
-        score_norm2_P: $S_2 = E|s|^2$.
-        reward_variance_P: $\sigma^2$, squared reward units.
-        kappa_P: $\kappa = E[|s|^2 e]$.
-        oracle_variance_P: $T_o$, variance (trace) of one rollout with the true value as baseline.
-        gradient_norm2_P: $|g(x)|^2$.
-
-    Raises:
-        InvalidArgumentError: arrays of unlike length, numbers that are not finite, or a negative variance.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> bandit.degenerate.tolist()
-        [0.125]
-    """
-
-    value_P: Float
-    score_norm2_P: Float
-    reward_variance_P: Float
-    kappa_P: Float
-    oracle_variance_P: Float
-    gradient_norm2_P: Float
+    value_P: Float  # V, reward units
+    score_norm2_P: Float  # $S_2 = E|s|^2$
+    reward_variance_P: Float  # $\sigma^2$, squared reward units
+    kappa_P: Float  # $\kappa = E[|s|^2 e]$
+    oracle_variance_P: Float  # $T_o$, variance (trace) of one rollout with the true value as baseline
+    gradient_norm2_P: Float  # $|g(x)|^2$
 
     def __post_init__(self) -> None:
         """Refuse what cannot be moments."""
@@ -69,26 +52,16 @@ class Baseline:
     r"""A row of the table of variances: what is subtracted from the reward, and what that does to the gradient.
 
     Every row is $b = \lambda c + (1-\lambda)\,b_{LOO}$ with a fixed part c, times a scale.
-
-    Args:
-        name: in reports and JSON.
-        subtracts: the baseline as a person would write it.
-        variance: the formula of the within-prompt variance.
-        fixed_share: $\lambda$; None where the caller gives it.
-        fixed_part: function of the moments and of the reference that returns c.
-        full_mean: whether the rollout itself is in its mean, which scales the gradient by (G-1)/G.
-        smallest_group: the smallest G for which it exists.
-        source: where the formula comes from.
     """
 
-    name: str
-    subtracts: str
-    variance: str
-    fixed_share: float | None
-    fixed_part: Callable[[PromptMoments, Float], Float]
-    full_mean: bool = False
-    smallest_group: int = 1
-    source: str = "derived here"
+    name: str  # in reports and JSON
+    subtracts: str  # the baseline as a person would write it
+    variance: str  # the formula of the within-prompt variance
+    fixed_share: float | None  # $\lambda$; None where the caller gives it
+    fixed_part: Callable[[PromptMoments, Float], Float]  # function of the moments and of the reference that returns c
+    full_mean: bool = False  # whether the rollout itself is in its mean, which scales the gradient by (G-1)/G
+    smallest_group: int = 1  # the smallest G for which it exists
+    source: str = "derived here"  # where the formula comes from
 
     def scale(self, group_size: float) -> float:
         """Return the factor by which the gradient's mean differs from the true one: 1 where unbiased."""
@@ -127,12 +100,7 @@ BASELINES: tuple[Baseline, ...] = (
 
 
 def baseline_by_name(name: str) -> Baseline:
-    """Find a baseline in `BASELINES`; InvalidArgumentError names them all where there is none.
-
-    Example:
-        >>> baseline_by_name("leave_one_out").variance
-        'T_o/G + R/(G(G-1))'
-    """
+    """Find a baseline in `BASELINES`; InvalidArgumentError names them all where there is none."""
     for baseline in BASELINES:
         if baseline.name == name:
             return baseline
@@ -141,17 +109,11 @@ def baseline_by_name(name: str) -> Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    r"""The number that a "constant" or "shrunk" baseline takes from elsewhere.
+    """The number that a "constant" or "shrunk" baseline takes from elsewhere."""
 
-    Args:
-        mean: of the constant c, or of the number mu shrunk towards; one, or one a prompt, reward units.
-        variance: where it is an estimate, from data other than the group.
-        weight: lam, what it counts in a shrunk baseline.
-    """
-
-    mean: ArrayLike = 0.0
-    variance: ArrayLike = 0.0
-    weight: float = 0.5
+    mean: ArrayLike = 0.0  # of the constant c, or of the number mu shrunk towards; one, or one a prompt, reward units
+    variance: ArrayLike = 0.0  # where it is an estimate, from data other than the group
+    weight: float = 0.5  # lam, what it counts in a shrunk baseline
 
 
 NO_REFERENCE = Reference()
@@ -161,23 +123,6 @@ def within_prompt_variance(baseline: str, moments: PromptMoments, group_size: fl
     r"""Return the exact variance (trace) of a group's gradient given its prompt.
 
     $[T_o + \lambda^2 E(V-c)^2 S_2 + 2\lambda (V-Ec)\kappa]/G + (1-\lambda)^2 R/(G(G-1))$, times the squared scale.
-
-    Args:
-        baseline: a name in `BASELINES`.
-        moments: of the prompts.
-        group_size: G.
-        reference: of the baselines "constant" and "shrunk".
-
-    Returns:
-        The variance at each prompt, shape (P,).
-
-    Raises:
-        InvalidArgumentError: an unknown baseline, or a group too small for it.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> [float(within_prompt_variance(name, bandit, 2)[0]) for name in ("vanilla", "oracle", "leave_one_out")]
-        [0.03125, 0.0, 0.0625]
 
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 2 and Proposition 3 give the leading order.
     """
@@ -195,22 +140,6 @@ def within_prompt_variance(baseline: str, moments: PromptMoments, group_size: fl
 
 def squared_bias(baseline: str, moments: PromptMoments, group_size: float) -> Float:
     r"""Return the squared bias of a group's gradient given its prompt: $|g(x)|^2/G^2$ with the full group mean, else 0.
-
-    Args:
-        baseline: a name in `BASELINES`.
-        moments: of the prompts.
-        group_size: G.
-
-    Returns:
-        The squared bias at each prompt, shape (P,). It only rescales the step, by (G-1)/G.
-
-    Raises:
-        InvalidArgumentError: an unknown baseline, or a group too small for it.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> squared_bias("full_group_mean", bandit, 2).tolist()
-        [0.015625]
 
     Source: derived here; the scale is the paper's Lemma 1.
     """
@@ -234,28 +163,6 @@ def minibatch_mse(
 
     $c^2 V_p/B + E_X[\mathrm{row}]/B + (1-c)^2|g|^2$, with scale c = 1 but for the full group mean.
 
-    Args:
-        baseline: a name in `BASELINES`.
-        moments: of the prompts.
-        group_size: G.
-        prompts: B.
-        vp: $V_p = E|g(X) - g|^2$ of the prompts in `moments`; $|g|^2$ follows from it.
-        weight_P: probability of each prompt, equal where left out.
-        prompt_set: P, where the B prompts are drawn without replacement from a set of P.
-        reference: as in `within_prompt_variance`. One that is computed from the other groups of the minibatch also makes the groups
-            correlated: that adds $\lambda^2|g|^2/(B(B-1)G^2)$ for the mean of the other groups, which is not in here.
-
-    Returns:
-        The mean squared error (trace).
-
-    Raises:
-        InvalidArgumentError: an unknown baseline, a group too small, or more prompts than the set has.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> minibatch_mse("leave_one_out", bandit, 2, 10, vp=0.0)
-        0.00625
-
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has its form with constants left open.
     """
     rows_P = within_prompt_variance(baseline, moments, group_size, reference=reference)
@@ -268,21 +175,6 @@ def minibatch_mse(
 
 def between_prompts(vp: ArrayLike, prompts: ArrayLike, *, prompt_set: float | None = None) -> Float:
     r"""Return the error that comes from which prompts were drawn: $V_p/B$, or $V_p(P-B)/(B(P-1))$ without replacement.
-
-    Args:
-        vp: variance of the gradient between prompts.
-        prompts: B.
-        prompt_set: P, where prompts are drawn without replacement from a set of P; `vp` is then the mean over the set.
-
-    Returns:
-        The error, of the shape of the arguments together.
-
-    Raises:
-        InvalidArgumentError: no prompts, or more than the set has.
-
-    Example:
-        >>> float(between_prompts(3.0, 2)), float(between_prompts(3.0, 2, prompt_set=4)), float(between_prompts(3.0, 4, prompt_set=4))
-        (1.5, 1.0, 0.0)
 
     Source: sampling from a finite population; see docs/theory/gradient.md.
     """
@@ -300,24 +192,6 @@ def mse(vp: ArrayLike, t: ArrayLike, r: ArrayLike, group_size: ArrayLike, prompt
 
     $[V_p + T/G + R/(G(G-1))]/B$
 
-    Args:
-        vp: variance of the gradient between prompts.
-        t: mean variance of one rollout of the oracle estimator.
-        r: $E[S_2\sigma^2 + |g(X)|^2]$.
-        group_size: G, at least 2.
-        prompts: B, at least 1.
-        prompt_set: P, where prompts are drawn without replacement from a set of P.
-
-    Returns:
-        The error, of the shape of the arguments together.
-
-    Raises:
-        InvalidArgumentError: a group of one, or a number of prompts that cannot be.
-
-    Example:
-        >>> mse(1.0, 2.0, 6.0, [2, 3], [6, 4]).round(12).tolist()
-        [0.833333333333, 0.666666666667]
-
     Source: derived here (docs/theory/gradient.md).
     """
     size = np.asarray(group_size, dtype=float)
@@ -330,21 +204,6 @@ def mse(vp: ArrayLike, t: ArrayLike, r: ArrayLike, group_size: ArrayLike, prompt
 
 def oracle_excess(r: ArrayLike, group_size: ArrayLike, prompts: ArrayLike) -> Float:
     r"""Return what the leave-one-out gradient loses to the one that knows every prompt's value: $R/(B G(G-1))$, exactly.
-
-    Args:
-        r: $E[S_2\sigma^2 + |g(X)|^2]$.
-        group_size: G, at least 2.
-        prompts: B.
-
-    Returns:
-        The difference of the mean squared errors.
-
-    Raises:
-        InvalidArgumentError: a group of one.
-
-    Example:
-        >>> float(oracle_excess(6.0, 3, 2))
-        0.5
 
     Source: derived here; the paper's Theorem 2 and Corollary 4 give O(1/(B G^2)).
     """
@@ -374,24 +233,6 @@ def optimal_group_size(
     Without a cost of prompts $G^* = 1 + \sqrt{R/V_p}$; with one it is the root of
     $V_p = R(1+c)/(G-1)^2 + c(T-R)/G^2$, which lies between $1 + \sqrt{R(1+c)/V_p}$ and $1 + \sqrt{(R+cT)/V_p}$. Without
     replacement from P prompts $V_p$ becomes $V_p P/(P-1)$, and G is at least N/P.
-
-    Args:
-        vp: variance of the gradient between prompts.
-        r: $E[S_2\sigma^2 + |g(X)|^2]$.
-        t: mean variance of one rollout of the oracle estimator; matters only with a cost of prompts.
-        cost_ratio: c, cost of a prompt in rollouts.
-        prompt_set: P, where prompts are drawn without replacement from a set of P.
-        rollouts: N = B G, where the set may be used up: then G is not below N/P.
-
-    Returns:
-        G*, a real number above 1, of the shape of the arguments together; infinity where prompts do not differ.
-
-    Raises:
-        InvalidArgumentError: a negative component or cost, a set of one prompt, or `rollouts` without `prompt_set`.
-
-    Example:
-        >>> float(optimal_group_size(1.0, 4.0)), float(optimal_group_size(1.0, 1.0, t=1.0, cost_ratio=8.0))
-        (3.0, 4.0)
 
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has $\sqrt{c_3/c_1}$ with $c_3$ not given.
     """

@@ -20,25 +20,15 @@ from groupwise.theory.mse import PromptMoments
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    r"""What the centred reward is divided by, and the objective that this climbs as G grows.
+    """What the centred reward is divided by, and the objective that this climbs as G grows."""
 
-    Args:
-        name: in reports and JSON.
-        divides_by: as a person would write it.
-        limit: the objective of one prompt as a person would write it.
-        divisor: function of k (share of right answers), G and ddof that returns $d_K$.
-        limit_objective: function of V.
-        limit_slope: its derivative.
-        source: where it comes from.
-    """
-
-    name: str
-    divides_by: str
-    limit: str
-    divisor: Callable[[Float, int, int], Float]
-    limit_objective: Callable[[Float], Float]
-    limit_slope: Callable[[Float], Float]
-    source: str
+    name: str  # in reports and JSON
+    divides_by: str  # as a person would write it
+    limit: str  # the objective of one prompt as a person would write it
+    divisor: Callable[[Float, int, int], Float]  # function of k (share of right answers), G and ddof that returns $d_K$
+    limit_objective: Callable[[Float], Float]  # function of V
+    limit_slope: Callable[[Float], Float]  # its derivative
+    source: str  # where it comes from
 
 
 def _deviation(share: Float, group_size: int, ddof: int) -> Float:
@@ -62,12 +52,7 @@ NORMALISATIONS: tuple[Normalisation, ...] = (
 
 
 def normalisation_by_name(name: str) -> Normalisation:
-    """Find a normalisation in `NORMALISATIONS`; InvalidArgumentError names them all where there is none.
-
-    Example:
-        >>> normalisation_by_name("std").limit
-        '2 arcsin sqrt(V)'
-    """
+    """Find a normalisation in `NORMALISATIONS`; InvalidArgumentError names them all where there is none."""
     for normalisation in NORMALISATIONS:
         if normalisation.name == name:
             return normalisation
@@ -76,12 +61,7 @@ def normalisation_by_name(name: str) -> Normalisation:
 
 
 def all_equal_probability(value: ArrayLike, group_size: int) -> Float:
-    r"""Return the probability that a group teaches nothing, $V^G + (1-V)^G$.
-
-    Example:
-        >>> float(all_equal_probability(0.5, 4))
-        0.125
-    """
+    """Return the probability that a group teaches nothing, $V^G + (1-V)^G$."""
     v = _value(value)
     return np.asarray(v**group_size + (1 - v) ** group_size)
 
@@ -90,21 +70,6 @@ def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> F
     r"""Return the mean of the deviation within a group, which lies below the true $\sqrt{V(1-V)}$.
 
     $E\sqrt{K(G-K)/(G(G-\mathrm{ddof}))}$, $K \sim Bin(G, V)$
-
-    Args:
-        value: V, probability of reward 1.
-        group_size: G, at least 2.
-        ddof: 1 for the usual deviation, 0 for NumPy's default.
-
-    Returns:
-        The mean, of the shape of `value`; what a trainer logs as the reward's deviation within groups.
-
-    Raises:
-        InvalidArgumentError: a value outside 0 to 1, or a group of one.
-
-    Example:
-        >>> expected_group_std([0.5, 0.9], 4).round(3).tolist()
-        [0.467, 0.176]
 
     Source: derived here.
     """
@@ -120,26 +85,6 @@ def normalised_slope(
 
     $J_G'(V) = \frac{1}{V(1-V)}E[k(1-k)/d_K]$, times G/(G-1) with the leave-one-out numerator.
 
-    Args:
-        normalisation: a name in `NORMALISATIONS`.
-        value: V, probability of reward 1.
-        group_size: G, at least 2.
-        ddof: of the deviation.
-        eps: added to the divisor.
-        leave_one_out: whether the numerator is Z minus the mean of the others; trainers take the mean of all.
-
-    Returns:
-        The slope, of the shape of `value`.
-
-    Raises:
-        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
-
-    Example:
-        >>> round(float(normalised_slope("std", 0.5, 4) / normalisation_by_name("std").limit_slope(np.array(0.5))), 2)
-        0.7
-        >>> float(normalised_slope("mean", 0.5, 3))  # (1 - (1-V)^(G-1))/V
-        1.5
-
     Source: the paper's appendix for the limit of std; finite G is derived here (docs/theory/gradient.md).
     """
     # Bin(G, V) at K over V(1-V) is Bin(G-2, V) at K-1 times G(G-1)/(K(G-K)): no division by zero at V = 0 and 1.
@@ -153,24 +98,6 @@ def normalised_objective(
     r"""Return the objective of one prompt that a normalised gradient climbs at this group size, zero at V = 0.
 
     $J_G(V) = \sum_{K=1}^{G-1}\frac{G}{K(G-K)}\frac{k(1-k)}{d_K} I_V(K, G-K)$, with the regularised incomplete beta function I.
-
-    Args:
-        normalisation: a name in `NORMALISATIONS`.
-        value: V, probability of reward 1.
-        group_size: G, at least 2.
-        ddof: of the deviation.
-        eps: added to the divisor.
-        leave_one_out: whether the numerator is Z minus the mean of the others.
-
-    Returns:
-        The objective, of the shape of `value`.
-
-    Raises:
-        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
-
-    Example:
-        >>> float(normalised_objective("mean", 0.5, 3).round(12))  # pass@1 + pass@2 / 2
-        0.875
 
     Source: derived here (docs/theory/gradient.md).
     """
@@ -195,25 +122,6 @@ def normalised_variance(
 
     With $p = V$, $q = 1-V$, $v_1 = S_2 + \kappa/p - |g|^2/p^2$ and $v_0 = S_2 - \kappa/q - |g|^2/q^2$:
     $E\left[\frac{k(1-k)}{G d_K^2}\{(1-k)v_1 + k v_0\}\right] + \frac{|g|^2}{p^2q^2} Var\left(\frac{k(1-k)}{d_K}\right)$.
-
-    Args:
-        normalisation: a name in `NORMALISATIONS`.
-        moments: of the prompts, with rewards 0 and 1; the oracle variance is not used.
-        group_size: G, at least 2.
-        ddof: of the deviation.
-        eps: added to the divisor.
-        leave_one_out: whether the numerator is Z minus the mean of the others.
-
-    Returns:
-        The variance about the estimator's own mean at each prompt, shape (P,); 0 where the reward is certain.
-
-    Raises:
-        InvalidArgumentError: an unknown normalisation, a value outside 0 to 1, or a group of one.
-
-    Example:
-        >>> bandit = PromptMoments(*(np.array([v]) for v in (0.5, 0.25, 0.25, 0.0, 0.0, 0.0625)))
-        >>> float(normalised_variance("none", bandit, 2, leave_one_out=True)[0])  # R/(G(G-1))
-        0.0625
 
     Source: derived here (docs/theory/gradient.md).
     """

@@ -25,60 +25,30 @@ ReadingName = Literal["centred", "backward"]
 
 @dataclass(frozen=True, slots=True)
 class Oscillator(Plain):
-    """One mode in continuous time; the unit of time is the update.
-
-    Args:
-        mass: m.
-        damping: gamma.
-        restoring: k, the force per update.
-        reading: centred or backward.
-        regime: overdamped, critical, underdamped or unstable.
-        natural_frequency: sqrt(k/m), radians an update.
-        damping_ratio: gamma/(2 sqrt(m k)).
-        slow_time: the slower time constant, in updates; of the envelope where it oscillates.
-        fast_time: the faster one; the same where it oscillates.
-        period: of the oscillation, infinite where there is none.
-        overshoot: share of the way by which it overshoots, 0 where it does not.
-        inflection: update at which the curve is steepest.
-    """
+    """One mode in continuous time; the unit of time is the update."""
 
     KEYS = (
         *("reading", "regime", "mass", "damping", "restoring", "natural_frequency", "damping_ratio", "slow_time", "fast_time"),
         *("overshoot", "inflection", "period"),
     )
 
-    mass: float
-    damping: float
-    restoring: float
-    reading: str
-    regime: str
-    natural_frequency: float
-    damping_ratio: float
-    slow_time: float
-    fast_time: float
-    period: float
-    overshoot: float
-    inflection: float
+    mass: float  # m
+    damping: float  # gamma
+    restoring: float  # k, the force per update
+    reading: str  # centred or backward
+    regime: str  # overdamped, critical, underdamped or unstable
+    natural_frequency: float  # sqrt(k/m), radians an update
+    damping_ratio: float  # gamma/(2 sqrt(m k))
+    slow_time: float  # the slower time constant, in updates; of the envelope where it oscillates
+    fast_time: float  # the faster one; the same where it oscillates
+    period: float  # of the oscillation, infinite where there is none
+    overshoot: float  # share of the way by which it overshoots, 0 where it does not
+    inflection: float  # update at which the curve is steepest
 
     def trajectory(self, time_T: ArrayLike, *, start: float = 0.0, plateau: float = 1.0) -> Float:
         """Return the mean curve of a run that stands still at `start` until update 0.
 
         The discrete law at rest has equal positions at updates -1 and 0: its centred oscillator is at rest half an update before 0.
-
-        Args:
-            time_T: updates since the start.
-            start: reward at time 0.
-            plateau: reward that is approached.
-
-        Returns:
-            T rewards.
-
-        Raises:
-            InvalidArgumentError: the damping is not positive, so no plateau is approached.
-
-        Example:
-            >>> oscillator(0.01, 0.0, lag="none").trajectory([0.0, 1e6]).round(3).tolist()
-            [0.002, 1.0]
         """
         if self.damping <= 0:
             raise InvalidArgumentError(f"expected a positive damping for a curve that settles, got {self.damping:.3g}: use recursion")
@@ -97,24 +67,6 @@ def oscillator(
     stale_share: float = 1.0,
 ) -> Oscillator:
     r"""Return the oscillator of one mode.
-
-    Args:
-        force: $a = \eta K$ per update, positive. For Adam, heuristically, $(1-\beta_1)\eta K/\sqrt v$ with momentum $\beta_1$.
-        momentum: mu.
-        refresh_interval: R.
-        lag: none, fixed, refresh or async.
-        reading: centred (the smaller error; the default of fits) or backward (the paper's).
-        stale_share: share of the force that is as old as the rollouts.
-
-    Returns:
-        The oscillator.
-
-    Raises:
-        InvalidArgumentError: an argument outside its domain.
-
-    Example:
-        >>> oscillator(0.05, 0.9, lag="none").regime
-        'underdamped'
 
     Source: arXiv 2606.30789 for the model; both readings as in docs/theory/dynamics.md.
     """
@@ -157,26 +109,6 @@ def recursion(
 ) -> Float:
     r"""Return the exact mean curve of the linear law, update by update: $x_{t+1} = x_t + v_{t+1}$, $v_{t+1} = \mu v_t - a x_{t-d}$.
 
-    Args:
-        force: a.
-        momentum: mu.
-        updates: how many.
-        refresh_interval: R.
-        lag: none, fixed, refresh or async; before time 0 the run stood at its start.
-        start: reward at time 0.
-        plateau: reward of the fixed point.
-        stale_share: share of the force that is as old as the rollouts.
-
-    Returns:
-        updates + 1 rewards; not finite once an unstable run has left the range of numbers.
-
-    Raises:
-        InvalidArgumentError: an interval below 1, a negative number of updates, or no such lag.
-
-    Example:
-        >>> recursion(0.5, 0.0, 2, lag="none").tolist()
-        [0.0, 0.5, 0.75]
-
     Source: derived here (docs/theory/dynamics.md).
     """
     lag_by_name(lag)
@@ -200,23 +132,6 @@ def reading_error(
 ) -> float:
     r"""Return the largest distance between a reading's closed-form curve and the exact recursion, as a share of the way to the plateau.
 
-    Args:
-        force: a.
-        momentum: mu.
-        refresh_interval: R.
-        lag: none, fixed, refresh or async.
-        reading: centred or backward.
-
-    Returns:
-        The error over twelve of the slowest time constants; infinite where the reading says unstable and the recursion settles.
-
-    Raises:
-        InvalidArgumentError: an argument outside its domain, or a force at which the recursion itself does not settle.
-
-    Example:
-        >>> round(reading_error(0.002, 0.9, refresh_interval=8), 3)
-        0.002
-
     Source: derived here.
     """
     kind = lag_by_name(lag)
@@ -233,22 +148,6 @@ def reading_error(
 
 def size_exponent(size_M: ArrayLike, time_constant_M: ArrayLike, *, level: float = 0.95) -> Interval:
     r"""Return the exponent b of $\tau \propto M^b$ over runs of several model sizes, by least squares on logarithms.
-
-    Args:
-        size_M: parameters of each run's model, at least three runs.
-        time_constant_M: its time constant, in updates.
-        level: coverage.
-
-    Returns:
-        The exponent with a t interval.
-
-    Raises:
-        InsufficientDataError: fewer than three runs, or one size only.
-        InvalidArgumentError: a size or time that is not positive.
-
-    Example:
-        >>> round(size_exponent([1e9, 2e9, 4e9], [10.0, 12.3, 15.2]).value, 2)
-        0.3
 
     Source: arXiv 2507.18014 reports an exponent of about 0.3.
     """

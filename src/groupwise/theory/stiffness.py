@@ -33,19 +33,12 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStiffness(Plain):
-    """The stiffness of the reward mode at one point.
+    """The stiffness of the reward mode at one point."""
 
-    Args:
-        stiffness: K, per unit of learning rate and update, with interval.
-        method: kick, relaxation or checkpoints.
-        n: kicks, or points of the relaxation.
-        status: a sentence.
-    """
-
-    stiffness: Interval
-    method: str
-    n: int
-    status: str
+    stiffness: Interval  # K, per unit of learning rate and update, with interval
+    method: str  # kick, relaxation or checkpoints
+    n: int  # kicks, or points of the relaxation
+    status: str  # a sentence
 
 
 def kicked_stiffness(
@@ -63,28 +56,6 @@ def kicked_stiffness(
     Kicks come in opposite pairs, so that curvature of the reward cancels to first order; the drift is the change of the reward along a
     short piece of the expected step. Each reward is asked for twice, one as instrument for the other: noise in an averaged reward would
     otherwise pull the slope towards zero.
-
-    Args:
-        world: to be measured.
-        parameter_D: the fixed point, or a point near it.
-        rng: of the directions.
-        kicks: how many, in pairs; at least 4.
-        size: length of a kick, in parameter units.
-        directions: rows to kick along instead of random ones.
-        level: coverage of the interval, by the regression's residuals.
-
-    Returns:
-        The stiffness of the mode that the reward shows.
-
-    Raises:
-        InvalidArgumentError: fewer than four kicks, or a size that is not positive.
-        InsufficientDataError: the reward does not change with the kicks: the point has no gradient, as at an unconstrained maximum.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> world = SimpleNamespace(mean_reward=lambda p_D: float(0.5 + 0.3 * p_D[0]), expected_step=lambda p_D: -0.7 * p_D)
-        >>> round(kicked_stiffness(world, np.zeros(2), np.random.default_rng(1)).stiffness.value, 6)
-        0.7
 
     Source: derived here (docs/theory/dynamics.md).
     """
@@ -143,27 +114,6 @@ def relaxed_stiffness(
 
     Without momentum and lag $x_{t+1} = (1 - \eta K)x_t$, which is used exactly.
 
-    Args:
-        world: to be measured.
-        parameter_D: a displaced point, near enough for the linear law.
-        learning_rate: eta of the steps; small against 1/K.
-        plateau: mean reward at the fixed point.
-        updates: how many.
-        level: coverage of the interval, by the scatter of the single ratios.
-
-    Returns:
-        The stiffness of the slowest mode that the reward shows.
-
-    Raises:
-        InvalidArgumentError: a learning rate that is not positive, or fewer than 4 updates.
-        InsufficientDataError: the reward starts at its plateau.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> world = SimpleNamespace(mean_reward=lambda p_D: float(0.5 + 0.3 * p_D[0]), expected_step=lambda p_D: -0.7 * p_D)
-        >>> round(relaxed_stiffness(world, np.array([0.1]), learning_rate=0.05, plateau=0.5).stiffness.value, 6)
-        0.7
-
     Source: derived here (docs/theory/dynamics.md).
     """
     if not learning_rate > 0 or updates < 4:
@@ -191,21 +141,6 @@ def relaxed_stiffness(
 
 def checkpoint_stiffness(reward_M: Sequence[float], drift_M: Sequence[float], *, level: float = 0.95) -> MeasuredStiffness:
     r"""Regress the reward's drift on the reward over checkpoints of a run, where both were measured at each.
-
-    Args:
-        reward_M: mean reward at each checkpoint.
-        drift_M: $E[dr/dt]$ there, the reward's change a unit of learning rate, as by `kicked_stiffness`'s short steps.
-        level: coverage of the interval.
-
-    Returns:
-        The stiffness between the checkpoints, a chord and not a tangent where the law is not linear.
-
-    Raises:
-        InsufficientDataError: fewer than three checkpoints, or equal rewards.
-
-    Example:
-        >>> round(checkpoint_stiffness([0.2, 0.4, 0.6], [0.3, 0.2, 0.1]).stiffness.value, 6)
-        0.5
 
     Source: derived here.
     """

@@ -1,4 +1,4 @@
-r"""The two-armed softmax bandit with a KL term: its fixed point, stiffness and stale share, which everything on a lag can be tried on."""
+"""The two-armed softmax bandit with a KL term: its fixed point, stiffness and stale share, which everything on a lag can be tried on."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ def two_arm_mode(
     $K - 2\beta pq$ with the exact one, which is 0 but for the old deviation.
 
     Source: derived here (docs/theory/dynamics.md).
-
-    Example:
-        >>> mode = two_arm_mode(0.3, 0.5, kl_term="loss")
-        >>> [round(number, 4) for number in (mode.value, mode.stiffness, mode.stale_share)]
-        [0.76, 0.1824, 1.04]
     """
     _check_two_arms(reference, kl_weight, advantage, group_size, kl_term)
     drive, slope = _drive(advantage, group_size)

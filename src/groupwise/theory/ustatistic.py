@@ -22,15 +22,10 @@ Sample = TypeVar("Sample")
 
 @dataclass(frozen=True, slots=True)
 class Hoeffding:
-    """The two uncorrelated parts of the error of a leave-one-out gradient.
+    """The two uncorrelated parts of the error of a leave-one-out gradient."""
 
-    Args:
-        linear_D: the projection, which is the error of the oracle estimator.
-        degenerate_D: what is left; its mean given any one rollout is zero.
-    """
-
-    linear_D: Float
-    degenerate_D: Float
+    linear_D: Float  # the projection, which is the error of the oracle estimator
+    degenerate_D: Float  # what is left; its mean given any one rollout is zero
 
     @property
     def error_D(self) -> Float:  # noqa: N802 - an axis is part of the name
@@ -44,21 +39,6 @@ def leave_one_out_gradient(score_GD: ArrayLike, reward_G: ArrayLike) -> Float:
     $U = \frac{1}{G-1}\sum_i s_i (Z_i - \bar Z)$, the mean over i of $s_i$ times the leave-one-out advantage
     $Z_i - \frac{1}{G-1}\sum_{j \ne i} Z_j$.
 
-    Args:
-        score_GD: scores, shape (G, D), or (..., G, D) for many groups.
-        reward_G: rewards, shape (G,), or (..., G).
-
-    Returns:
-        The gradient, shape (D,) or (..., D), reward units per unit of parameter.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, or numbers that are not finite.
-        InsufficientDataError: a group of one.
-
-    Example:
-        >>> leave_one_out_gradient([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [1.0, 0.0, 0.5]).tolist()
-        [0.25, -0.25]
-
     Source: the paper's Lemma 1 (2603.01162).
     """
     score, reward = _group(score_GD, reward_G)
@@ -68,10 +48,6 @@ def leave_one_out_gradient(score_GD: ArrayLike, reward_G: ArrayLike) -> Float:
 
 def gradient_kernel(first: tuple[ArrayLike, float], second: tuple[ArrayLike, float]) -> Float:
     r"""Return the kernel of two rollouts, $h = (s_1 - s_2)(Z_1 - Z_2)/2$; each is its score and its reward.
-
-    Example:
-        >>> gradient_kernel(([1.0, 0.0], 1.0), ([0.0, 0.0], 0.0)).tolist()
-        [0.5, 0.0]
 
     Source: the paper's Lemma 1 (2603.01162).
     """
@@ -83,22 +59,6 @@ def u_statistic(kernel: Callable[..., ArrayLike], samples: Sequence[Sample], ord
     r"""Return the mean of a symmetric kernel over all subsets of the sample: the definition, in O(n^order).
 
     $U = \binom{n}{k}^{-1}\sum_{i_1 < \dots < i_k} h(x_{i_1}, \dots, x_{i_k})$
-
-    Args:
-        kernel: function of `order` samples that does not depend on their order; a number or an array.
-        samples: n samples of any kind.
-        order: k, how many samples the kernel takes.
-
-    Returns:
-        The mean, of the shape that the kernel returns.
-
-    Raises:
-        InvalidArgumentError: an order below 1.
-        InsufficientDataError: fewer samples than the order.
-
-    Example:
-        >>> float(u_statistic(lambda x, y: (x - y) ** 2 / 2, [1.0, 2.0, 4.0], 2).round(12))  # the sample variance
-        2.333333333333
 
     Source: Hoeffding (1948), Annals of Mathematical Statistics 19, 293-325.
     """
@@ -115,24 +75,6 @@ def hoeffding(score_GD: ArrayLike, reward_G: ArrayLike, value: float, gradient_D
 
     With $e_i = Z_i - V$: $U - g = \frac1G\sum_i (s_i e_i - g) + \frac{1}{G(G-1)}\sum_{i \ne j}\zeta_2(i,j)$,
     $\zeta_2(i,j) = -(s_i e_j + s_j e_i)/2$.
-
-    Args:
-        score_GD: scores, shape (G, D), or (..., G, D) for many groups of the same prompt.
-        reward_G: rewards, shape (G,), or (..., G).
-        value: the prompt's true value V, reward units.
-        gradient_D: the prompt's true gradient g.
-
-    Returns:
-        Both parts; they are uncorrelated and sum to the error.
-
-    Raises:
-        InvalidArgumentError: shapes that do not fit, or numbers that are not finite.
-        InsufficientDataError: a group of one.
-
-    Example:
-        >>> parts = hoeffding([[0.5], [-0.5]], [1.0, 0.0], 0.5, [0.25])
-        >>> parts.linear_D.tolist(), parts.degenerate_D.tolist()
-        ([0.0], [0.25])
 
     Source: the paper's proof of Theorem 2 for the projection, whose $2 h_1 = s e$ lacks $g$: it is $2 h_1 - g = s e$.
         The explicit degenerate part is derived here (docs/theory/gradient.md).
@@ -151,17 +93,6 @@ def hoeffding(score_GD: ArrayLike, reward_G: ArrayLike, value: float, gradient_D
 def kernel_variances(oracle: ArrayLike, degenerate: ArrayLike) -> tuple[Float, Float]:
     r"""Return the variances of the classical formula, $\zeta_1 = \Sigma_o/4$ and $\zeta_2 = \Sigma_o/2 + (F\sigma^2 + g g^T)/2$.
 
-    Args:
-        oracle: covariance $\Sigma_o$ of one rollout of the oracle estimator, or its trace $T_o$.
-        degenerate: $F\sigma^2 + g g^T$, or its trace R.
-
-    Returns:
-        $\zeta_1$, the covariance of the kernel's mean given one rollout, and $\zeta_2$, that of the kernel.
-
-    Example:
-        >>> [float(zeta) for zeta in kernel_variances(4.0, 2.0)]
-        [1.0, 3.0]
-
     Source: derived here; checked by enumeration (tests/theory/test_ustatistic.py).
     """
     sigma = np.asarray(oracle, dtype=float)
@@ -172,21 +103,6 @@ def u_statistic_variance(zeta_1: ArrayLike, zeta_2: ArrayLike, group_size: Array
     r"""Return the variance of a U-statistic of order two, a number or a matrix.
 
     $Var(U) = \frac{2}{G(G-1)}[2(G-2)\zeta_1 + \zeta_2]$
-
-    Args:
-        zeta_1: variance of the kernel's mean given one sample.
-        zeta_2: variance of the kernel.
-        group_size: G, at least 2.
-
-    Returns:
-        The variance; with `kernel_variances` it is $\Sigma_o/G + (F\sigma^2 + g g^T)/(G(G-1))$.
-
-    Raises:
-        InsufficientDataError: a group of one.
-
-    Example:
-        >>> float(u_statistic_variance(*kernel_variances(4.0, 2.0), 2))  # 4/2 + 2/2
-        3.0
 
     Source: Hoeffding (1948), Annals of Mathematical Statistics 19, 293-325.
     """

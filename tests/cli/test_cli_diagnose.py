@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,3 +138,14 @@ def test_three_rows_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "log.csv").write_text("step,reward\n1,0.1\n2,0.2\n3,0.3\n")
     assert main(["diagnose", str(tmp_path / "log.csv")]) == 3
     assert capsys.readouterr().out.startswith("? CANNOT TELL  log.csv  ")
+
+
+def test_no_distribution_of_scipy_stats_is_loaded(tmp_path: Path) -> None:
+    """It is most of what a short log would wait for. The log has what every tail is asked of: a swing, entropy, a held-out reward."""
+    path = tmp_path / "log.csv"
+    rows = (f"{t},{0.4 + 0.004 * t + 0.1 * (-1) ** (t // 5)},{1 - 0.01 * t},{0.4 + 0.001 * t},{t % 7}\n" for t in range(80))
+    path.write_text("step,reward,entropy,eval_reward,grad_norm\n" + "".join(rows))
+    script = f"import sys\nfrom groupwise.cli.app import main\nmain(['diagnose', {str(path)!r}, '--why'])\n"
+    script += "print([name for name in sys.modules if name.startswith('scipy.stats')])"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"

@@ -17,7 +17,7 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.concentration import NAME, completions_of, same_answers
 from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence, Signal, ends_of, ranged, signal_of
-from groupwise.intervals import Interval, wilson
+from groupwise.intervals import Interval, student_quantile, wilson
 
 LOG_GAP = "the completions with their rewards, the share of groups without a success, or validation at k attempts beside one"
 LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
@@ -208,15 +208,13 @@ def _pooled(value_T: Float) -> Float:
 
 def _jackknifed(design_TP: Float, value_T: Float) -> list[Interval] | None:
     """Least squares with intervals from leaving out each of five contiguous blocks; None where a column is told by the others."""
-    from scipy.stats import t as student
-
     if np.linalg.matrix_rank(design_TP) < design_TP.shape[1]:
         return None
     parts = np.array_split(np.arange(len(value_T)), _BLOCKS)
     whole, *_ = np.linalg.lstsq(design_TP, value_T, rcond=None)
     without = [np.linalg.lstsq(np.delete(design_TP, part, axis=0), np.delete(value_T, part), rcond=None)[0] for part in parts]
     error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((np.array(without) - whole) ** 2).sum(axis=0))
-    half = float(student.ppf(0.975, _BLOCKS - 1)) * error
+    half = student_quantile(0.95, _BLOCKS - 1) * error
     return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(whole, half, strict=True)]
 
 

@@ -481,10 +481,10 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
 
 def _limit(n: int) -> float:
     """By how much the log likelihood of n rows may fall within the range of an onset."""
-    from scipy.stats import f as variance_ratio
+    from scipy.special import fdtri
 
     left = max(n - 4, 1)  # mean, height, onset and length are fitted
-    return 0.5 * n * float(np.log1p(2 * variance_ratio.ppf(0.95, 2, left) / left))
+    return 0.5 * n * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:

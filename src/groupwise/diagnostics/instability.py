@@ -177,13 +177,13 @@ def _scatter(reward: Signal) -> Sign | None:
     grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
     if before <= 0 or grew:
         return None
-    from scipy.stats import f as variance_ratio
+    from scipy.special import fdtrc, fdtri
 
     # Second differences of white noise correlate: 35/18 of them count as one.
     freedom = [max(count * 18 / 35, 1.0) for count in (late_count, early_count)]
     ratio = after / before
-    low, high = (ratio / float(variance_ratio.ppf(p, *freedom)) for p in (0.975, 0.025))
-    if float(variance_ratio.sf(ratio, *freedom)) > CRITICAL or low < _DOUBLED:
+    low, high = (ratio / float(fdtri(*freedom, p)) for p in (0.975, 0.025))
+    if float(fdtrc(*freedom, ratio)) > CRITICAL or low < _DOUBLED:
         return None
     said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
     return Sign("scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED)

@@ -168,7 +168,7 @@ def _alternations(left: Float, level: float) -> int:
 
 def _line(spectrum: Float) -> tuple[int, float]:
     """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
-    from scipy.stats import f as variance_ratio
+    from scipy.special import fdtrc
 
     count, total = len(spectrum), float(spectrum.sum())
     best = (0, 1.0)
@@ -177,7 +177,7 @@ def _line(spectrum: Float) -> tuple[int, float]:
         place = int(sums.argmax()) + TURNS - 1
         power = float(sums.max())
         ratio = (power / width) / max((total - power) / (count - width), 1e-300)
-        chance = min(1.0, 2 * count * float(variance_ratio.sf(ratio, 2 * width, 2 * (count - width))))
+        chance = min(1.0, 2 * count * float(fdtrc(2 * width, 2 * (count - width), ratio)))
         if chance < best[1]:
             best = (place + int(spectrum[place : place + width].argmax()), chance)
     return best
@@ -246,10 +246,10 @@ def order_of(value_T: Float) -> DataOrder | None:
         between = total - _within(left, period)
         ratio = (between / (period - 1)) / max((total - between) / (n - period - 4), 1e-12 * total)
         best = max(best, (float(ratio), period))
-    from scipy.stats import f as variance_ratio
+    from scipy.special import fdtrc
 
     ratio, period = best
-    if float(variance_ratio.sf(ratio, period - 1, n - period - 4)) * len(periods) > _CHANCE:
+    if float(fdtrc(period - 1, n - period - 4, ratio)) * len(periods) > _CHANCE:
         return None
     phase = np.arange(n) % period
     profile = np.bincount(phase, weights=left) / np.bincount(phase)

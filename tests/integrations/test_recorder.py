@@ -189,7 +189,7 @@ def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
     check(record, 9)
     assert record.notes == ("resumed after step 4: steps 5 to 7 are replaced as they are done again",)
     with_steps(tmp_path / "run", 12, after=11, said=said)
-    assert said[-1] == "resumed after step 11: steps 10 to 11 were not recorded"
+    assert said[-1] == "resumed after step 11: steps 10 to 11 are not in the record"
 
 
 def test_a_new_run_moves_an_older_record_aside(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(tm
         Checkpoints().trained(trainer, 6, after=after)
     assert steps_in(shared) == list(range(1, 7))
     assert steps_in(tmp_path / "shared-2") == list(range(6, 12))
-    assert RunRecord.load(tmp_path / "shared-2").notes == ("resumed after step 5: steps 1 to 5 were not recorded",)
+    assert RunRecord.load(tmp_path / "shared-2").notes == ("resumed after step 5: steps 1 to 5 are not in the record",)
     assert any("is that of another run; training goes on, recorded in" in notice for notice in callback.notices)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.cli.app import main
 from groupwise.readers.follow import Follower
-from groupwise.record.journal import decode_entry, read_journal
+from groupwise.record.journal import decode_entry
 from groupwise.record.run import RecordWriter, RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +96,11 @@ def test_saved_tables_are_checked_too(file: str, code: int, tmp_path: Path, caps
     if code == 1:
         again = RunRecord.load(tmp_path / "new")
         assert (again.steps["reward"].to_list(), again.rollouts) == ([0.5], None)
-        assert "rollouts.parquet" in again.notes[0]
+        lost = "rollouts.parquet is missing or not as it was saved, so its completions are left out"
+        assert out.splitlines()[1] == f"In the tables: {lost}."
+        assert again.notes == (f"repaired: {lost}",)
+        read = RunRecord.load(saved)  # as every command does
+        assert (read.steps["reward"].to_list(), read.rollouts, read.notes) == ([0.5], None, (lost,))
     # steps that a journal holds are sound whatever became of the tables
     with RecordWriter(saved) as writer:
         writer.append({"step": 2, "reward": 0.25})
@@ -105,9 +109,16 @@ def test_saved_tables_are_checked_too(file: str, code: int, tmp_path: Path, caps
 
 def test_what_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "journal.jsonl").write_bytes(b"\0" * 5000)
-    for path in (tmp_path, tmp_path / "none"):
+    for path, said in (
+        (tmp_path, "got 1 damaged line without a sound step, 5,000 bytes: give an older copy"),
+        (tmp_path / "none", "got neither"),
+    ):
         assert main(["check", str(path)]) == 2
-    assert read_journal(tmp_path / "journal.jsonl").damage[0].said() == "1 damaged line without a sound step, 5,000 bytes"
+        assert said in capsys.readouterr().err
+    (tmp_path / "journal.jsonl").unlink()
+    RecordWriter(tmp_path).close()
+    assert main(["check", str(tmp_path)]) == 2
+    assert "got none: nothing has been recorded yet" in capsys.readouterr().err
 
 
 def test_the_page_shows_a_line_that_is_one() -> None:

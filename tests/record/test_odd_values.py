@@ -158,6 +158,7 @@ def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(entries: list[dic
 LONE = "1 cell of 'completion' had half a character (a lone surrogate), written as \\udxxx now"
 LARGE = "1 cell of 'prompt_id' is beyond 64 bits, and kept modulo 2**64"
 FELL = "1 cell of 'optimizer_updates' fell or was not finite: the one before stands in for it"
+NANS = "2 cells of 'loss' are NaN, and read as missing"
 WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
 
 
@@ -168,6 +169,7 @@ WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
         ([{"reward": 0.5}], [{"prompt_id": 2**63, "reward": 1.0}], LARGE),
         ([{"optimizer_updates": n} for n in (4, 8, 1, 12)], [], FELL),
         ([{"window": n} for n in (2, 0, -1)], [], WINDOW),
+        ([{"loss": n} for n in (0.1, math.nan, None, math.nan)], [{"prompt_id": 0, "reward": math.nan}], NANS),
     ],
 )
 def test_an_odd_cell_costs_itself_and_is_noted(rows: list[dict[str, Any]], some: list[dict[str, Any]], note: str, tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_a_journal_of_trl() -> None:
     assert record.notes == (
         "resumed after step 3: steps 4 to 4 are replaced as they are done again",
         "the group size changed from 2 to 3 at step 4",
+        "4 cells of 'loss' are NaN, and read as missing",
     )
     assert (record.name, record.sources) == ("trl run", (Source(str(V1 / "trl" / "journal.jsonl"), "journal", 28392, 5),))
 

@@ -137,7 +137,7 @@ class Recorder:
         if last > after:
             self.note(f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are done again")
         elif last < after:
-            self.note(f"resumed after step {after}: steps {last + 1} to {after} were not recorded")
+            self.note(f"resumed after step {after}: steps {last + 1} to {after} are not in the record")
         else:
             self._describe()
         self._columns = {name for row in self.rows for name in row}

@@ -88,7 +88,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(config, merged, framework)
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
-    if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
+    if _is_fractional(merged, clock["optimizer_updates"], config):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
@@ -221,6 +221,11 @@ def _updates(merged: Merged, config: RunConfig) -> Array:
 def _updates_per_step(config: RunConfig) -> float:
     """Return the optimiser updates of one step, 1 where they are unknown."""
     return float(config.value("updates_per_step") or 1.0)
+
+
+def _is_fractional(merged: Merged, updates: Array | None, config: RunConfig) -> bool:
+    """Return whether the updates are the log's own fractional steps."""
+    return merged.clock is not None and np.array_equal(np.asarray(updates), merged.clock * _updates_per_step(config))
 
 
 def _chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array | None]:

@@ -218,8 +218,8 @@ def _pickled(archive: zipfile.ZipFile) -> str:
     return next((name for name in archive.namelist()[:10_000] if name.endswith("/data.pkl") or name == "data.pkl"), "")
 
 
-def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one of slime's dumps (`--save-debug-rollout-data`)."""
+def _unpickled(path: Path) -> Any:
+    """Return what a PyTorch file holds, as plain data."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = _pickled(archive)
@@ -229,7 +229,7 @@ def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
             if about.file_size > limits.LARGEST_WHOLE or about.compress_type != zipfile.ZIP_STORED:
                 most = f"at most {limits.LARGEST_WHOLE / 1e6:.0f} MB of samples, stored as PyTorch does,"
                 raise UnreadableRunError(f"expected {most} in {shown(path)}, got more or compressed ones: dump fewer of them")
-            whole = _Plain(io.BytesIO(archive.read(name))).load()
+            return _Plain(io.BytesIO(archive.read(name))).load()
     except UnreadableRunError:
         raise
     except pickle.UnpicklingError as error:
@@ -240,6 +240,11 @@ def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
     except Exception as error:  # noqa: BLE001  a damaged pickle can raise anything, but nothing in it was called
         kind = type(error).__name__
         raise UnreadableRunError(f"expected a sound PyTorch file, got {shown(path)}, which is damaged ({kind}): copy it again") from None
+
+
+def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the samples of one of slime's dumps (`--save-debug-rollout-data`)."""
+    whole = _unpickled(path)
     samples = whole.get("samples") if isinstance(whole, dict) else None
     if not isinstance(samples, list):
         raise UnreadableRunError(f"expected slime's samples in {shown(path)}, got another PyTorch file: give the log itself")

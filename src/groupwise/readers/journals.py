@@ -62,7 +62,7 @@ class JournalFeed(Feed):
     def open(self, home: Path) -> None:
         """Read what was saved beside the journal."""
         if (home / SAVED).is_file():
-            self._saved = load_saved(home)
+            self._saved, _ = load_saved(home)
 
     @property
     def damage(self) -> Sequence[Damage]:
@@ -118,12 +118,17 @@ class JournalFeed(Feed):
         record = with_description(self._saved or RunRecord.empty(origin.path.name), self._about, origin.path)
         source = Source(str(origin.path / JOURNAL), "journal", origin.size, self._rows.count)
         record = with_steps(record, steps_of_columns(step_R[stands].tolist(), columns), self._rollout_table(stands), source)
-        record = with_notes(record, notes_on(self.damage), self._odd.copy())
+        record = with_notes(record, notes_on(self.damage), self._odd + Odd(self._not_numbers(stands)))
         if not len(record.steps):
             raise NothingYetError(f"expected a record with steps, got none in {shown(origin.path)}: nothing has been appended yet")
         record = dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
         record.validate()
         return record
+
+    def _not_numbers(self, stands: NDArray[np.bool_]) -> dict[tuple[str, str], int]:
+        """Return how many cells of each column are NaN in the rows that stand."""
+        columns = {name: self._rows.sparse(name) for name in self._rows.names()}
+        return {("nan", name): int(stands[rows[np.isnan(values)]].sum()) for name, (rows, values) in columns.items()}
 
     def _rollout_table(self, stands: NDArray[np.bool_]) -> pl.DataFrame | None:
         """Return the rollouts whose rows stand."""

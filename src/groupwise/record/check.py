@@ -17,7 +17,6 @@ from groupwise.plain import Plain
 from groupwise.record.journal import Damage, Journal, notes_on, read_journal
 from groupwise.record.run import (
     JOURNAL,
-    ROLLOUTS,
     SAVED,
     RunRecord,
     description_in,
@@ -26,6 +25,7 @@ from groupwise.record.run import (
     load_saved,
     with_journal,
 )
+from groupwise.wording import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,12 @@ class Checked(Plain):
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        steps = f"{self.steps:,} {'step' if self.steps == 1 else 'steps'}"
-        said = [f"The record is sound: {steps} can be read." if self.sound else f"The record is damaged: {steps} can be read."]
-        said += [f"In the tables: {self.saved_problem}"] if self.saved_problem else []
+        said = [f"The record is {'sound' if self.sound else 'damaged'}: {count(self.steps, 'step')} can be read."]
+        said += [f"In the tables: {self.saved_problem}."] if self.saved_problem else []
         said += [f"In the journal: {one.said()}." for one in self.damage]
         if self.torn_bytes:
-            said.append(f"The last line was not finished ({self.torn_bytes:,} bytes), as a kill leaves it: that is no damage.")
-        told = set(notes_on(self.damage))
+            said.append(f"The last line was not finished ({count(self.torn_bytes, 'byte')}), as a kill leaves it: that is no damage.")
+        told = {self.saved_problem, *notes_on(self.damage)}
         return [*said, *(f"Note: {note}." for note in self.notes if note not in told)]
 
 
@@ -84,9 +83,16 @@ def check_record(folder: Path) -> Checked:
     content = read_journal(folder / JOURNAL, keep=lambda entry: {name: entry[name] for name in ("row", "about") if name in entry} or None)
     record = with_journal(record, folder / JOURNAL, content) if content.end else record
     if not len(record.steps):
-        raise UnreadableRunError(f"expected a record with a sound step in {folder}, got none: {problem or 'its journal holds none'}")
+        raise UnreadableRunError(problem or _without_steps(folder, notes_on(content.damage)))
     sound = not (problem or content.damage)
     return Checked(str(folder), sound, len(record.steps), content.end, content.torn, content.damage, problem, record.notes)
+
+
+def _without_steps(folder: Path, damage: tuple[str, ...]) -> str:
+    """Return the error of a record that has no step, damaged or only begun."""
+    if damage:
+        return f"expected a sound step in {folder / JOURNAL}, got {'; '.join(damage)}: give an older copy of the record"
+    return f"expected a step in {folder / JOURNAL}, got none: nothing has been recorded yet, check it after the first step"
 
 
 def repaired(folder: Path, target: Path) -> Path:
@@ -112,7 +118,7 @@ def repaired(folder: Path, target: Path) -> Path:
         partial.mkdir(parents=True)
         record, problem = _saved(folder)
         if len(record.steps):
-            notes = (*record.notes, *([f"repaired: {problem}"] if problem else []))
+            notes = tuple(f"repaired: {note}" if note == problem else note for note in record.notes)
             dataclasses.replace(record, notes=notes).save(partial)
         if (folder / JOURNAL).is_file():
             _copy_journal(folder, partial)
@@ -147,10 +153,6 @@ def _saved(folder: Path) -> tuple[RunRecord, str]:
     if not (folder / SAVED).is_file():
         return RunRecord.empty(folder.name), ""
     try:
-        return load_saved(folder), ""
+        return load_saved(folder)
     except UnreadableRunError as error:
-        problem = str(error)
-    try:
-        return load_saved(folder, without=(ROLLOUTS,)), problem
-    except UnreadableRunError:
-        return RunRecord.empty(folder.name), problem
+        return RunRecord.empty(folder.name), str(error)

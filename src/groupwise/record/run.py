@@ -57,6 +57,7 @@ __all__ = [
 FORMAT = "groupwise-record"
 VERSION = 1
 COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # files beside a journal that stay untouched
+_RESTORE = "save the record again, or use a copy of it"
 RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
 
 
@@ -279,7 +280,7 @@ class RunRecord:
         home = Path(folder)
         if not is_record(home):
             raise UnreadableRunError(f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
-        record = load_saved(home) if (home / SAVED).is_file() else cls.empty(home.name)
+        record = load_saved(home)[0] if (home / SAVED).is_file() else cls.empty(home.name)
         if (home / JOURNAL).is_file():
             record = with_journal(record, home / JOURNAL, read_journal(home / JOURNAL))
         try:
@@ -425,20 +426,24 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
         raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
 
 
-def load_saved(home: Path, *, without: Sequence[str] = ()) -> RunRecord:
-    """Read the Parquet and JSON of a saved record, without tables that are known to be damaged."""
+def load_saved(home: Path) -> tuple[RunRecord, str]:
+    """Read the Parquet and JSON of a saved record; where its completions are lost, return a sentence too, which is also in its notes."""
     try:
         about = json.loads((home / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: save the record again") from None
+        raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}") from None
     name, config, meanings, sources, notes = parse_about(about, home)
-    sums = about.get("checksums")
-    tables = {path: _sound_table(home / path, sums) for path in {_STEPS, ROLLOUTS} - {*without} if isinstance(sums, dict) and path in sums}
-    if _STEPS not in tables:
-        raise UnreadableRunError(f"expected a table of steps in {home}, got none: save the record again")
-    labels = about.get("labels")
+    sums, labels = about.get("checksums"), about.get("labels")
+    if not isinstance(sums, dict) or _STEPS not in sums:
+        raise UnreadableRunError(f"expected a table of steps in {home}, got none: {_RESTORE}")
+    steps, rollouts, lost = _sound_table(home / _STEPS, sums), None, ""
+    if ROLLOUTS in sums:
+        try:
+            rollouts = _sound_table(home / ROLLOUTS, sums)
+        except UnreadableRunError:
+            lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
     texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
-    return RunRecord(name, tables[_STEPS], tables.get(ROLLOUTS), config, meanings, sources, notes, texts)
+    return RunRecord(name, steps, rollouts, config, meanings, sources, (*notes, *([lost] if lost else [])), texts), lost
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
@@ -446,9 +451,9 @@ def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
     try:
         damaged = zlib.crc32(path.read_bytes()) != checksums[path.name]
     except OSError as error:
-        raise UnreadableRunError(f"expected the table {path}, got {error.strerror}: save the record again") from None
+        raise UnreadableRunError(f"expected the table {path}, got {error.strerror}: {_RESTORE}") from None
     if damaged:
-        raise UnreadableRunError(f"expected the table {path} as it was saved, got another or a damaged one: save the record again")
+        raise UnreadableRunError(f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}")
     return read_parquet(path)
 
 

@@ -37,6 +37,7 @@ _ODD = {
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
     "clock": "{cells} of {column} fell or was not finite: the one before stands in for it",
+    "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
     "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
 }
 
@@ -45,7 +46,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
     """Return what became of odd cells as notes of a record."""
     notes = [
         _ODD[kind].format(cells=count(cells, "cell"), column=repr(clean(column, longest=60)), is_or_are="is" if cells == 1 else "are")
-        for (kind, column), cells in odd.items()
+        for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
     ]
     rest = len(notes) - _MOST_TOLD
     return (*notes[:_MOST_TOLD], *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []))
@@ -73,8 +74,13 @@ def steps_table(
 def columns_of(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> dict[str, NDArray[np.float64]]:
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {sound_text(str(name)): _numbers(name, [row.get(name) for row in rows], odd) for name in names}
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        columns[sound_text(str(name))] = found = _numbers(name, values, odd)
+        if np.isnan(found).sum() > values.count(None) and (nan := sum(value != value for value in values)):
+            odd["nan", str(name)] += nan
+    return columns
 
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
@@ -101,17 +107,17 @@ def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) ->
     if not whole:
         return None
     names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in whole for key in row) if name not in WHOLE_COLUMNS]
-    series = {}
-    for name in names:
-        values = [row.get(name) for row in whole]
-        if name in TEXT_COLUMNS:
-            series[name] = text_series(name, values, odd)
-        elif name in WHOLE_COLUMNS:
-            series[name] = pl.Series(name, [whole_number(row[name], odd, name) for row in whole], dtype=pl.Int64)
-        else:
-            key = sound_text(str(name))
-            series[key] = _float_series(key, _numbers(name, values, odd), len(values))
-    return pl.DataFrame(series)
+    series = (_rollout_series(name, [row.get(name) for row in whole], odd) for name in names)
+    return pl.DataFrame({one.name: one for one in series})
+
+
+def _rollout_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
+    """Return a column of rollouts."""
+    if name in TEXT_COLUMNS:
+        return text_series(name, values, odd)
+    if name in WHOLE_COLUMNS:
+        return pl.Series(name, [whole_number(value, odd, name) for value in values], dtype=pl.Int64)
+    return _float_series(sound_text(str(name)), _numbers(name, values, odd), len(values))
 
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:

@@ -56,7 +56,7 @@ LASTING = {"fall": "lasting"}
         ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
         ({"swings": "oscillate"}, (), LIKELY, (causes.UNSTABLE,)),
         ({}, (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
-        ({"weights": "degenerate"}, (), LIKELY, (causes.UNSTABLE,)),
+        ({"weights": "few count"}, (), LIKELY, (causes.UNSTABLE,)),
         ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
         # The first that holds is told.
         ({}, (sign(LENGTH, 100.0, 130.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),

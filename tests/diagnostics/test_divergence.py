@@ -6,6 +6,7 @@ import numpy as np
 
 from groupwise.diagnostics.divergence import check
 from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.numerics import rose_since
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -70,3 +71,22 @@ def test_what_was_looked_at_is_said() -> None:
     kl = np.full(N, 0.2)
     kl[[30, 70]] = 20.0, 30.0
     assert check(log(kl)).message == "The KL leapt to 30 in 2 rows, first at step 31, and is 0.2 at the end."
+
+
+def test_a_kl_beyond_chance_is_a_warning_while_the_reward_rises() -> None:
+    """Some trainers sum the KL over an answer: beside a reward that rose 50 nats have done no harm."""
+    kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
+    noise = 0.02 * np.random.default_rng(1).standard_normal(N)
+    statuses = [check(log(kl, level + noise)).status for level in (np.full(N, 0.5), np.where(np.arange(N) < 85, 0.5, 0.7))]
+    assert statuses == [Status.CRITICAL, Status.WARNING]
+    assert check(log(kl)).status is Status.CRITICAL
+
+
+def test_the_reward_has_risen_where_it_is_three_errors_above_the_rows_before() -> None:
+    """Rows of 0 and 1 by turns have a known scatter: held against it, levels 3.1 and 2.9 errors apart are on two sides of the limit."""
+    for errors, rose in ((3.1, True), (2.9, False)):
+        flat = np.resize([0.0, 1.0], N)
+        reward = log(np.zeros(N), flat).reward
+        assert reward is not None
+        error = reward.deviation * np.sqrt(2 / 20)
+        assert rose_since(log(np.zeros(N), flat + np.where(np.arange(N) < 100, 0.0, errors * error)), 101) is rose

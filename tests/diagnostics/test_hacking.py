@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.hacking import Pair, _opposed, _scales, check, coupling_of, few_of, pair_of, parting_of, weights_of
+from groupwise.diagnostics.hacking import (
+    Pair,
+    _in_common,
+    _opposed,
+    _scales,
+    _solved,
+    check,
+    coupling_of,
+    few_of,
+    pair_of,
+    parting_of,
+    weights_of,
+)
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -181,6 +194,51 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
     stands, falls = (told(reward=train + noise(0.1), held_out=level + noise(seed=1)) for level in (0.3, 0.5 - 0.2 * ROW / N))
     assert (stands.status, falls.status) == (Status.WARNING, Status.CRITICAL)
     assert [one.words for one in stands.signs] == ["reward -2.99 → 4.32", "held-out 0.30 → 0.30"]
+
+
+@pytest.mark.parametrize(
+    ("train", "held", "scale"),
+    [
+        # Both gained up to the held-out best: 0.3 of a share there are 6 of the training's own units; of 12 in all where one did not.
+        ([0.0, 6.0, 12.0], [0.2, 0.5, 0.4], 0.05),
+        ([0.0, 6.0, 12.0], [0.2, 0.1, 0.15], 1 / 12),
+        ([6.0, 0.0, 12.0], [0.2, 0.5, 0.4], 1 / 12),
+        # Gains within 1.64 standard errors are none: 0.1·sqrt(2/few) each.
+        ([0.0, 6.0, 12.0], [0.2, 0.2 + 1.6 * 0.1 * np.sqrt(2 / 5), 0.2], 1 / 12),
+        ([0.0, 6.0, 12.0], [0.2, 0.2 + 1.7 * 0.1 * np.sqrt(2 / 5), 0.2], 1.7 * 0.1 * np.sqrt(2 / 5) / 6),
+        # A training reward below 0 or above 1 alone is brought to another's units, and only to those of a share.
+        ([-1.0, 0.0, 1.0], [0.2, 0.5, 0.4], 0.3),
+        ([0.0, 0.5, 1.0], [0.2, 0.5, 0.4], 1.0),
+        ([0.0, 6.0, 12.0], [-0.2, 0.5, 0.4], 1.0),
+        ([0.0, 6.0, 12.0], [0.2, 1.1, 0.4], 1.0),
+    ],
+)
+def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(train: list[float], held: list[float], scale: float) -> None:
+    one = pair(np.repeat(train, 10), np.repeat(held, 10), 0.1, 0.1)
+    found = _in_common(one)
+    assert few_of(one) == 5
+    assert found.scale == pytest.approx(scale)
+    assert found.train_M == pytest.approx(scale * one.train_M)
+    assert found.train_deviation == pytest.approx(scale * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("held", "solved"),
+    [
+        ((0.86, 0.7), True),  # 0.14 was left, less than half of the 0.3 that training gained
+        ((0.84, 0.7), False),
+        ((0.5, 0.77), True),  # training has only caught up with it: above 0.95 of 0.8
+        ((0.5, 0.75), False),
+        ((0.5, 1.01), False),  # no share
+        ((-0.01, 0.79), False),
+    ],
+)
+def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(held: tuple[float, float], solved: bool) -> None:
+    one = pair(np.repeat([0.5, 0.8], 10), np.repeat(held, 10))
+    assert _solved(one, few_of(one)) is solved
+    caught_up = held == (0.5, 0.77)
+    # Of the same answers, or in other units, training catches up with nothing.
+    assert [_solved(replace(one, **more), few_of(one)) for more in ({"same": True}, {"scale": 2.0})] == [solved and not caught_up] * 2
 
 
 # Functions.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.cli.app import main
-from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judge import _lost_all, judge
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Judgement, Learning, State, Status
+from groupwise.diagnostics.learning import Progress
+from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 
 Floats = NDArray[np.float64]
@@ -26,6 +29,7 @@ NAMES = {
     "gradient": "gradient_norm",
     "rate": "learning_rate",
     "loss": "loss",
+    "dead": "dead_group_share",
 }
 N = 100
 ROW = np.arange(N)
@@ -209,6 +213,71 @@ def test_the_cause_of_a_fall_by_what_moved(columns: dict[str, Any], certainty: C
     found = judge(log(reward=fallen(), **columns))
     assert found.state is State.FAILED
     assert (found.cause.certainty, found.cause.names) == (certainty, names)
+
+
+# A reward without a known floor that is lost, and what success may look like.
+
+FALLING = Progress(Learning.FALLING, 1.0, 0.0, None, 51, 99)
+
+
+def lost(errors: float, share: float) -> Evidence:
+    """A reward that falls by so many standard errors of its first and last ten rows, a row's noise being 1, and by a share of its level."""
+    drop = errors * np.sqrt(2 / 10)
+    evidence = Evidence(log(reward=np.where(ROW < 50, drop / share, drop / share - drop) - 50.0 * (ROW == 30)))
+    assert evidence.reward is not None
+    evidence.__dict__["reward"] = replace(evidence.reward, deviation=1.0)
+    return evidence
+
+
+@pytest.mark.parametrize(
+    ("errors", "share", "certainty", "all_lost"),
+    [
+        (10.1, 0.61, Certainty.CANNOT_TELL, True),
+        (9.9, 0.61, Certainty.CANNOT_TELL, False),
+        (10.1, 0.59, Certainty.CANNOT_TELL, False),  # more than half of it is there
+        (3.1, 0.3, Certainty.LIKELY, True),  # a likely cause needs less
+        (2.9, 0.3, Certainty.LIKELY, False),
+        (9.9, 0.59, Certainty.POSSIBLE, False),
+        (-10.1, 0.61, Certainty.LIKELY, False),
+    ],
+)
+def test_a_reward_of_unknown_floor_is_lost_beyond_doubt_or_for_a_likely_cause(
+    errors: float, share: float, certainty: Certainty, all_lost: bool
+) -> None:
+    given = lost(errors, share)
+    cause = Cause(certainty, ("a cause",))
+    assert _lost_all(given, FALLING, cause) is all_lost
+    # What is not falling is not lost, nor is a reward that is never below 0: of it half of the height is known.
+    assert not _lost_all(given, replace(FALLING, learning=Learning.FLAT), cause)
+    assert not _lost_all(Evidence(log(reward=np.where(ROW < 50, 8.0, 0.2) + 0.01 * (-1.0) ** ROW)), FALLING, cause)
+
+
+def test_a_lost_reward_of_unknown_floor_is_a_failure_though_no_check_is_sure() -> None:
+    reward = np.where(ROW < 60, 0.5, -0.3) + noise(by=0.05)
+    found = judge(log(reward=reward))
+    assert {one.status for one in found.checks if one.check in ("collapse", "verifier")} == {Status.WARNING}
+    assert (found.state, judge(log(reward=reward), ended=False).state) == (State.FAILED, State.FAILING)
+
+
+RISES = np.linspace(0.3, 0.6, N) + noise()
+PAUSES = np.minimum(np.linspace(0.2, 0.7, N), 0.5) + noise()
+
+
+@pytest.mark.parametrize(
+    ("check", "rises", "share", "entropy", "cause"),
+    [
+        ("zero_variance", RISES, 0.97, 0.4, "zero-variance groups: hardly any group teaches"),
+        ("concentration", PAUSES, 0.6, 0.004, "policy concentration: the entropy is spent"),
+    ],
+)
+def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_rise(
+    check: str, rises: Floats, share: float, entropy: float, cause: str
+) -> None:
+    for reward, state, certainty in ((rises, State.WATCH, Certainty.POSSIBLE), (0.4 + noise(), State.FAILED, Certainty.LIKELY)):
+        spent = np.where(ROW < 60, 0.4, entropy)
+        found = judge(log({"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent))
+        assert status_of(found, check) is Status.CRITICAL
+        assert (found.state, found.cause) == (state, Cause(certainty, (cause,)))
 
 
 # Cost.

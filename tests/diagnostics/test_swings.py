@@ -11,7 +11,7 @@ import pytest
 from groupwise.diagnostics.instability import check
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.swings import course_of
+from groupwise.diagnostics.swings import _memory, course_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400
@@ -69,3 +69,10 @@ def test_a_change_of_scale_and_level_changes_nothing() -> None:
     plain, other = course_of(reward, 30.0), course_of(5 - 2 * reward, 30.0)
     assert plain.row == other.row
     assert plain.widening.value == pytest.approx(other.widening.value, rel=1e-6)
+
+
+def test_rows_are_averaged_over_half_of_the_rows_after_which_they_have_forgotten_their_sign() -> None:
+    """A cosine of P rows comes back to 0 after P/4, and eight rows are left of each of its turns; five rows tell nothing."""
+    for period, size in ((24, 3), (40, 5), (4, 1)):
+        assert _memory(np.cos(2 * np.pi * np.arange(240) / period)) == size
+    assert _memory(np.arange(5.0) ** 3) == 1

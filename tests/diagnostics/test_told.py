@@ -86,6 +86,26 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
     assert value.value == pytest.approx(2.3, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("since", "certainty", "names"),
+    [
+        (55, Certainty.LIKELY, ("the policy came apart (instability)",)),
+        (40, Certainty.LIKELY, ("the policy came apart (instability)",)),
+        (39, Certainty.LIKELY, ("a broken verifier",)),
+        (20, Certainty.LIKELY, ("a broken verifier",)),
+    ],
+)
+def test_weights_of_which_few_count_just_before_a_fall_are_its_cause(since: int, certainty: Certainty, names: tuple[str, ...]) -> None:
+    """A fall at row 60 of 120, within whose twenty rows before the effective share of the samples went from all to a tenth."""
+    rng = np.random.default_rng(6)
+    columns = {"entropy": 0.4 + 0.01 * rng.standard_normal(N), "length": 300 + 3 * rng.standard_normal(N)}
+    share = np.where(np.arange(N) < since, 0.95, 0.1)
+    reward = np.where(np.arange(N) < 60, 0.8 + 0.01 * rng.standard_normal(N), 0.0)
+    found = judge(log(reward=reward, **columns, **{"rollout_corr/rollout_is_eff_sample_size": share}))
+    assert (found.state, found.since_step) == (State.FAILED, 61)
+    assert (found.cause.certainty, found.cause.names) == (certainty, names)
+
+
 def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     rng = np.random.default_rng(3)
     step = np.arange(4000)

@@ -121,6 +121,45 @@ def test_what_is_no_logged_failure(column: str, value: Any) -> None:
     assert told(ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status is Status.NONE
 
 
+# Ties.
+
+
+def ties(*differences: float) -> list[dict[str, Any]]:
+    """Two groups of 0 and 1, which make the range 1, and for each difference a step of four groups of two whose deviation it is."""
+    rows = [(0, prompt, reward) for prompt in range(2) for reward in (0.0, 1.0)]
+    rows += [
+        (step, prompt, 0.5 + half)
+        for step, difference in enumerate(differences, 1)
+        for prompt in range(4)
+        for half in (-difference / np.sqrt(2), difference / np.sqrt(2))
+    ]
+    return [{"step": step, "prompt_id": prompt, "reward": reward} for step, prompt, reward in rows]
+
+
+@pytest.mark.parametrize(
+    ("difference", "status"),
+    [(0.9e-3, Status.CRITICAL), (1.1e-3, Status.NONE), (1.1e-7, Status.CRITICAL), (0.9e-7, Status.NONE)],
+)
+def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(difference: float, status: Status) -> None:
+    reward = np.linspace(0.2, 0.8, N) + noise()
+    found = told(ties(*[difference] * 10), reward=reward)
+    assert found.status is status
+    if status is Status.CRITICAL:
+        assert found.message == "in 95 % of the groups the rewards differ by less than a thousandth of their range"
+        assert (found.evidence, found.limit, found.step) == ({"drop": "ties broken"}, 0.05, None)
+        assert found.value is not None
+        assert found.value.value == pytest.approx(40 / 42)
+
+
+def test_a_few_broken_ties_are_a_warning_and_of_few_groups_nothing_is_said() -> None:
+    reward = np.linspace(0.2, 0.8, N) + noise()
+    assert told(ties(*[0.5] * 7, *[1e-4] * 3), reward=reward).status is Status.WARNING
+    assert told(ties(*[0.5] * 9, 1e-4), reward=reward).status is Status.NONE
+    few = ties(*[1e-4] * 5)
+    assert told(few, reward=reward).status is Status.CRITICAL  # 22 groups
+    assert told(few[:-6], reward=reward).status is Status.NONE  # 19
+
+
 # A drop.
 
 

@@ -65,8 +65,7 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
     assert (found.status, found.step) == (status, 61)
     assert found.message == f"{100 * dead:.0f} % of the groups have zero variance since step 61, 30 % before, at the same mean"
     assert found.limit == pytest.approx(0.3)
-    known = {"zero_variance": "above expectation", "zero_variance_onset": "jump"}
-    assert found.evidence == (known if status is Status.WARNING else {"zero_variance": "as expected"})
+    assert found.evidence == {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
 
 
 def test_another_reward_has_other_groups() -> None:
@@ -79,18 +78,13 @@ def test_hardly_any_group_teaches() -> None:
     found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97), gradient=np.where(ROW < 60, 1.0, 0.05))
     assert (found.status, found.step) == (Status.CRITICAL, 61)
     assert found.message == "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
-    assert found.evidence == {"zero_variance": "above expectation", "zero_variance_onset": "jump", "groups_gradient": "gone"}
+    assert found.evidence == {"zero_variance": "above expectation"}
     # At an even chance 1 - 2/2^4 of the groups of four would teach.
     assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
     start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
     assert (start.step, start.message) == (None, "97 % of the groups have zero variance: hardly any group teaches")
-    assert (start.evidence["zero_variance_onset"], start.evidence["groups_gradient"]) == ("throughout", "normal")
-
-
-def test_a_share_that_climbed_is_told_from_one_that_jumped() -> None:
-    climbs = np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
-    found = told(4, reward=0.5 + NOISE, dead=climbs + 0.1 * NOISE)
-    assert (found.status, found.evidence["zero_variance_onset"]) == (Status.CRITICAL, "rising")
+    climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
+    assert climbs.status is Status.CRITICAL
 
 
 def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
@@ -106,7 +100,7 @@ def test_groups_that_are_all_wrong_from_the_first_row() -> None:
     found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
     assert (found.status, found.step) == (Status.CRITICAL, None)
     assert found.message == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
-    assert found.evidence == {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
+    assert found.evidence == {"zero_variance": "all wrong"}
 
 
 def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:

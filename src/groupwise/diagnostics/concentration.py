@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Finding:
     if onset is None:
         late = float(entropy.value_T[-_few(entropy) :].mean())
         said = f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token."
-        return Finding(NAME, Status.NONE, said, evidence={"entropy": _direction(entropy)})
+        return Finding(NAME, Status.NONE, said)
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
@@ -99,14 +99,6 @@ def _few(signal: Signal) -> int:
 def _start(entropy: Signal) -> float:
     """Entropy at the start: of the first rows alone, since it falls fastest there."""
     return float(entropy.value_T[: max(1, len(entropy) // 40)].mean())
-
-
-def _direction(entropy: Signal) -> str:
-    """Whether the entropy rose to twice what it was and beyond noise, a fact for the cause and no finding."""
-    few = _few(entropy)
-    early, late = slice(0, few), slice(len(entropy) - few, None)
-    doubled = float(entropy.value_T[late].mean()) > 2 * float(entropy.value_T[early].mean())
-    return "rises" if doubled and entropy.score(early, late) > 4 else "normal"
 
 
 def _at_the_top(evidence: Evidence, step: float) -> bool:
@@ -170,9 +162,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     onset = lasting(rare_event_factors(most, 0.2))
     if onset is None:
         share = 100 * float(same.value_T[-_few(same) :].mean())
-        return Finding(
-            NAME, Status.NONE, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.", evidence={"entropy": "normal"}
-        )
+        return Finding(NAME, Status.NONE, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.")
     step = int(same.step_T[onset])
     value = same.mean(slice(onset, None))
     top = _at_the_top(evidence, step)

@@ -79,7 +79,7 @@ def check(evidence: Evidence) -> Finding:
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _weights(evidence))
     signs = [sign for sign in looked if sign is not None]
-    known = _facts({sign.name for sign in signs})
+    known = _facts(signs, reward, fall)
     if not signs and order is not None:
         return _ordered(order, known)
     if not signs:
@@ -107,10 +107,13 @@ def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -
     )
 
 
-def _facts(names: set[str]) -> dict[str, str]:
-    """The facts that signs of these names are."""
-    known = {"swings": "oscillate" if "swing" in names else "grow" if "scatter" in names else "none"}
-    return known | ({"entropy": "rises"} if "apart" in names else {})
+def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str, str]:
+    """The facts that signs are; weights that were so long before a fall are none of its."""
+    since = {sign.name: sign.step for sign in signs}
+    known = {"swings": "oscillate" if "swing" in since else "grow" if "scatter" in since else "none"}
+    step = since.get("weights")
+    near = fall is not None and step is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
+    return known | ({"weights": "few count"} if near else {})
 
 
 def _status(signs: Sequence[Sign], fall: Fall | None) -> Status:

@@ -249,7 +249,7 @@ def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: flo
         stale_share=lag.stale_share,
         kl_term=lag.kl_term,
     )
-    if lag.importance_ratio == "exact" and lag.kl_term == "unknown" and found.lag != "none":
+    if lag.importance_ratio == "exact" and lag.kl_term == "unknown":
         # A KL term in the reward would keep the whole force stale.
         ends = (found.threshold, found.bounds[1])
         return replace(found, bounds=(min(ends), max(ends)))

@@ -121,8 +121,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             first, rows = int(steps["step"][int(infinite[0])]), counted(infinite.size, "row")
             many = infinite.size > 0.05 * value.size and infinite.size >= _STOPPED
             message = f"{clean(column, longest=60)} is infinite in {rows} of {value.size:,}, first at step {first:,}."
-            facts = {"numbers": "at times infinite"} if many else {}
-            return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first, evidence=facts)
+            return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first)
     return Finding(FINITE, Status.NONE, "No column turned into something that is no finite number.")
 
 

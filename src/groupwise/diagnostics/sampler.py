@@ -94,7 +94,6 @@ def _mismatch(evidence: Evidence, row: int, signal: Signal, one: _Told) -> Findi
         facts["rate"] = "zero"
         more = " although the learning rate is 0, so the engines differ and not the policy"
     elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
-        facts["grows_with"] = "length"
         more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
     wrong = one.quantity == "sampler_mismatch" and late > WRONG
     return Finding(

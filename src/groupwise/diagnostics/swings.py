@@ -189,10 +189,9 @@ def _memory(late_T: Float) -> int:
     A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
     """
     _, left = _detrended(late_T)
-    for lag in range(1, len(late_T) // 3):
-        if float(left[lag:] @ left[:-lag]) <= 0:
-            return max(lag // 2, 1)
-    return max(len(late_T) // 6, 1)
+    longest = len(late_T) // 3
+    forgotten = next((lag for lag in range(1, longest) if float(left[lag:] @ left[:-lag]) <= 0), longest)
+    return max(forgotten // 2, 1)
 
 
 def _second_order(left: Float) -> tuple[Interval, float]:

@@ -98,7 +98,7 @@ def truncated(evidence: Evidence) -> Finding:
     error = float(np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0))))
     said = f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
-        return Finding(TRUNCATED, Status.NONE, f"No sign of it: {said}.", evidence={"truncated": "not paid"} if share < 0.1 else {})
+        return Finding(TRUNCATED, Status.NONE, f"No sign of it: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     return Finding(
         TRUNCATED,

@@ -85,8 +85,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
     before = "" if onset == 0 else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
     message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
-    began = "throughout" if onset == 0 else _beginning(equal, onset)
-    known = {"zero_variance": "above expectation", "zero_variance_onset": began, "groups_gradient": _gradient(evidence, step)}
+    known = {"zero_variance": "above expectation"}
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
     jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
@@ -200,22 +199,6 @@ def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
     return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
 
 
-def _beginning(equal: Signal, onset: int) -> str:
-    """Whether the share of zero-variance groups climbed over a stretch before, or jumped."""
-    few = max(3, len(equal) // 10)
-    return "rising" if onset >= 2 * few and equal.score(slice(0, few), slice(onset - few, onset)) > 2.0 else "jump"
-
-
-def _gradient(evidence: Evidence, step: int) -> str:
-    """Whether the gradient norm went to nothing with the groups."""
-    gradient = evidence.quantity("gradient_norm")
-    if gradient is None or gradient.at(step) >= len(gradient):
-        return ""
-    late = float(np.median(gradient.value_T[gradient.at(step) :]))
-    early = float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
-    return "gone" if late <= STARVED * early else "normal"
-
-
 def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
     """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
     reward = evidence.reward
@@ -228,7 +211,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     message = (
         f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward {short(float(reward.value_T.mean()))})"
     )
-    known = {"zero_variance": "all wrong", "zero_variance_onset": "throughout"}
+    known = {"zero_variance": "all wrong"}
     advice = "grade some completions by hand; take easier prompts, or a larger group"
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known, what=SHARE)
 
@@ -249,11 +232,10 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, {100 * old:.0f} % before, at the same mean"
-    known = {"zero_variance": "above expectation", "zero_variance_onset": _beginning(equal, onset)}
     advice = "filter prompts by pass rate, or take new ones"
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
-    known = known if status is Status.WARNING else {"zero_variance": "as expected"}
+    known = {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
     return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from groupwise.arrays import median
 from groupwise.curves.e_process import change_evidence
 from groupwise.diagnostics.signals import alarm, rare_event_factors, start_of
 
@@ -37,3 +38,21 @@ def test_an_onset_is_the_first_row_that_counts() -> None:
 
 def test_nothing_is_no_alarm() -> None:
     assert alarm(np.empty(0), rate=0.01) is None
+
+
+def test_an_alarm_is_where_the_process_crosses_and_nowhere_else() -> None:
+    """Also where the bets that were won only just suffice."""
+    rng = np.random.default_rng(2)
+    found = 0
+    for share in rng.uniform(0.0, 0.5, size=300):
+        factors = rare_event_factors(rng.random(30) < share, 0.2)
+        crossed = bool((change_evidence(factors) >= -np.log(0.02)).any())
+        assert (alarm(factors, rate=0.02) is not None) == crossed
+        found += crossed
+    assert 30 < found < 270
+
+
+def test_the_median_is_that_of_numpy() -> None:
+    rng = np.random.default_rng(3)
+    for value in (rng.standard_normal(size) for size in range(1, 40)):
+        assert median(value) == np.median(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,23 +159,32 @@ def _solved(pair: Pair, few: int) -> bool:
 def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     """Report the stretch up to the end over which training gained most without the held-out reward, which had gained before."""
     n = len(pair.step_M)
-    late, best = slice(n - max(few, n // 4), n), None
-    total = float(np.ptp(pair.train_M))
-    for start in range(few, n - 3 * few + 1):
-        early = slice(start - few, start + few)
-        coupling = coupling_of(pair, early, late)
-        gain, _ = pair.gain_of_training(early, late)
-        if coupling is None or not gain > 0.2 * total:
-            continue
-        limit = coupling.value + (coupling.high - coupling.value) * _MANY / 1.96
-        if limit < _HALF and (best is None or limit < best[0]):
-            best = (limit, coupling, start)
-    if best is None:
+    late, rows = slice(n - max(few, n // 4), n), max(n - 4 * few + 1, 0)
+    # Of every stretch that may be the first: its gains up to the end, from running sums.
+    train_K, held_K = (value[late].mean() - _running_means(value, 2 * few)[:rows] for value in (pair.train_M, pair.held_M))
+    first = slice(0, 2 * few)
+    error_train, error_held = pair.gain_of_training(first, late)[1], pair.gain_held_out(first, late)[1]
+    risen_K = np.flatnonzero((train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M))))
+    if not risen_K.size:
         return None
-    gained, error = pair.gain_held_out(slice(0, few), slice(max(best[2] - few, 0), best[2] + few))
+    ratio_K, centre_K, half_K = _ratio_of_gains(train_K[risen_K], error_train, held_K[risen_K], error_held)
+    limit_K = ratio_K + (centre_K + half_K - ratio_K) * _MANY / 1.96
+    if not float(limit_K.min()) < _HALF:
+        return None
+    start = few + int(risen_K[limit_K.argmin()])
+    early = slice(start - few, start + few)
+    coupling = coupling_of(pair, early, late)
+    assert coupling is not None
+    gained, error = pair.gain_held_out(slice(0, few), early)
     if gained > _GAINED * error:
-        return _learnt_by_heart(pair, evidence, best[2], best[1])
-    return _finding(pair, evidence, best[1], Status.WARNING, f" since step {pair.step_M[best[2]]:,}")
+        return _learnt_by_heart(pair, evidence, start, coupling)
+    return _finding(pair, evidence, coupling, Status.WARNING, f" since step {pair.step_M[start]:,}")
+
+
+def _running_means(value_T: Float, few: int) -> Float:
+    """Means of so many rows in turn, from sums: for long stretches of long series."""
+    total = np.concatenate([[0.0], np.cumsum(value_T)])
+    return np.asarray((total[few:] - total[:-few]) / few)
 
 
 def _learnt_by_heart(pair: Pair, evidence: Evidence, row: int, coupling: Interval) -> Finding:
@@ -467,10 +477,15 @@ def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
     gain_train, error_train = pair.gain_of_training(early, late)
     if not abs(gain_train) > 4 * error_train:
         return None
-    ratio, g = gain_held / gain_train, (1.96 * error_train / gain_train) ** 2
-    half = 1.96 / abs(gain_train) * np.sqrt(max((1 - g) * error_held**2 + ratio**2 * error_train**2, 0.0)) / (1 - g)
-    centre = ratio / (1 - g)
-    return Interval(ratio, float(centre - half), float(centre + half))
+    ratio, centre, half = _ratio_of_gains(gain_train, error_train, gain_held, error_held)
+    return Interval(float(ratio), float(centre - half), float(centre + half))
+
+
+def _ratio_of_gains(train: Any, error_train: float, held: Any, error_held: float) -> tuple[Any, Any, Any]:
+    """The held-out gain over the training gain, and the middle and half the length of its 95 % interval (Fieller's)."""
+    ratio, g = held / train, (1.96 * error_train / train) ** 2
+    half = 1.96 / abs(train) * np.sqrt(np.maximum((1 - g) * error_held**2 + ratio**2 * error_train**2, 0.0)) / (1 - g)
+    return ratio, ratio / (1 - g), half
 
 
 def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:

@@ -142,8 +142,8 @@ def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     """A swing at one frequency."""
-    swing = swing_of(reward.value_T)
-    if swing is None or swing.p_value > LINE:
+    swing = swing_of(reward.value_T, LINE)
+    if swing is None:
         return None
     # A profile that grows or fades a little leaves lines at its own period and at whole parts of it.
     turns = 0.0 if order is None else order.period / swing.period

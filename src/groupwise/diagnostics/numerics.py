@@ -210,8 +210,9 @@ def gradient(evidence: Evidence) -> Finding:
 
 def _spikes(norm_T: Float, step_T: NDArray[np.int64]) -> Finding:
     """Report single rows far above the median of all rows before."""
-    usual_T = _medians(norm_T)[_FIRST:]
     later_T = norm_T[_FIRST:]
+    # Where no row is large none is a spike, whatever was before it.
+    usual_T = _medians(norm_T)[_FIRST:] if float(later_T.max()) > 10 * CLIPPED else later_T
     spiked = np.flatnonzero((later_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (later_T > np.maximum(HUGE, DRIFT * usual_T)))
     if not spiked.size:
         return Finding(GRADIENT, Status.NONE, f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → {norm_T[-1]:.3g}.")

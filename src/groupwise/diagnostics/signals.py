@@ -7,6 +7,7 @@ and slow noise alike; a trend drops out, and a jump touches few differences. Not
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.curves.e_process import change_evidence
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import Interval
@@ -104,8 +105,8 @@ def signal_of(
     """Make a signal of rows, with its noise from the rows themselves."""
     # Where most rows are one number the median sees no scatter, and the rare others still are no level.
     rare = 0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE)) if value_T.size >= 3 else 0.0
-    whole, rows = max(long_run_deviation(value_T), sampling), max(_at_scale(value_T, 1), sampling, rare)
-    return Signal(column, step_T, value_T, whole, rows, bounds)
+    row = _at_scale(value_T, 1)
+    return Signal(column, step_T, value_T, max(_long_run(value_T, row), sampling), max(row, sampling, rare), bounds)
 
 
 def share_of(step_T: Any, value_T: Any) -> Signal:
@@ -117,8 +118,13 @@ def share_of(step_T: Any, value_T: Any) -> Signal:
 
 def long_run_deviation(value_T: Float) -> float:
     """Return the standard deviation of one row's noise that explains the scatter of block means at every scale."""
-    best, size = 0.0, 1
-    while value_T.size // size >= (10 if size > 1 else 5):
+    return _long_run(value_T, _at_scale(value_T, 1))
+
+
+def _long_run(value_T: Float, row: float) -> float:
+    """The same where that at the scale of one row is known."""
+    best, size = row if value_T.size >= 5 else 0.0, 2
+    while value_T.size // size >= 10:
         best = max(best, _at_scale(value_T, size))
         size *= 2
     return best
@@ -130,7 +136,7 @@ def _at_scale(value_T: Float, size: int) -> float:
         return 0.0
     blocks = value_T[value_T.size % size :].reshape(-1, size).mean(axis=1)
     second = blocks[2:] - 2 * blocks[1:-1] + blocks[:-2]
-    return float(np.sqrt(size * float(np.median(second**2)) / (_SECOND_DIFFERENCE * _MEDIAN_SQUARE)))
+    return math.sqrt(size * median(second**2) / (_SECOND_DIFFERENCE * _MEDIAN_SQUARE))
 
 
 @dataclass(frozen=True)
@@ -450,8 +456,8 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
     By Ville's inequality $P(\exists t: E_t \ge 1/\alpha) \le \alpha$, with rows that depend on each other as long as the bound on the
     conditional mean of a factor holds. A null rate or a horizon that is taken from the same log is outside it.
     """
-    if not len(log_factor_T):
-        return None
+    if float(np.maximum(log_factor_T, 0.0).sum()) < -np.log(rate):
+        return None  # even all bets that were won together do not reach it
     above = np.flatnonzero(change_evidence(log_factor_T) >= -np.log(rate))
     if not above.size:
         return None

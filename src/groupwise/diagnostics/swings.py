@@ -37,8 +37,8 @@ class Swing:
     row: int  # of the series, where the line begins
 
 
-def swing_of(value_T: Float) -> Swing | None:
-    r"""Test the last three fifths of a series for a line that first-order noise does not explain, and fit a second-order autoregression.
+def swing_of(value_T: Float, most: float) -> Swing | None:
+    r"""Find a line in the last three fifths of a series whose chance in first-order noise is no more than `most`.
 
     The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
     three times count.
@@ -59,6 +59,8 @@ def swing_of(value_T: Float) -> Swing | None:
     if len(spectrum) < TURNS + 5:
         return None
     top, chance = _line(spectrum)
+    if chance > most:
+        return None
     period = len(white) / (top + 1)
     radius, damping = _second_order(left)
     wave = np.exp(-2j * np.pi * place / period)
@@ -242,7 +244,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     best: tuple[float, int] = (0.0, 0)
     periods = range(2, min(n // 5, _LONGEST) + 1)
     for period in periods:
-        between = total - _within(left, period)
+        between = total - _within(left, period, total)
         ratio = (between / (period - 1)) / max((total - between) / (n - period - 4), 1e-12 * total)
         best = max(best, (float(ratio), period))
     from scipy.special import fdtrc
@@ -257,7 +259,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     parts = [float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters]
     if min(parts) < 0.5 or max(parts) > 2.0:
         return None
-    return DataOrder(period, profile, 1 - _within(left, period) / total)
+    return DataOrder(period, profile, 1 - _within(left, period, total) / total)
 
 
 def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
@@ -280,8 +282,11 @@ def reward_level(evidence: Evidence) -> tuple[Signal, DataOrder | None]:
     return found
 
 
-def _within(left: Float, period: int) -> float:
-    """Sum of squares about the means of the phases."""
-    phase = np.arange(len(left)) % period
-    mean = np.bincount(phase, weights=left) / np.bincount(phase)
-    return float(left @ left - np.bincount(phase) @ mean**2)
+def _within(left: Float, period: int, total: float) -> float:
+    """Sum of squares about the means of the phases, of a series and its own sum of squares."""
+    turns, rest = divmod(len(left), period)
+    whole = turns * period
+    sum_P, count_P = left[:whole].reshape(turns, period).sum(axis=0), np.full(period, float(turns))
+    sum_P[:rest] += left[whole:]
+    count_P[:rest] += 1
+    return float(total - count_P @ (sum_P / count_P) ** 2)

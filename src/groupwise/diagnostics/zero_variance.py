@@ -241,10 +241,10 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
 
 def _small_group(evidence: Evidence) -> Finding | None:
     """Say that larger groups would make many more groups teach, where the reward stands below its top."""
-    outlook = zero_variance_outlook(evidence.record)
     reward = evidence.reward
     if reward is None or near_top(reward):
         return None
+    outlook = zero_variance_outlook(evidence.record)
     if outlook is None:
         return _of_unknown_size(evidence, reward)
     now, last = outlook.now, outlook.shares[-1]

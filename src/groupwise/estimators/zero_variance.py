@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -282,13 +283,17 @@ def _limits_of_share(now: Interval, size: int, other: int, *, two: bool) -> tupl
 
 def _beta_value(share: float, mean: float, size: int, other: int) -> float:
     """The share at another size by the beta law with this mean and this share of zero-variance groups."""
-    if not 0 < mean < 1:
-        return share
+    return float(beta_share(mean, _beta_strength(share, mean, size), other)) if 0 < mean < 1 else share
+
+
+@lru_cache(maxsize=8)  # of a log it is asked for 2G and for 4G
+def _beta_strength(share: float, mean: float, size: int) -> float:
+    """The strength a + b of the beta law with this mean and this share of zero-variance groups."""
     low, high = _STRENGTH
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if float(beta_share(mean, math.exp(middle), size)) > share else (low, middle)
-    return float(beta_share(mean, math.exp(high), other))
+    return math.exp(high)
 
 
 def _equally_hard(share: float, size: int, other: int, *, two: bool) -> float:
@@ -296,11 +301,18 @@ def _equally_hard(share: float, size: int, other: int, *, two: bool) -> float:
     least = float(share ** ((other - 1) / (size - 1)))
     if not two:
         return least
+    right = _equal_rate(share, size)
+    return max(right**other + (1 - right) ** other, least) if share > 0 else 0.0
+
+
+@lru_cache(maxsize=128)  # of a log some 40 shares are asked for 2G and for 4G
+def _equal_rate(share: float, size: int) -> float:
+    """The pass rate of equally hard prompts with this share of zero-variance groups."""
     low, high = 0.5, 1.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if middle**size + (1 - middle) ** size < share else (low, middle)
-    return max(high**other + (1 - high) ** other, least) if share > 0 else 0.0
+    return high
 
 
 def _counted(reward: Float, groups: Groups) -> Float:

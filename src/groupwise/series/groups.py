@@ -259,4 +259,4 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
 
 def _array(series: pl.Series) -> Float:
     """Return a column as float64, nulls as nan."""
-    return series.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(float)
+    return series.cast(pl.Float64).to_numpy()

@@ -83,7 +83,8 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     rows = record.steps if known.all() else record.steps.filter(known)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)
-    time = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
+    updates = rows["optimizer_updates"]
+    time = (updates.fill_null(strategy="forward") if updates.null_count() else updates).to_numpy().astype(float)
     if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
         time = step.astype(float)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]

@@ -21,7 +21,6 @@ from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, print_table, pyplot, s
 from groupwise.simulate.softmax_bandit import Bandit, bandit
 
 HERE = Path(__file__).resolve().parent
-WORKERS = 1
 LAG_STYLE: dict[str, tuple[str, str, str]] = {
     "none": (GREEN, "s", "-"),
     "refresh": (BLUE, "o", "-"),

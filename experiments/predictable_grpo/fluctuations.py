@@ -14,13 +14,14 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
+from drawing import BLACK, BLUE, GREEN, VERMILION, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from moments import mode_noise
 from prompts import rest_of, shared_world, simulate_prompts
+from worlds.fluctuations import group_size_test, stationary_variance, temperature_over_stiffness
 
-from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
+from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
-from groupwise.theory.fluctuations import group_size_test, reward_band, stationary_variance, temperature_over_stiffness, variance_ratio
+from groupwise.theory.fluctuations import reward_band, variance_ratio
 
 MOMENTUM, FORCE = 0.9, 0.0004
 # Time constant (1 - mu)/a = 250 updates; a variance settles at twice that rate, so three of them leave a fraction exp(-6).
@@ -52,7 +53,6 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
         seed=seed,
         start_A=logits_at(rest.value),
         records=Records(("value", "reward"), every=EVERY),
-        machine=Machine(workers=WORKERS),
     )
     seen = slice(BURN // EVERY, -1)
     parts = {"vp": noise.vp, "t": noise.t, "r": noise.r, "gain": noise.gain, "learning_rate": training.learning_rate}
@@ -145,7 +145,6 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[st
         seed=seed,
         start_A=logits_at(rest.value),
         records=Records(every=10),
-        machine=Machine(workers=WORKERS),
     )
     variance, error = spread(found.value[settle // 10 :])
     s2 = noise.variance(8, batch)

@@ -16,14 +16,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from drawing import WORKERS, note_bandit, options, print_table, read_csv, write_csv
+from drawing import note_bandit, options, print_table, read_csv, write_csv
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import LagSetting
-from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
+from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, KlPlace, LagName, Training, bandit, fixed_point
 from groupwise.stability.threshold import threshold
 
@@ -82,7 +82,6 @@ def all_rows(momenta: tuple[float, ...], shares: tuple[float, ...], prompts_P: t
             replicates=1,
             seed=seed + len(rows),
             records=Records(("reward", "reward_std")),
-            machine=Machine(workers=WORKERS),
         )
         record = record_of(made.series["reward"][:UPDATES, 0], made.series["reward_std"][:UPDATES, 0], prompts)
         row = {"world": name, "momentum": momentum, "lag": lag, "interval": interval, "prompts": prompts, "share": share, "doubted": 0}

@@ -14,13 +14,13 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, ORANGE, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
+from drawing import BLACK, BLUE, ORANGE, VERMILION, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from moments import ModeNoise, mode_noise
+from worlds.fluctuations import stationary_variance
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.bandit_runs import BanditRuns, Machine, Records, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import BanditRuns, Records, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
-from groupwise.theory.fluctuations import stationary_variance
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (
     ("leave_one_out", "leave-one-out"),
@@ -52,9 +52,7 @@ def plateau_row(
     except InvalidArgumentError:
         exact = math.nan
     path = expected_path(world, training, steps=long).value[:, 0]
-    runs = simulate_bandit(
-        world, training, steps=UPDATES, replicates=replicates, seed=seed, records=Records(every=5), machine=Machine(workers=WORKERS)
-    )
+    runs = simulate_bandit(world, training, steps=UPDATES, replicates=replicates, seed=seed, records=Records(every=5))
     last = runs.value[-WINDOW // 5 :].mean(axis=0)
     row = {
         "advantage": label,
@@ -90,7 +88,6 @@ def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
         seed=seed,
         start_A=logits_at(p),
         records=Records(every=10),
-        machine=Machine(workers=WORKERS),
     )
     mean_S = runs.value[20:].mean(axis=0)
     return {
@@ -131,7 +128,6 @@ def time_row(optimizer: str, size: int, replicates: int, seed: int) -> dict[str,
         seed=seed,
         start_A=logits_at(ADAM_START),
         records=Records(every=5),
-        machine=Machine(workers=WORKERS),
     )
     parts = np.array_split(np.arange(replicates), 10)
     times = np.array([time_to_63(runs.step_T, runs.value[:, part].mean(axis=1), rest.value) for part in parts])

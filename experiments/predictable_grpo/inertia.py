@@ -13,10 +13,10 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import WORKERS, note_bandit, options, print_table, read_csv, short, write_csv
+from drawing import note_bandit, options, print_table, read_csv, short, write_csv
 
 from groupwise.curves.fit import fit
-from groupwise.simulate.bandit_runs import Machine, Records, simulate_bandit
+from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, Training, bandit
 
 UPDATES, GROUP_SIZE = 300, 8
@@ -51,7 +51,6 @@ def one_row(name: str, world: Bandit, training: Training, start: float | None, r
         seed=seed,
         start_A=place,
         records=Records(("value", "reward")),
-        machine=Machine(workers=WORKERS),
     )
     time_T = np.arange(float(UPDATES))
     share: dict[str, list[float]] = {"oscillator": [], "exponential": [], "best": []}

@@ -14,10 +14,10 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, GREEN, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
+from drawing import BLACK, BLUE, GREEN, VERMILION, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, write_csv
 from kicks import measured_stiffness
 
-from groupwise.simulate.bandit_runs import Machine, Records, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import Records, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.theory.oscillator import oscillator, recursion
 
@@ -100,7 +100,6 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
         seed=seed,
         start_A=logits_at(START),
         records=Records(every=peak),
-        machine=Machine(workers=WORKERS),
     )
     above = (runs.value[-1] - rest.value) / (rest.value - START)
     row["mean"] = float(above.mean())

@@ -14,10 +14,10 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, VERMILION, WORKERS, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, short, write_csv
+from drawing import BLACK, BLUE, VERMILION, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, short, write_csv
 
 from groupwise.curves.laws import oscillator_decay
-from groupwise.simulate.bandit_runs import Machine, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.stability.lags import LAGS
 from groupwise.stability.threshold import threshold
@@ -71,9 +71,7 @@ def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, n
     training = Training(force / rest.stiffness, GROUP_SIZE, PROMPTS, momentum=MOMENTUM, lag="refresh", interval=INTERVAL, kl_place="reward")
     place = STARTS[start]
     way = rest.value - place
-    runs = simulate_bandit(
-        world, training, steps=updates, replicates=replicates, seed=seed, start_A=logits_at(place), machine=Machine(workers=WORKERS)
-    )
+    runs = simulate_bandit(world, training, steps=updates, replicates=replicates, seed=seed, start_A=logits_at(place))
     mean_path = expected_path(world, training, steps=updates, start_AS=logits_at(place)).value[:, 0]
     # A hundred points or so are what the picture shows.
     seen_T = runs.step_T[:: updates // 100]

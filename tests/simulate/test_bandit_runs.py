@@ -11,7 +11,6 @@ import pytest
 from tests.simulate.naive import gradient, softmax, train
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate import bandit_runs
 from groupwise.simulate.bandit_runs import (
     BLOCK,
     ArmCounter,
@@ -48,9 +47,7 @@ def uniforms(seed: int, block: int, training: Training, steps: int) -> np.ndarra
 
 def agree_with_naive(training: Training, *, task: Bandit = THREE, replicate: int = 3) -> None:
     steps = 25
-    runs = simulate_bandit(
-        task, training, steps=steps, replicates=BLOCK + 5, seed=7, records=Records(EVERYTHING), machine=Machine(workers=1)
-    )
+    runs = simulate_bandit(task, training, steps=steps, replicates=BLOCK + 5, seed=7, records=Records(EVERYTHING))
     block, column = divmod(replicate, BLOCK)
     logit_TA, reward_T = train(task, training, uniforms(7, block, training, steps)[..., column])
     policy_TA = np.array([softmax(logit) for logit in logit_TA])
@@ -85,9 +82,7 @@ def test_adam_is_that_of_a_naive_loop() -> None:
 def test_clipping_does_clip() -> None:
     """The comparison above would pass for a clip that never acts."""
     clipped, exact = (
-        simulate_bandit(
-            THREE, changed(BASE, lag="refresh", interval=8, ratio=ratio, clip=0.05), steps=20, seed=1, machine=Machine(workers=1)
-        ).value
+        simulate_bandit(THREE, changed(BASE, lag="refresh", interval=8, ratio=ratio, clip=0.05), steps=20, seed=1).value
         for ratio in ("clipped", "exact")
     )
     assert np.abs(clipped - exact).max() > 0.01
@@ -181,27 +176,27 @@ def test_the_sampled_mean_is_the_expectation() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_seed_gives_the_same_bits_whatever_the_chunks_and_the_workers(precision: Any) -> None:
+def test_a_seed_gives_the_same_bits_whatever_the_chunks(precision: Any) -> None:
     training = changed(BASE, advantage="std_normalised", lag="refresh", interval=3, ratio="clipped")
 
-    def run(chunk: int | None, processes: int, replicates: int = 1600) -> np.ndarray:
+    def run(chunk: int | None, replicates: int = 1600) -> np.ndarray:
         runs = simulate_bandit(
             THREE,
             training,
             steps=40,
             replicates=replicates,
             seed=3,
-            machine=Machine(precision=precision, chunk_size=chunk, workers=processes),
+            machine=Machine(precision=precision, chunk_size=chunk),
         )
         assert runs.value.dtype == precision
         return np.asarray(runs.value)
 
-    whole = run(1750, 1)
-    for chunk, processes in ((1, 1), (250, 2), (500, 2), (1000, 1), (None, 2), (None, 1)):
-        assert np.array_equal(run(chunk, processes), whole), (chunk, processes)
-    assert np.array_equal(run(None, 1, replicates=1), whole[:, :1])
-    assert np.array_equal(run(None, 1, replicates=301), whole[:, :301])
-    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4, machine=Machine(precision=precision, workers=1)).value
+    whole = run(1750)
+    for chunk in (1, 250, 500, 1000, None):
+        assert np.array_equal(run(chunk), whole), chunk
+    assert np.array_equal(run(None, replicates=1), whole[:, :1])
+    assert np.array_equal(run(None, replicates=301), whole[:, :301])
+    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4, machine=Machine(precision=precision)).value
     assert not np.array_equal(other, whole)
 
 
@@ -218,14 +213,14 @@ def test_random_numbers_are_common_to_all_settings() -> None:
     ]
     training = changed(BASE, learning_rate=1e-12)
     rewards = [
-        simulate_bandit(
-            THREE, changed(training, **setting), steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(workers=1)
-        ).series["reward"]
+        simulate_bandit(THREE, changed(training, **setting), steps=30, replicates=300, seed=2, records=Records(("reward",))).series[
+            "reward"
+        ]
         for setting in settings
     ]
     assert all(np.array_equal(reward, rewards[0]) for reward in rewards)
     single = simulate_bandit(
-        THREE, training, steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(precision="float32", workers=1)
+        THREE, training, steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(precision="float32")
     )
     np.testing.assert_allclose(single.series["reward"], rewards[0], atol=1e-6)
 
@@ -234,7 +229,7 @@ def test_common_random_numbers_take_the_noise_out_of_a_difference() -> None:
     """Two learning rates 2 % apart: the difference of values varies far less than with seeds of their own."""
 
     def value(rate: float, seed: int) -> np.ndarray:
-        return np.asarray(simulate_bandit(TWO, Training(rate, momentum=0.5), steps=60, seed=seed, machine=Machine(workers=1)).value[-1])
+        return np.asarray(simulate_bandit(TWO, Training(rate, momentum=0.5), steps=60, seed=seed).value[-1])
 
     assert np.std(value(0.102, 1) - value(0.1, 1)) < 0.2 * np.std(value(0.102, 2) - value(0.1, 1))
 
@@ -380,39 +375,9 @@ def test_progress_is_told_and_ends_with_everything() -> None:
     assert seen[-1] == (1000, 1000)
 
 
-def test_a_worker_that_dies_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    whole = simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, machine=Machine(workers=1)).value
-    parent, looked = os.getpid(), bandit_runs.run_parts
-
-    def failing(parts: Any, run: Any, **settings: Any) -> None:
-        def one(part: int, tick: Any) -> None:
-            if os.getpid() != parent:
-                os._exit(3)
-            run(part, tick)
-
-        looked(parts, one, **settings)
-
-    monkeypatch.setattr("groupwise.simulate.bandit_runs.run_parts", failing)
-    assert np.array_equal(simulate_bandit(TWO, Training(0.1), steps=20, replicates=1000, machine=Machine(workers=2)).value, whole)
-
-
-def test_no_fork_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    # Other tests of this process may have left threads of their own.
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert bandit_runs.usable_workers(2) == 2
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    assert bandit_runs.usable_workers(2) == 1
-
-
 def test_records_every_few_updates() -> None:
-    runs = simulate_bandit(
-        TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward"), every=10), machine=Machine(workers=1)
-    )
-    every = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward")), machine=Machine(workers=1))
+    runs = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward"), every=10))
+    every = simulate_bandit(TWO, Training(0.1), steps=25, replicates=3, records=Records(("value", "reward")))
     assert runs.step_T.tolist() == [0, 10, 20, 25]
     assert np.array_equal(runs.value, every.value[[0, 10, 20, 25]])
     assert np.array_equal(runs.series["reward"], every.series["reward"][[0, 10, 20]])
@@ -467,7 +432,6 @@ def test_bandits_that_are_none_are_refused() -> None:
         ({"seed": -1}, "seed of at least 0"),
         ({"seed": 0.5}, "seed of at least 0"),
         ({"machine": {"precision": "float16"}}, "float32, float64"),
-        ({"machine": {"workers": 0}}, "number of workers of at least 1"),
         ({"machine": {"chunk_size": 0}}, "chunk size of at least 1"),
         ({"start_A": np.zeros((2, 3))}, "one start for all replicates, got 3"),
         ({"replicates": 0}, "number of replicates"),
@@ -488,7 +452,6 @@ def test_a_long_fixed_lag_makes_chunks_smaller_and_a_longer_one_is_refused() -> 
             steps=2000,
             replicates=4000,
             records=Records(every=2000),
-            machine=Machine(workers=1),
         )
         for interval in (1, 2000)
     )
@@ -505,9 +468,7 @@ def test_memory_is_bounded_by_chunks() -> None:
     peaks = []
     for replicates in (16_000, 80_000):
         tracemalloc.start()
-        simulate_bandit(
-            task, training, steps=5, replicates=replicates, records=Records(every=5), machine=Machine(workers=1, precision="float32")
-        )
+        simulate_bandit(task, training, steps=5, replicates=replicates, records=Records(every=5), machine=Machine(precision="float32"))
         peaks.append(tracemalloc.get_traced_memory()[1] - 4 * replicates * (10 + 2))
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -517,7 +478,7 @@ def test_certain_arms_do_no_harm() -> None:
     """A policy that has become certain in float32 keeps finite weights and logits."""
     training = Training(50.0, momentum=0.9, lag="async", interval=3, ratio="exact")
     with np.errstate(all="raise", under="ignore"):
-        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50, machine=Machine(precision="float32", workers=1))
+        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50, machine=Machine(precision="float32"))
     assert np.isfinite(runs.value).all()
     assert np.isfinite(runs.logit_AS).all()
 

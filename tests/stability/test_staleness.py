@@ -7,12 +7,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from worlds.two_arms import TwoArmMode, two_arm_mode
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.stability.lags import mixed_lag, partly_stale
 from groupwise.stability.threshold import grows, threshold
 from groupwise.theory.oscillator import recursion
-from groupwise.theory.two_arms import TwoArmMode, two_arm_mode
 
 SHARES = (-0.5, 0.2, 0.5, 0.9, 1.04, 1.5)
 

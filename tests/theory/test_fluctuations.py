@@ -6,21 +6,20 @@ import math
 
 import numpy as np
 import pytest
+from worlds.fluctuations import (
+    group_size_test,
+    reward_band_of_modes,
+    stationary_covariance,
+    stationary_variance,
+    temperature_over_stiffness,
+)
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise.stability.mode import readings
 from groupwise.stability.swings import early_warning
 from groupwise.stability.threshold import threshold
-from groupwise.theory.fluctuations import (
-    group_size_test,
-    reward_band,
-    reward_band_of_modes,
-    stationary_covariance,
-    stationary_variance,
-    temperature_over_stiffness,
-    variance_ratio,
-)
+from groupwise.theory.fluctuations import reward_band, variance_ratio
 
 
 def simulated_variance(

@@ -8,7 +8,7 @@ import pytest
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.simulate.softmax_bandit import Training, bandit, exact_gradient, exact_value, fixed_point
 from groupwise.theory.oscillator import recursion
-from groupwise.theory.stiffness import checkpoint_stiffness, kicked_stiffness, relaxed_stiffness
+from groupwise.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
 
 class Bandit:
@@ -78,16 +78,6 @@ def test_measured_stiffness_predicts_the_recursion() -> None:
     assert np.abs(np.array(rewards) - linear).max() < 0.03 * abs(rewards[0] - plateau)
 
 
-def test_checkpoints() -> None:
-    rewards, drifts = [], []
-    for offset in (-0.1, -0.05, 0.05):
-        point = NOTE.fixed_point + np.array([offset, 0.0])
-        step = NOTE.expected_step(point)
-        rewards.append(NOTE.mean_reward(point))
-        drifts.append((NOTE.mean_reward(point + 1e-4 * step) - NOTE.mean_reward(point)) / 1e-4)
-    assert checkpoint_stiffness(rewards, drifts).stiffness.value == pytest.approx(0.1824, rel=0.05)
-
-
 class Simulated:
     """The package's own bandit by the protocol."""
 
@@ -150,12 +140,8 @@ def test_what_cannot_be_measured_is_said() -> None:
         kicked_stiffness(NOTE, NOTE.fixed_point, np.random.default_rng(1), kicks=2)
     with pytest.raises(InvalidArgumentError, match="rows of 2 numbers"):
         kicked_stiffness(NOTE, NOTE.fixed_point, np.random.default_rng(1), directions=np.ones((2, 3)))
-    with pytest.raises(InvalidArgumentError, match="not a number"):
-        checkpoint_stiffness([0.1, 0.2, np.nan], [0.1, 0.2, 0.3])
     with pytest.raises(InvalidArgumentError, match="positive learning rate"):
         relaxed_stiffness(NOTE, NOTE.fixed_point, learning_rate=0.0, plateau=0.76)
-    with pytest.raises(InsufficientDataError, match="at least three checkpoints"):
-        checkpoint_stiffness([0.1, 0.2], [0.1, 0.2])
 
 
 def test_at_a_maximum_the_reward_relaxes_at_twice_the_rate_and_cannot_overshoot() -> None:

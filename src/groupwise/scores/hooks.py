@@ -1,9 +1,9 @@
-"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, by torch.func, or one after another.
+"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, or one rollout after another.
 
 One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's Conv1D, Embedding, LayerNorm, and any
 other layer without children (RMSNorm ...) by torch.func on that layer alone. A parameter that is used outside its layer, or in a layer
-whose first dimension is not the rollouts, is not covered but named: `vmap_scores` or `loop_scores` takes it, which know nothing of layers
-and hold N gradients of each parameter.
+whose first dimension is not the rollouts, is not covered but named: `loop_scores` takes it, which knows nothing of layers and holds N
+gradients of each parameter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import InvalidArgumentError
 from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
             if source._version != version:
                 raise InvalidArgumentError(
                     f"expected layers that leave their input alone, but that of {type(module).__name__} ({', '.join(own.values())}) was"
-                    " changed in place: use method='vmap' or 'loop'"
+                    " changed in place: use method='loop'"
                 )
             gradient = _computing(gradient.detach())
             found = rule(module, source, gradient[None] if lifted else gradient)
@@ -167,7 +167,7 @@ def _computing(value: torch.Tensor) -> torch.Tensor:
 
 
 def rule_of(module: torch.nn.Module) -> Rule | None:
-    """Return how a layer's parameters get their gradients, or None where only the general methods know."""
+    """Return how a layer's parameters get their gradients, or None where only the loop knows."""
     import torch
 
     nn = torch.nn
@@ -292,35 +292,6 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
         yield
 
 
-def vmap_scores(
-    model: torch.nn.Module, total: Total, batch: Batch, parameters: Mapping[str, torch.nn.Parameter]
-) -> dict[str, torch.Tensor]:
-    """Return N gradients of each parameter by `vmap(grad)`, with attention computed the plain way."""
-    import torch
-    from torch.func import functional_call, grad, vmap
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    call = _callable(model, total)
-
-    def of_one(values: dict[str, torch.Tensor], row: dict[str, torch.Tensor]) -> torch.Tensor:
-        result: torch.Tensor = functional_call(call, values, ({name: item[None] for name, item in row.items()},))
-        return result
-
-    values = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
-    try:
-        with _parameters_kept(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-            found = vmap(grad(of_one), in_dims=(None, 0))(values, dict(batch))
-    except GroupwiseError:
-        raise
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"expected a model that torch.func can follow, got {type(error).__name__} ({str(error).strip().partition(chr(10))[0][:120]}):"
-            " use method='loop'"
-        ) from error
-    # Gradients that do not depend on the rollout come back as one, seen N times: a copy each, for they are written over.
-    return {name.removeprefix("model."): value.contiguous() for name, value in found.items()}
-
-
 def loop_scores(
     model: torch.nn.Module, total: Total, batch: Batch, parameters: Mapping[str, torch.nn.Parameter]
 ) -> dict[str, torch.Tensor]:
@@ -339,36 +310,6 @@ def loop_scores(
                 if gradient is not None:
                     found[name][number] = gradient.to_dense() if gradient.is_sparse else gradient
     return found
-
-
-def _callable(model: torch.nn.Module, total: Total) -> torch.nn.Module:
-    """Return `total` as a module, in which functional_call can exchange the parameters."""
-    import torch
-
-    class Call(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, batch: Any) -> torch.Tensor:
-            return total(self.model, batch)
-
-    return Call().train(model.training)
-
-
-@contextmanager
-def _parameters_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Put every parameter back where it was.
-
-    functional_call exchanges a module that is registered under two names twice, and leaves a bare tensor in it when it undoes that.
-    """
-    before = [(module, dict(module._parameters)) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, parameters in before:
-            module._parameters.clear()
-            module._parameters.update(parameters)
 
 
 @contextmanager

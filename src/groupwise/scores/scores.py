@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, vmap_scores
+from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable
 from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Batch = Mapping[str, torch.Tensor]
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
-Method = Literal["auto", "hooks", "vmap", "loop"]
+Method = Literal["auto", "hooks", "loop"]
 Total = GramTotal | SketchTotal
 WEIGHT = "weight of the rollout"  # a key that no caller's batch has
 
@@ -41,7 +41,7 @@ class ScoreOptions(TypedDict, total=False):
     parameters: str | Sequence[str] | None  # patterns of names; those that require a gradient where None
     micro_batch: int | None  # rollouts of one pass at most
     memory_limit: int | None  # bytes of one pass at most, as far as they can be told before
-    method: Method  # hooks, vmap (of grad), loop (over rollouts); auto (default) is hooks, and another for what hooks do not cover
+    method: Method  # hooks, or loop (over rollouts); auto (default) is hooks, and the loop for what they do not cover
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def _limited(job: Job, micro_batch: int | None, memory_limit: int | None) -> Job
 def _bytes_of_one(job: Job) -> int:
     """Return about how many bytes a pass takes for one rollout of the batch's full length.
 
-    What the forward pass keeps for the backward pass, twice: once more for the inputs and the gradients of layers; and, with vmap or the
+    What the forward pass keeps for the backward pass, twice: once more for the inputs and the gradients of layers; and, with the
     loop, the gradient itself.
     """
     import torch
@@ -221,8 +221,8 @@ def _bytes_of_one(job: Job) -> int:
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         result = job.total(job.model, row)
         del result
-    general = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
-    return 2 * sum(kept.values()) + (2 * general if job.method in ("vmap", "loop") else 0)
+    own_gradient = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
+    return 2 * sum(kept.values()) + (2 * own_gradient if job.method == "loop" else 0)
 
 
 def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
@@ -249,7 +249,7 @@ class ScoreSource:
     parameters: tuple[str, ...]  # names of those covered
     coordinates: int  # how many numbers these hold
     left_out: tuple[str, ...]  # names of the parameters that were not asked for
-    method: str  # hooks, vmap, loop, or hooks and the one that took what hooks could not
+    method: str  # hooks, loop, or both where hooks could not take all
     micro_batch: int  # rollouts of one pass
     passes: int  # forward and backward passes over a micro-batch (or two, for inner products between them)
     token_N: NDArray[np.int64]  # tokens of each completion
@@ -367,8 +367,8 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
     with _evaluating(job.model):
-        if job.method in ("vmap", "loop"):
-            _general(job, batch, job.parameters, total, job.method)
+        if job.method == "loop":
+            _one_by_one(job, batch, job.parameters, total)
             return job.method
         rest = _by_layers(job, batch, len(rows), total)
         if not rest:
@@ -377,24 +377,14 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
             raise InvalidArgumentError(
                 f"expected parameters that layers' rules cover, got {len(rest)} that none does ({', '.join(rest[:3])}): use method='auto'"
             )
-        method = _general(job, batch, {name: job.parameters[name] for name in rest}, total, "auto")
-    return method if len(rest) == len(job.parameters) else f"hooks+{method}"
+        _one_by_one(job, batch, {name: job.parameters[name] for name in rest}, total)
+    return "loop" if len(rest) == len(job.parameters) else "hooks+loop"
 
 
-def _general(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: Total, method: str) -> str:
-    """Give the scores by a general method; "auto" is vmap, and the loop where torch.func cannot follow the model."""
-    found, used = None, "loop"
-    if method != "loop":
-        try:
-            found, used = vmap_scores(job.model, job.total, batch, parameters), "vmap"
-        except InvalidArgumentError:
-            if method == "vmap":
-                raise
-    if found is None:
-        found = loop_scores(job.model, job.total, batch, parameters)
-    for name, value in found.items():
+def _one_by_one(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: Total) -> None:
+    """Give the scores by the loop over rollouts."""
+    for name, value in loop_scores(job.model, job.total, batch, parameters).items():
         total.add(name, StoredScores(value if value.dtype.itemsize >= 4 else value.float()))
-    return used
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:

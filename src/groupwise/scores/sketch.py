@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class StoredScores:
-    """Gradients of N rollouts that are there already: those of biases, norms, and of the general methods."""
+    """Gradients of N rollouts that are there already: those of biases, norms, and of the loop over rollouts."""
 
     value_N: torch.Tensor  # of the parameter's own shape; whoever takes the blocks may write over it
 

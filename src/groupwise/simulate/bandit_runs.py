@@ -2,9 +2,8 @@ r"""Thousands of training runs of a softmax bandit at once, sampled or as their 
 
 Arms are the first axis and replicates the last, so that every operation runs along memory, and a replicate does not feel how many others
 are beside it. Replicates come in blocks of 250, each with its own stream of random numbers, one uniform number a rollout whatever the
-other settings: a seed gives the same runs to the last bit for any size of the chunks, any number of workers, and, as common random
-numbers, for any learning rate, momentum, lag or weight. Workers are forked processes that write into shared memory: operations on a chunk
-take microseconds, too short for threads to take turns at the interpreter's lock.
+other settings: a seed gives the same runs to the last bit for any size of the chunks and, as common random numbers, for any learning rate,
+momentum, lag or weight.
 
 A group is a count vector $c$; the update's gradient is $\sum_a b_a (e_a - \pi)$ with $b_a$ the mean over groups of $c_a w_a A_a / G$. The
 advantages are these lines' own: no estimator, no law and no record is known here.
@@ -12,16 +11,11 @@ advantages are these lines' own: no estimator, no law and no record is known her
 
 from __future__ import annotations
 
-import mmap
-import os
-import sys
-import threading
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
-from typing import TYPE_CHECKING, Any, Literal, assert_never, get_args
+from typing import Any, Literal, assert_never, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,85 +24,7 @@ from groupwise.arrays import checked_shape
 from groupwise.errors import InvalidArgumentError
 from groupwise.simulate.softmax_bandit import Bandit, Float, Training, check_name, check_whole
 
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkProcess
-
-
 Tick = Callable[[int], None]
-_POLL_SECONDS = 0.1
-
-
-def usable_workers(wanted: int | None) -> int:
-    """Return how many processes may work: those wanted, or one a core; one where a fork would not be safe.
-
-    A fork is left out where another Python thread runs, where JAX is loaded, in a worker of a pool, and where there is no fork.
-    """
-    if sys.platform != "linux" or threading.active_count() > 1 or "jax" in sys.modules:
-        return 1
-    from multiprocessing import current_process
-
-    cores = len(os.sched_getaffinity(0))
-    return 1 if current_process().daemon else wanted if wanted is not None else cores
-
-
-def shared_array(shape: tuple[int, ...], number: np.dtype[Any], *, shared: bool) -> NDArray[Any]:
-    """Return an array that forked processes write to."""
-    size = int(np.prod(shape))
-    if not shared or size == 0:
-        return np.empty(shape, number)
-    return np.frombuffer(mmap.mmap(-1, size * number.itemsize), number).reshape(shape)
-
-
-def run_parts(
-    parts: Sequence[int], run: Callable[[int, Tick], None], *, workers: int, total: int, progress: Callable[[int, int], None] | None
-) -> None:
-    """Run every part once, on several cores; the calling process takes its share."""
-    workers = min(workers, len(parts))
-    done_W = shared_array((max(workers, 1),), np.dtype(np.int64), shared=workers > 1)
-    done_W[:] = 0
-
-    def report() -> None:
-        if progress is not None:
-            progress(int(done_W.sum()), total)
-
-    def work(worker: int) -> None:
-        def tick(amount: int) -> None:
-            done_W[worker] += amount
-            if worker == 0:
-                report()
-
-        for part in parts[worker::workers]:
-            run(part, tick)
-
-    helpers = [_forked(work, worker) for worker in range(1, workers)]
-    try:
-        work(0)
-        for worker, helper in enumerate(helpers, start=1):
-            while helper.exitcode is None:
-                helper.join(_POLL_SECONDS)
-                report()
-            if helper.exitcode != 0:
-                # It was killed or failed: done here, so that the reason shows.
-                done_W[worker] = 0
-                work(worker)
-        report()
-    finally:
-        for helper in helpers:
-            helper.terminate()
-            helper.join()
-
-
-def _forked(work: Callable[[int], None], worker: int) -> ForkProcess:
-    """Start a worker."""
-    from multiprocessing import get_context
-
-    process = get_context("fork").Process(target=work, args=(worker,), daemon=True)
-    with warnings.catch_warnings():
-        # Newer versions warn where a library has threads of its own; the workers touch none of those.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    return process
-
 
 Index = NDArray[np.uint32]
 
@@ -482,14 +398,12 @@ class Machine:
 
     precision: Literal["float32", "float64"] = "float64"
     chunk_size: int | None = None  # replicates that are stepped together; chosen where None
-    workers: int | None = None  # processes; one a core where None
     progress: Callable[[int, int], None] | None = None  # is told the replicate-updates that are done, and how many there are
 
     def __post_init__(self) -> None:
         """Refuse what no computer can do."""
         check_name("precision", self.precision, ("float32", "float64"))
         check_whole("a chunk size", 1 if self.chunk_size is None else self.chunk_size, 1)
-        check_whole("a number of workers", 1 if self.workers is None else self.workers, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,20 +458,16 @@ def simulate_bandit(
     if start.shape[1] != 1:
         raise InvalidArgumentError(f"expected one start for all replicates, got {start.shape[1]}: simulate each by itself")
     whole = -(-replicates // BLOCK) * BLOCK
-    processes = usable_workers(machine.workers)
-    width = _chunk(machine.chunk_size, bandit, training, number, share=-(-whole // processes), steps=steps)
-    shared = processes > 1 and width < whole
-    plan = _Plan(every, steps, _empty(kept, steps, every, replicates, number, shared=shared))
-    final_AS = shared_array((bandit.arms, replicates), number, shared=shared)
-
-    def run(first: int, tick: Tick) -> None:
+    width = _chunk(machine.chunk_size, bandit, training, number, replicates=whole, steps=steps)
+    plan = _Plan(every, steps, _empty(kept, steps, every, replicates, number))
+    final_AS = np.empty((bandit.arms, replicates), number)
+    tick = _ticking(machine.progress, steps * whole)
+    for first in range(0, whole, width):
         columns = min(width, whole - first)
         update = Update(bandit, training, np.repeat(start, columns, axis=1))
         draws = _Draws(training, seed, range(first // BLOCK, (first + columns) // BLOCK))
         _run_chunk(update, plan, slice(first, min(first + columns, replicates)), draws, tick)
         final_AS[:, first : first + columns] = update.logit_AS[:, : replicates - first]
-
-    run_parts(range(0, whole, width), run, workers=processes if shared else 1, total=steps * whole, progress=machine.progress)
     return BanditRuns(_times(steps, every), plan.series, final_AS, "sampled", seed, width)
 
 
@@ -585,12 +495,21 @@ def expected_path(
         )
     plan = _Plan(every, steps, _empty(kept, steps, every, paths, np.dtype(np.float64)))
     update = Update(bandit, training, np.array(np.broadcast_to(start, (bandit.arms, paths))), learning_rate_S=rate_S)
-
-    def run(_first: int, tick: Tick) -> None:
-        _run_chunk(update, plan, slice(0, paths), None, tick)
-
-    run_parts((0,), run, workers=1, total=steps * paths, progress=progress)
+    _run_chunk(update, plan, slice(0, paths), None, _ticking(progress, steps * paths))
     return BanditRuns(_times(steps, every), plan.series, update.logit_AS, expectation_method(bandit.arms, training), None, paths)
+
+
+def _ticking(progress: Callable[[int, int], None] | None, total: int) -> Tick:
+    """Return what takes the replicate-updates that were done, and tells how many are done of all."""
+    done = 0
+
+    def tick(amount: int) -> None:
+        nonlocal done
+        done += amount
+        if progress is not None:
+            progress(done, total)
+
+    return tick
 
 
 def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> NDArray[np.int64]:
@@ -700,8 +619,8 @@ def _start(bandit: Bandit, start: ArrayLike | None, number: np.dtype[Any]) -> Fl
     return logit if logit.ndim == 2 else logit[:, None]
 
 
-def _chunk(asked: int | None, bandit: Bandit, training: Training, number: np.dtype[Any], *, share: int, steps: int) -> int:
-    """Replicates of a chunk, in whole blocks: those asked for, else an equal part of one worker's share that is not too large."""
+def _chunk(asked: int | None, bandit: Bandit, training: Training, number: np.dtype[Any], *, replicates: int, steps: int) -> int:
+    """Replicates of a chunk, in whole blocks: those asked for, else an equal part of all that is not too large."""
     # A fixed lag keeps, for each update of it, a policy, its thresholds and its rewards.
     kept = min(training.interval, steps) if training.lag == "fixed" else 0
     bytes_kept = kept * bandit.arms * (2 * number.itemsize + 4)
@@ -713,8 +632,8 @@ def _chunk(asked: int | None, bandit: Bandit, training: Training, number: np.dty
         return -(-asked // BLOCK) * BLOCK
     bytes_each = number.itemsize * training.prompts * (3 * training.group_size + 5 * bandit.arms)
     most = max(BLOCK, min(_MOST_CHUNK, _WORKING_BYTES // bytes_each, _KEPT_BYTES // max(bytes_kept, 1)) // BLOCK * BLOCK)
-    parts = -(-share // most)
-    return -(-share // (parts * BLOCK)) * BLOCK
+    parts = -(-replicates // most)
+    return -(-replicates // (parts * BLOCK)) * BLOCK
 
 
 def _times(steps: int, every: int) -> NDArray[np.int64]:
@@ -722,9 +641,7 @@ def _times(steps: int, every: int) -> NDArray[np.int64]:
     return np.append(np.arange(0, steps, every), steps)
 
 
-def _empty(
-    keep: tuple[Quantity, ...], steps: int, every: int, columns: int, number: np.dtype[Any], *, shared: bool = False
-) -> dict[Quantity, Float]:
+def _empty(keep: tuple[Quantity, ...], steps: int, every: int, columns: int, number: np.dtype[Any]) -> dict[Quantity, Float]:
     """Arrays for the records; quantities of rollouts have no record after the last update."""
     rows = len(_times(steps, every))
-    return {name: shared_array((rows if name in EXACT_QUANTITIES else rows - 1, columns), number, shared=shared) for name in keep}
+    return {name: np.empty((rows if name in EXACT_QUANTITIES else rows - 1, columns), number) for name in keep}

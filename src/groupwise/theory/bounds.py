@@ -56,11 +56,6 @@ class Landscape:
                 f"expected mu at most L, got mu {self.pl:g} and L {self.smoothness:g}: no function has both; measure both in one place"
             )
 
-    @property
-    def best_scale(self) -> float:
-        r"""The b of steps b/i for which the leading constant is least, $1/\mu$: then it is $LM/(2\mu^2)$."""
-        return 1 / self.pl
-
     def leading_constant(self, scale: float) -> float:
         r"""Return the factor of 1/n that the bound with steps b/i tends to, $Lb^2M/(4\mu b - 2)$; infinite at or below the threshold."""
         excess = 4 * self.pl * scale - 2
@@ -81,11 +76,6 @@ class GapBound:
     def void(self) -> bool:
         """Whether an assumption is known to fail, so that the numbers bound nothing."""
         return any(condition.holds is False for condition in self.conditions)
-
-    @property
-    def unchecked(self) -> tuple[str, ...]:
-        """The assumptions that no number given here can check; the bound holds if they do."""
-        return tuple(condition.statement for condition in self.conditions if condition.holds is None)
 
     @property
     def status(self) -> str:

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory.mse import PromptMoments
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,6 @@ def normalisation_by_name(name: str) -> Normalisation:
     raise InvalidArgumentError(f"unknown normalisation {name!r}; the normalisations are {known}")
 
 
-def all_equal_probability(value: ArrayLike, group_size: int) -> Float:
-    """Return the probability that a group teaches nothing, $V^G + (1-V)^G$."""
-    v = _value(value)
-    return np.asarray(v**group_size + (1 - v) ** group_size)
-
-
 def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> Float:
     r"""Return the mean of the deviation within a group, which lies below the true $\sqrt{V(1-V)}$.
 
@@ -107,35 +100,6 @@ def normalised_objective(
     inner, pull = _pull(normalisation, group_size, ddof, eps, leave_one_out=leave_one_out)
     right = np.arange(1, group_size)
     return np.asarray(betainc(right, group_size - right, v[..., None]) @ (pull / (group_size * inner * (1 - inner))))
-
-
-def normalised_variance(
-    normalisation: str,
-    moments: PromptMoments,
-    group_size: int,
-    *,
-    ddof: int = 1,
-    eps: float = 0.0,
-    leave_one_out: bool = False,
-) -> Float:
-    r"""Return the exact within-prompt variance (trace) of a normalised gradient, for rewards 0 and 1.
-
-    With $p = V$, $q = 1-V$, $v_1 = S_2 + \kappa/p - |g|^2/p^2$ and $v_0 = S_2 - \kappa/q - |g|^2/q^2$:
-    $E\left[\frac{k(1-k)}{G d_K^2}\{(1-k)v_1 + k v_0\}\right] + \frac{|g|^2}{p^2q^2} Var\left(\frac{k(1-k)}{d_K}\right)$.
-
-    Source: derived here (docs/theory/gradient.md).
-    """
-    inner, pull = _pull(normalisation, group_size, ddof, eps, leave_one_out=leave_one_out)
-    p = _value(moments.value_P)
-    open_P = (p > 0) & (p < 1)
-    p, q = np.where(open_P, p, 0.5), np.where(open_P, 1 - p, 0.5)
-    right = moments.score_norm2_P + moments.kappa_P / p - moments.gradient_norm2_P / p**2
-    wrong = moments.score_norm2_P - moments.kappa_P / q - moments.gradient_norm2_P / q**2
-    probability = _binomial(p, group_size)[:, 1:-1]
-    spread = pull**2 / (group_size * inner * (1 - inner))  # k(1-k)/(G d^2)
-    within = right * (probability @ (spread * (1 - inner))) + wrong * (probability @ (spread * inner))
-    between = probability @ pull**2 - (probability @ pull) ** 2
-    return np.asarray(np.where(open_P, within + moments.gradient_norm2_P / (p * q) ** 2 * between, 0.0))
 
 
 def _pull(name: str, group_size: int, ddof: int, eps: float, *, leave_one_out: bool) -> tuple[Float, Float]:

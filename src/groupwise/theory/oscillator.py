@@ -127,25 +127,6 @@ def recursion(
     return plateau + position
 
 
-def reading_error(
-    force: float, momentum: float, *, refresh_interval: int = 1, lag: str = "refresh", reading: ReadingName = "centred"
-) -> float:
-    r"""Return the largest distance between a reading's closed-form curve and the exact recursion, as a share of the way to the plateau.
-
-    Source: derived here.
-    """
-    kind = lag_by_name(lag)
-    mode = oscillator(force, momentum, refresh_interval=refresh_interval, lag=lag, reading=reading)
-    radius = float(np.abs(np.linalg.eigvals(kind.matrix(force, momentum, refresh_interval))).max())
-    if radius >= 1:
-        raise InvalidArgumentError(f"expected a force below the threshold, got {force:g}: the exact recursion does not settle")
-    if mode.damping <= 0:
-        return math.inf
-    updates = min(200_000, math.ceil(-12 * kind.period(refresh_interval) / math.log(radius)) + 10 * refresh_interval)
-    exact = recursion(force, momentum, updates, refresh_interval=refresh_interval, lag=lag)
-    return float(np.abs(mode.trajectory(np.arange(updates + 1)) - exact).max())
-
-
 def size_exponent(size_M: ArrayLike, time_constant_M: ArrayLike, *, level: float = 0.95) -> Interval:
     r"""Return the exponent b of $\tau \propto M^b$ over runs of several model sizes, by least squares on logarithms.
 

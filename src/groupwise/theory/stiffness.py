@@ -7,7 +7,6 @@ averages many batches. It trains nothing and decides nothing about stability.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -137,13 +136,3 @@ def relaxed_stiffness(
     value = float(rate.mean())
     half = student_quantile(level, max(len(rate) - 1, 1)) * float(rate.std(ddof=1) if len(rate) > 1 else 0.0) / math.sqrt(len(rate))
     return _measured(value, half, level, "relaxation", len(rate))
-
-
-def checkpoint_stiffness(reward_M: Sequence[float], drift_M: Sequence[float], *, level: float = 0.95) -> MeasuredStiffness:
-    r"""Regress the reward's drift on the reward over checkpoints of a run, where both were measured at each.
-
-    Source: derived here.
-    """
-    if len(reward_M) != len(drift_M) or len(reward_M) < 3:
-        raise InsufficientDataError(f"expected at least three checkpoints with reward and drift, got {min(len(reward_M), len(drift_M))}")
-    return _from_regression(np.asarray(reward_M, dtype=np.float64), np.asarray(drift_M, dtype=np.float64), level, "checkpoints")

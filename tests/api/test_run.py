@@ -266,7 +266,8 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "The 90 % band held 9 of 10 window means."
         ): score,
         (
-            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder data and a broken verifier. "
+            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. "
+            "Cannot tell between harder data and a broken verifier: log the completions. "
             "Do: Restart from step 70."
         ): judged,
         "Flat: every one of 30 rows is exactly 0.5; a metric without any noise is rarely a live one.": gw.fit([0.5] * 30),

@@ -140,6 +140,15 @@ def test_a_run_without_components_is_answered_from_its_rewards(capsys: pytest.Ca
     assert sum(any(letter.isalpha() for letter in word) for line in told for word in line.split()) <= 60
 
 
+def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    rows = [f"{step},{0.8 + 0.01 * (-1) ** step if step < 40 else 0.0}\n" for step in range(60)]
+    Path("fallen.csv").write_text("step,reward\n" + "".join(rows))
+    text = shown(capsys, "plan", "fallen.csv", "--set", "group_size=8")
+    assert text.splitlines()[:2] == ["✗ FAILED  fallen.csv  reward 0.80 → 0.00, collapsed at step 40", NOT_LOGGED]
+    found = printed(capsys, "plan", "fallen.csv")
+    assert (found["state"], found["headline"]) == ("failed", "reward 0.80 → 0.00, collapsed at step 40")
+
+
 def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [

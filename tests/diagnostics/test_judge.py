@@ -166,7 +166,7 @@ def test_a_fall_is_told_from_its_first_sign_on() -> None:
     ]
     assert found.cause == Cause(Certainty.LIKELY, ("the policy ran away in length",))
     assert found.do == "restart from step 55; mask truncated completions; lr ÷ 3"
-    assert found.cost == Cost(44, None, None, 100)
+    assert found.cost == Cost(45, None, None, 100)
 
 
 def test_a_slower_fall_names_both_its_ends() -> None:
@@ -286,14 +286,14 @@ def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_r
 def test_cost_is_counted_from_the_first_sign() -> None:
     config = {"group_size": 8, "prompts_per_step": 4}
     found = judge(log(config, seconds=10.0 * ROW, reward=fallen()))
-    assert found.cost == Cost(39, 39 * 32, 390.0, 100)
-    assert found.as_dict()["cost"] == {"steps": 39, "rollouts": 1248, "seconds": 390.0}
+    assert found.cost == Cost(40, 40 * 32, 400.0, 100)
+    assert found.as_dict()["cost"] == {"steps": 40, "rollouts": 1280, "seconds": 400.0}
     assert found.last_step == 100
 
 
 def test_cost_counts_steps_and_not_rows() -> None:
     found = judge(log({"group_size": 8}, steps=range(0, 500, 5), reward=fallen()))
-    assert found.cost == Cost(195, None, None, 500)
+    assert found.cost == Cost(200, None, None, 500)
     assert (found.since_step, found.last_step) == (300, 495)
 
 
@@ -301,14 +301,14 @@ def test_seconds_with_gaps_are_counted_where_they_are_known() -> None:
     seconds = np.where(ROW % 2, np.nan, 10.0 * ROW)
     found = judge(log(seconds=seconds, reward=fallen()))
     assert found.cost is not None
-    assert found.cost.seconds == 380.0  # rows 60 to 98
+    assert found.cost.seconds == 400.0  # from row 58 to 98
     none = judge(log(seconds=np.where(ROW == 70, 1.0, np.nan), reward=fallen()))
-    assert none.cost == Cost(39, None, None, 100)
+    assert none.cost == Cost(40, None, None, 100)
 
 
 def test_a_failure_from_the_first_row_cost_the_whole_run() -> None:
     found = judge(log({"group_size": 4, "prompts_per_step": 2}, reward=np.zeros(N)))
-    assert found.cost == Cost(99, 99 * 8, None, 100)
+    assert found.cost == Cost(100, 100 * 8, None, 100)
 
 
 def test_what_is_no_failure_costs_nothing() -> None:

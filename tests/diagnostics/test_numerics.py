@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.numerics import finite, gradient, updates
 from groupwise.diagnostics.signals import Evidence
@@ -103,6 +104,29 @@ def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
     assert (found.status, dict(found.evidence), found.limit) == (Status.WARNING, {"gradient": "drift"}, 30.0)
     assert found.message == "The gradient norm grew from 0.344 to 80.6 (x 234), beyond x 30 since step 78."
     assert found.signs[0].words == "gradient norm 0.344 → 80.6"
+
+
+@pytest.mark.parametrize(("leap", "first"), [(69, 70), (68, 90)])
+def test_leaps_shortly_before_a_drift_are_how_it_began(leap: int, first: int) -> None:
+    """Of 120 rows the drift is there since row 89, a leap of 10,000 times in the twenty rows before is its first sign."""
+    grown = norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3)
+    grown[leap] = 1e4
+    found = gradient(log(grad_norm=grown, reward=rewards()))
+    assert (found.step, found.signs[0].step) == (90, first)
+
+
+def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before() -> None:
+    grown = from_row(norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3), 110, np.nan)
+    found = judge(log(grad_norm=grown, loss=from_row(norms(), 110, np.nan), reward=rewards()))
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step, found.since_step) == ("gradient_norm", 90, 111)
+    assert [one.words for one in found.then] == ["loss 0.364 → not finite"]
+    assert found.cause.names == ("numerics (loss first)",)
+    assert found.do.startswith("restart from step 89; ")
+    # A gradient that grew after it, or not at all, leads to nothing.
+    alone = judge(log(grad_norm=from_row(norms(3), 110, np.nan), loss=from_row(norms(), 110, np.nan), reward=rewards()))
+    assert alone.first_sign is not None
+    assert (alone.first_sign.signal, alone.first_sign.step) == ("loss", 111)
 
 
 def test_an_explosion_is_critical_only_where_the_reward_falls_with_it() -> None:

@@ -357,12 +357,12 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
         (
             judged(State.FAILING, cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)), do="restart from step 70"),
             State.OK,
-            "failing at step 7 (was ok): reward 0.8 → 0.0; likely the policy ran away in length; restart from step 70",
+            "failing at step 7 (was ok): reward 0.8 → 0.0; likely: the policy ran away in length; restart from step 70",
         ),
         (
             judged(State.WATCH, cause=Cause(Certainty.POSSIBLE, ("too small a group",)), do="raise G."),
             State.FAILING,
-            "watch at step 7 (was failing): reward 0.8 → 0.0; possibly too small a group; raise G",
+            "watch at step 7 (was failing): reward 0.8 → 0.0; possible: too small a group; raise G",
         ),
         (
             judged(State.FAILING, cause=Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the texts",))),

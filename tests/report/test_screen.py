@@ -75,7 +75,7 @@ def test_a_failed_run_is_drawn_as_specified() -> None:
         "  then        step 85  entropy 0.13 → 0.31 → 0.54",
         "  likely      the policy ran away in length",
         "  do          restart from step 70; mask truncated completions; lr ÷ 3",
-        "  cost        125 of 200 steps (62 %)",
+        "  cost        125 of 200 steps (62 %) since the first sign",
         "  reward ██▇▅▄▂▁▁",
     ]
     assert judgement_lines(FAILED, heights, plain=True) == [
@@ -84,7 +84,7 @@ def test_a_failed_run_is_drawn_as_specified() -> None:
         "  then        step 85  entropy 0.13 -> 0.31 -> 0.54",
         "  likely      the policy ran away in length",
         "  do          restart from step 70; mask truncated completions; lr / 3",
-        "  cost        125 of 200 steps (62 %)",
+        "  cost        125 of 200 steps (62 %) since the first sign",
         "  reward ##*=-.",
     ]
 
@@ -97,7 +97,7 @@ def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
         "  cannot tell between harder data and a broken verifier: log the completions",
         "              with their rewards",
         "  do          stop",
-        "  cost        23 steps, 5,888 rollouts, 90 min",
+        "  cost        23 steps since the first sign, 5,888 rollouts, 90 min",
         "  not logged  entropy; the gradient norm",
     ]
 

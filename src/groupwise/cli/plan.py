@@ -6,7 +6,7 @@ import math
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from groupwise.cli.shared import (
     Column,
@@ -27,6 +27,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRun
 if TYPE_CHECKING:
     from groupwise.analysis.final_gap import Cost
     from groupwise.arrays import Float
+    from groupwise.diagnostics.judgement import Judgement
     from groupwise.estimators.baseline_errors import BaselineRow
     from groupwise.estimators.best_group_size import Budget
     from groupwise.estimators.components import Components
@@ -98,8 +99,10 @@ def plan(
     """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
     from groupwise.analysis.final_gap import final_gap
     from groupwise.analysis.plan import batch_in_use
+    from groupwise.diagnostics.judge import judge
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
+    from groupwise.record.run import has_ended
     from groupwise.report.text import print_plan
 
     opening = Opening.parse(column=column, settings=settings, config=config)
@@ -111,6 +114,7 @@ def plan(
         cost = None if cost is None else replace(cost, parts=None)  # the covariance in the file is not that of these scores
     notes = [] if cost is None else [cost.unit_note]
     baselines: tuple[BaselineRow, ...] = ()
+    judged: Judgement | None = None
     if source is None:
         exact = _exact(numbers, cost, curvature)
         _refuse_needless(opening, level)
@@ -119,9 +123,10 @@ def plan(
         held = _components_of(source, cost, curvature, level)
         if held is None:
             record = opening.open(source)
+            judged = judge(record, ended=has_ended(record))
             held = _beside(source, level=level)
             if held is None:
-                _show_rewards(record, source, as_json=as_json)
+                _show_rewards(record, source, judged, as_json=as_json)
                 return
             notes.append(batch_in_use(record).said)
             whole, group_size = _of_run(record, spending, group_size, notes)
@@ -134,9 +139,9 @@ def plan(
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
     end = None if cost is None else final_gap(cost, found)
     if not as_json:
-        print_plan(found, baselines, notes, out_console(), said="" if end is None else str(end["sentence"]))
+        print_plan(found, baselines, notes, out_console(), judged, said="" if end is None else str(end["sentence"]))
         return
-    data = found.as_dict()
+    data = _stands(judged) | found.as_dict()
     if source is not None:
         data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
     print_json(data if end is None else {**data, "final_gap": end})
@@ -271,16 +276,21 @@ def _beside(path: Path, *, level: float | None) -> Components | None:
     return components_of_file(place, level=level) if place.is_file() else None
 
 
-def _show_rewards(record: RunRecord, source: Path, *, as_json: bool) -> None:
+def _stands(judged: Judgement | None) -> dict[str, Any]:
+    """How a run stands, for JSON; nothing of numbers and files."""
+    return {} if judged is None else {"state": judged.state, "headline": judged.headline}
+
+
+def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json: bool) -> None:
     """Print what rewards alone say, and the command for the rest."""
     from groupwise.analysis.plan import plan_of_rewards
     from groupwise.report.text import print_run_plan
 
     found = plan_of_rewards(record, source)
     if as_json:
-        print_json(found.as_dict())
+        print_json(_stands(judged) | found.as_dict())
     else:
-        print_run_plan(found, out_console())
+        print_run_plan(found, judged, out_console())
 
 
 def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:

@@ -188,12 +188,14 @@ def _cost(record: RunRecord, step: int | None) -> Cost | None:
     steps = record.steps["step"]
     if not len(steps):
         return None
-    step = int(steps[0]) if step is None else step
+    first, last = int(steps[0]), int(steps[-1])
     stride = int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
-    after = record.steps.filter(pl.col("step") >= step)
+    step = first if step is None else step
+    spent = last - step + stride
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    spent = int(steps[-1]) - step
     rollouts = int(size) * int(prompts) * spent if size is not None and prompts is not None else None
-    clock = after["seconds"].drop_nulls()
-    seconds = float(clock[-1] - clock[0]) if len(clock) > 1 else None
-    return Cost(spent, rollouts, seconds, int(steps[-1]) - int(steps[0]) + stride)
+    # A row's clock is read as its step ends: its time began with the row before.
+    clock, earlier = (record.steps.filter(rows)["seconds"].drop_nulls() for rows in (pl.col("step") >= step, pl.col("step") < step))
+    began = clock[:1] if not len(earlier) else earlier[-1:]
+    seconds = float(clock[-1] - began[0]) if len(clock) > 1 else None
+    return Cost(spent, rollouts, seconds, last - first + stride)

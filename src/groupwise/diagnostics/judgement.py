@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, Said, plain
-from groupwise.wording import clean, sentence
+from groupwise.wording import clean, count, duration, sentence, share
 
 _LONGEST = 1000  # of a judgement in sentences
 
@@ -92,10 +92,30 @@ class Cause(Plain):
     names: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 
+    @property
+    def sure(self) -> str:
+        """How sure it is, in words."""
+        return self.certainty.value.replace("_", " ")
+
+    @property
+    def named(self) -> str:
+        """The names, and what to log where that would tell."""
+        log = f"log {self.log[0]}" if self.log else ""
+        if self.certainty is Certainty.CANNOT_TELL and self.names:
+            between = f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
+            return f"{between}: {log}" if log else between
+        return "; ".join(part for part in (" and ".join(self.names), log) if part)
+
+    @property
+    def words(self) -> str:
+        """Both in a clause: "likely: numerics", "cannot tell between harder data and a broken verifier: log completions"."""
+        joint = " " if self.certainty is Certainty.CANNOT_TELL else ": "
+        return f"{self.sure}{joint}{self.named}" if self.names else self.named
+
 
 @dataclass(frozen=True, slots=True)
 class Cost(Plain):
-    """What was spent after the first sign; None where it is not logged."""
+    """What was spent from the first sign on, its own step included, or of a failure throughout by the whole run; None where not logged."""
 
     steps: int
     rollouts: int | None = None
@@ -103,6 +123,18 @@ class Cost(Plain):
     of_steps: int = 0  # steps of the whole run
 
     KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The same in words, each of what is known: "125 of 200 steps (62 %) since the first sign", "4,000 rollouts", "2 h"."""
+        steps = f"{count(self.steps, 'step')} since the first sign"
+        if self.steps == self.of_steps:
+            steps = f"all {count(self.steps, 'step')}"
+        elif self.of_steps:
+            part = share(self.steps / self.of_steps)
+            steps = f"{self.steps:,} of {count(self.of_steps, 'step')} ({part}) since the first sign"
+        rollouts = () if self.rollouts is None else (count(self.rollouts, "rollout"),)
+        return (steps, *rollouts, *(() if self.seconds is None else (duration(self.seconds / 3600),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +230,7 @@ class Judgement(Said):
     def __str__(self) -> str:
         """The state and the fact, the cause where there is one, and what to do, in sentences."""
         said = [self.fact]
-        if self.cause.names:
-            certainty = self.cause.certainty.value.replace("_", " ")
-            between = f"{certainty}: " if self.cause.certainty is not Certainty.CANNOT_TELL else f"{certainty} between "
-            said.append(sentence(between + " and ".join(self.cause.names)))
+        said += [sentence(self.cause.words)] if self.cause.names else []
         said += [f"Do: {sentence(self.do)}"] if self.do else []
         return clean(" ".join(said), longest=_LONGEST)
 

@@ -188,9 +188,11 @@ def gradient(evidence: Evidence) -> Finding:
     limit = max(DRIFT * early, CLIPPED)
     event_T = norm_T > limit
     event_T[:_FIRST] = False
-    row = beyond(signal, event_T)
+    row, leaps = beyond(signal, event_T), _leaps(norm_T)
     if row is None:
-        return _spikes(norm_T, step_T)
+        return _spikes(norm_T, step_T, leaps)
+    # Leaps shortly before are how it began.
+    began = int(step_T[min([row, *leaps[leaps >= row - norm_T.size // 6]])])
     step, late = int(step_T[row]), float(np.median(norm_T[-max(5, norm_T.size // 10) :]))
     times = late / early
     huge = late > HUGE or times > SPIKE
@@ -203,23 +205,28 @@ def gradient(evidence: Evidence) -> Finding:
         Interval(times, times, times),
         DRIFT,
         advice="clip the gradient norm; lower the learning rate",
-        signs=(Sign("gradient_norm", step, early, late, f"gradient norm {early:.3g} → {late:.3g}"),),
+        signs=(Sign("gradient_norm", began, early, late, f"gradient norm {early:.3g} → {late:.3g}"),),
         evidence={"gradient": "exploded" if huge else "drift"},
     )
 
 
-def _spikes(norm_T: Float, step_T: NDArray[np.int64]) -> Finding:
-    """Report single rows far above the median of all rows before."""
-    later_T = norm_T[_FIRST:]
-    # Where no row is large none is a spike, whatever was before it.
-    usual_T = _medians(norm_T)[_FIRST:] if float(later_T.max()) > 10 * CLIPPED else later_T
-    spiked = np.flatnonzero((later_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (later_T > np.maximum(HUGE, DRIFT * usual_T)))
-    if not spiked.size:
+def _leaps(norm_T: Float) -> NDArray[np.intp]:
+    """The rows, but for the first ones, far above the median of all rows before."""
+    # Where no row is large none is far above the others, whatever was before it.
+    usual_T = _medians(norm_T) if float(norm_T[_FIRST:].max()) > 10 * CLIPPED else norm_T
+    leapt_T = (norm_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (norm_T > np.maximum(HUGE, DRIFT * usual_T))
+    leapt_T[:_FIRST] = False
+    return np.flatnonzero(leapt_T)
+
+
+def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -> Finding:
+    """Report single rows that leapt."""
+    if not leaps.size:
         return Finding(GRADIENT, Status.NONE, f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → {norm_T[-1]:.3g}.")
-    first = int(spiked[0])
-    step, top, usual = int(step_T[_FIRST + first]), float(later_T[first]), float(usual_T[first])
-    often = spiked.size >= _STOPPED or float(later_T.max()) > HUGE
-    more = "" if spiked.size == 1 else f" and {counted(spiked.size - 1, 'time')} more"
+    first = int(leaps[0])
+    step, top, usual = int(step_T[first]), float(norm_T[first]), float(np.median(norm_T[:first]))
+    often = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
+    more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
     message = f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before."
     return Finding(
         GRADIENT,

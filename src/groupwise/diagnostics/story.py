@@ -133,6 +133,8 @@ def _of_finding(look: Look, found: Finding) -> Story:
     signs = found.signs
     if found.step is not None and (not signs or found.check == collapse.NAME):
         signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence)))
+    if found.check == numerics.FINITE:
+        signs = (*signs, *_of_gradient(look, found.step))
     signs = tuple(sorted(signs, key=lambda sign: sign.step))
     case = look.case(signs, found.step)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
@@ -140,6 +142,12 @@ def _of_finding(look: Look, found: Finding) -> Story:
     first = signs[0].step if signs else found.step
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
+
+
+def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:
+    """The signs of a gradient that had exploded for sure when numbers ended."""
+    gradient = look.answers[numerics.GRADIENT]
+    return gradient.signs if step is not None and gradient.step is not None and gradient.step < step else ()
 
 
 def _reach(evidence: Evidence) -> int:

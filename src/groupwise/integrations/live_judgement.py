@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Literal, get_args
 
-from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.recorder import Say, reason_of
 from groupwise.record.run import RunRecord
@@ -37,23 +37,13 @@ def state_to_stop_on(name: str) -> StopOn:
 def change_in_words(found: Judgement, before: State | None, step: int) -> str:
     """Return a new state in one line: the fact, the cause and what to do."""
     was = f" (was {_word(before)})" if before is not None else ""
-    parts = (found.headline, _cause(found.cause), found.do)
+    parts = (found.headline, found.cause.words, found.do)
     return clean(f"{_word(found.state)} at step {step}{was}: {'; '.join(part.rstrip('.') for part in parts if part)}", longest=_LONGEST)
 
 
 def _word(state: State) -> str:
     """Return a state as a person says it."""
     return state.value.replace("_", " ")
-
-
-def _cause(cause: Cause) -> str:
-    """Return a cause in words, "" where none is named."""
-    log = f": log {cause.log[0]}" if cause.log else ""
-    if not cause.names:
-        return log.removeprefix(": ")
-    if cause.certainty is Certainty.CANNOT_TELL:
-        return f"cannot tell between {' and '.join(cause.names)}{log}"
-    return f"{'likely' if cause.certainty is Certainty.LIKELY else 'possibly'} {' and '.join(cause.names)}"
 
 
 class LiveJudgement:

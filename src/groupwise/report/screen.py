@@ -12,9 +12,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Measure, Sign, State, Status
+from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Measure, Sign, State, Status
 from groupwise.intervals import Interval
-from groupwise.wording import capital, clean, count, duration, number, sentence, share
+from groupwise.wording import capital, clean, number, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
@@ -151,12 +151,12 @@ def _labelled(found: Judgement) -> Iterable[_Line]:
         then = tuple(sign for sign in then if sign.step != first.step)
     if then:
         yield _Line("then", _signs(then), 6, lines=2)
-    if said := _cause(found.cause):
-        yield _Line(found.cause.certainty.value.replace("_", " "), (said,), 4, lines=2)
+    if found.cause.named:
+        yield _Line(found.cause.sure, (found.cause.named,), 4, lines=2)
     if found.do:
         yield _Line("do", (found.do,), 3, lines=2)
     if found.cost is not None:
-        yield _Line("cost", _cost(found.cost), 5)
+        yield _Line("cost", _joined(found.cost.parts, ", "), 5)
     if found.not_logged and found.state is not State.OK and found.cause.certainty is not Certainty.LIKELY:
         yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
 
@@ -171,25 +171,6 @@ def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
 def _joined(texts: Sequence[str], joint: str) -> tuple[str, ...]:
     """Return texts with what joins each to the one before."""
     return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
-
-
-def _cause(cause: Cause) -> str:
-    """Return a cause in words, with what to log where the log cannot tell."""
-    log = f"log {cause.log[0]}" if cause.log else ""
-    if not cause.names:
-        return log
-    if cause.certainty is not Certainty.CANNOT_TELL:
-        return "; ".join(part for part in (" and ".join(cause.names), log) if part)
-    between = f"between {' and '.join(cause.names)}" if len(cause.names) > 1 else cause.names[0]
-    return f"{between}: {log}" if log else between
-
-
-def _cost(cost: Cost) -> tuple[str, ...]:
-    """Return what was spent, as far as it is known."""
-    of = f" of {count(cost.of_steps, 'step')} ({share(cost.steps / cost.of_steps)})" if cost.of_steps else ""
-    steps = f"{cost.steps:,}{of}" if of else count(cost.steps, "step")
-    rollouts = () if cost.rollouts is None else (count(cost.rollouts, "rollout"),)
-    return _joined((steps, *rollouts, *(() if cost.seconds is None else (duration(cost.seconds / 3600),))), ", ")
 
 
 def _drawn(line: _Line, *, plain: bool) -> list[str]:

@@ -13,7 +13,7 @@ from groupwise.analysis.group_size import shown_sizes
 from groupwise.analysis.headline import THIS_LAW, said_of
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.intervals import percent
 from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.report.screen import head_of
@@ -29,7 +29,7 @@ from groupwise.report.tables import (
     reward_grid,
     title_of,
 )
-from groupwise.wording import alike, count, duration, file_size, law_name, number, sentence, share
+from groupwise.wording import alike, count, file_size, law_name, number, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -170,7 +170,8 @@ def _why(judged: Judgement) -> Markup:
     signs = [] if judged.first_sign is None else [("First sign", judged.first_sign)]
     signs += [("Then", one) for one in judged.then]
     lines = [join((tag("b", text(f"{name}, step {one.step:,}: ")), isolated(one.words))) for name, one in signs]
-    facts = (("Cause", _cause(judged.cause)), ("Spent since", _cost(judged.cost)), ("Log", "; ".join(judged.not_logged)))
+    cost = "" if judged.cost is None else ", ".join(judged.cost.parts)
+    facts = (("Cause", judged.cause.words), ("Cost", cost), ("Log", "; ".join(judged.not_logged)))
     lines += [join((tag("b", text(f"{name}: ")), text(said))) for name, said in facts if said]
     return join((_listed(lines), table(("Check", "Answer", "From step", "Said"), map(_check, judged.checks), numbers={2}, unbroken={1})))
 
@@ -184,28 +185,6 @@ def _check(found: Finding) -> tuple[Markup, ...]:
         text("–" if found.step is None else f"{found.step:,}"),
         text(sentence(said)),
     )
-
-
-def _cause(cause: Cause) -> str:
-    """Return a cause in words."""
-    log = f"log {' and '.join(cause.log)}" if cause.log else ""
-    if not cause.names:
-        return log
-    between = cause.certainty is Certainty.CANNOT_TELL and len(cause.names) > 1
-    named = (
-        f"cannot tell between {' and '.join(cause.names)}" if between else f"{cause.certainty.replace('_', ' ')}: {', '.join(cause.names)}"
-    )
-    return "; ".join(part for part in (named, log) if part)
-
-
-def _cost(cost: Cost | None) -> str:
-    """Return what was spent, as far as it is known."""
-    if cost is None:
-        return ""
-    of = f" of {cost.of_steps:,} ({share(cost.steps / cost.of_steps)})" if cost.of_steps else ""
-    rollouts = () if cost.rollouts is None else (count(cost.rollouts, "rollout"),)
-    seconds = () if cost.seconds is None else (duration(cost.seconds / 3600),)
-    return ", ".join((f"{count(cost.steps, 'step')}{of}", *rollouts, *seconds))
 
 
 def _numbers(screen: Screen) -> Markup:

@@ -143,9 +143,19 @@ def print_scores(scores: Scores, console: Console) -> None:
     out.notes(f"left out {name}: {reason}" for name, reason in scores.left_out)
 
 
-def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Sequence[str], console: Console, *, said: str = "") -> None:
-    """Print a plan: words first, then sizes, components and baselines."""
+def print_plan(
+    plan: GroupSizePlan,
+    baselines: Sequence[BaselineRow],
+    notes: Sequence[str],
+    console: Console,
+    judged: Judgement | None = None,
+    *,
+    said: str = "",
+) -> None:
+    """Print a plan: that the run failed where it did, then words, sizes, components and baselines."""
     out = Printer(console)
+    if judged is not None and judged.alarm:
+        print_first_line(judged, console)
     out.heading("Group size")
     out.line(plan.status)
     out.line(said)
@@ -157,9 +167,11 @@ def print_plan(plan: GroupSizePlan, baselines: Sequence[BaselineRow], notes: Seq
     out.notes((*plan.notes, *notes))
 
 
-def print_run_plan(found: RunPlan, console: Console) -> None:
-    """Print what rewards alone say of a run's group size, its batch, and the command for the rest."""
+def print_run_plan(found: RunPlan, judged: Judgement, console: Console) -> None:
+    """Print that a run failed where it did, what rewards alone say of its group size, its batch, and the command for the rest."""
     out = Printer(console)
+    if judged.alarm:
+        print_first_line(judged, console)
     out.line(found.status)
     out.line(found.batch.said)
     if found.zero_variance is not None:

@@ -5,22 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.shared import (
-    BandLevel,
-    Column,
-    Config,
-    Json,
-    Metric,
-    Opening,
-    Runs,
-    Settings,
-    advancing,
-    option,
-    out_console,
-    print_json,
-    share,
-    whole,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError
 
 if TYPE_CHECKING:
@@ -28,26 +13,26 @@ if TYPE_CHECKING:
 
 
 def backtest(
-    runs: Runs,
+    runs: cli.Runs,
     *,
-    metric: Metric = "reward",
-    from_share: Annotated[float, option("SHARE", "Share of each run that the forecast sees.", "--from", check=share)] = 0.4,
-    level: BandLevel = 0.9,
-    min_rows: Annotated[int, option("ROWS", "Leave out runs with fewer rows of the metric.", check=whole(1))] = 20,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    metric: cli.Metric = "reward",
+    from_share: Annotated[float, cli.option("SHARE", "Share of each run that the forecast sees.", "--from", check=cli.share)] = 0.4,
+    level: cli.BandLevel = 0.9,
+    min_rows: Annotated[int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))] = 20,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     from groupwise.analysis.backtest import Scores
     from groupwise.report.text import print_scores
     from groupwise.wording import clean
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     scored: list[ScoredRun] = []
     left_out: list[tuple[str, str]] = []
-    with advancing(quiet=as_json, total=len(runs)) as step:
+    with cli.advancing(quiet=as_json, total=len(runs)) as step:
         for path in runs:
             step(f"forecasting {path.name}")
             try:
@@ -59,12 +44,12 @@ def backtest(
         raise InsufficientDataError(reason if len(left_out) == 1 else f"none of {len(left_out)} runs can be scored; {name}: {reason}")
     scores = Scores.of(scored, left_out)
     if as_json:
-        print_json(scores.as_dict())
+        cli.print_json(scores.as_dict())
     else:
-        print_scores(scores, out_console())
+        print_scores(scores, cli.out_console())
 
 
-def _score(path: Path, opening: Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
+def _score(path: Path, opening: cli.Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
     """Score one run."""
     from groupwise.analysis.backtest import ScoredRun, cluster_of
     from groupwise.curves.backtest import backtest as score_forecast

@@ -8,24 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    FitLevel,
-    Json,
-    Metric,
-    Opening,
-    Settings,
-    Until,
-    advancing,
-    argument,
-    flag,
-    option,
-    out_console,
-    print_json,
-    print_lines,
-    share,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import free_target, write_whole
 
@@ -37,28 +20,32 @@ _APART = "vs"
 
 def compare(
     runs: Annotated[
-        list[Path], argument("RUN...", "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.")
+        list[Path], cli.argument("RUN...", "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.")
     ],
     *,
-    by: Annotated[str | None, option("KEY", "Group the runs by a setting, a column, or what their names say of it.")] = None,
+    by: Annotated[str | None, cli.option("KEY", "Group the runs by a setting, a column, or what their names say of it.")] = None,
     baseline: Annotated[
-        str | None, option("VALUE", "The value of --by that the others are compared with; by default the smallest.")
+        str | None, cli.option("VALUE", "The value of --by that the others are compared with; by default the smallest.")
     ] = None,
-    pair_by: Annotated[str | None, option("KEY", "Pair the runs of two groups by a setting, as seed.")] = None,
-    metric: Metric = "reward",
-    until: Until = None,
-    late: Annotated[float, option("SHARE", "The level is the mean over this share of the steps, at their end.", check=share)] = 0.25,
-    reach: Annotated[float | None, option("LEVEL", "Speed is the step from which this level is held; by default half of the way.")] = None,
-    effect: Annotated[float | None, option("D", "The smallest difference that matters; by default the one found.")] = None,
-    seed_deviation: Annotated[float | None, option("S", "The spread between seeds, where it is known beforehand.")] = None,
-    level: FitLevel = 0.95,
-    output: Annotated[Path | None, option("FILE", "Draw two groups into this .svg.", "--output", "-o")] = None,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
+    pair_by: Annotated[str | None, cli.option("KEY", "Pair the runs of two groups by a setting, as seed.")] = None,
+    metric: cli.Metric = "reward",
+    until: cli.Until = None,
+    late: Annotated[
+        float, cli.option("SHARE", "The level is the mean over this share of the steps, at their end.", check=cli.share)
+    ] = 0.25,
+    reach: Annotated[
+        float | None, cli.option("LEVEL", "Speed is the step from which this level is held; by default half of the way.")
+    ] = None,
+    effect: Annotated[float | None, cli.option("D", "The smallest difference that matters; by default the one found.")] = None,
+    seed_deviation: Annotated[float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")] = None,
+    level: cli.FitLevel = 0.95,
+    output: Annotated[Path | None, cli.option("FILE", "Draw two groups into this .svg.", "--output", "-o")] = None,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
     why: Annotated[bool, typer.Option("--why", "-v", help="Also print the tests, every run's judgement, and what to know.")] = False,
-    as_json: Json = False,
-    force: Annotated[bool, flag("--force", "Overwrite a figure that is there already.")] = False,
+    as_json: cli.Json = False,
+    force: Annotated[bool, cli.flag("--force", "Overwrite a figure that is there already.")] = False,
 ) -> None:
     """Did a run fail, and is the difference of the others real: level and speed, with step noise and seed noise apart."""
     from groupwise.analysis.compare import compare_runs, comparison_chart
@@ -67,13 +54,13 @@ def compare(
     from groupwise.report.comparison import print_comparison
     from groupwise.report.figures import standalone
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
     if output is not None:
         free_target(output, every, force=force, endings=(".svg",))
     question = Question(late, reach, effect, seed_deviation, level)
-    with advancing(quiet=as_json, total=2 * len(every)) as step:
+    with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
         records = _apart([[record for path in row for record in _opened(path, opening, by, step)] for row in rows], by)
         groups = typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
         found = compare_runs(groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step)
@@ -82,14 +69,14 @@ def compare(
             raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
         write_whole(output, standalone(comparison_chart(found, found.found.pairings[0])), force=force)
     if as_json:
-        print_json(found.as_dict())
+        cli.print_json(found.as_dict())
         return
-    print_comparison(found, out_console(), why=why)
+    print_comparison(found, cli.out_console(), why=why)
     if output is not None:
-        print_lines(f"\nThe figure: {output}")
+        cli.print_lines(f"\nThe figure: {output}")
 
 
-def _opened(path: Path, opening: Opening, by: str | None, step: Callable[[str], None]) -> list[RunRecord]:
+def _opened(path: Path, opening: cli.Opening, by: str | None, step: Callable[[str], None]) -> list[RunRecord]:
     """Open the runs of one path, and say so."""
     step(path.name)
     return opening.open_all(path, by=by or "")

@@ -14,24 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    Json,
-    Level,
-    Opening,
-    Settings,
-    argument,
-    flag,
-    logs_of,
-    one_of,
-    option,
-    out_console,
-    positive,
-    print_json,
-    progress,
-    whole,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Method
 from groupwise.files import free_target
@@ -44,34 +27,40 @@ _LEVEL = 0.95
 
 
 def components(
-    source: Annotated[Path, argument("RUN|FILE", "A run, an .npz with scores, or saved components.")],
+    source: Annotated[Path, cli.argument("RUN|FILE", "A run, an .npz with scores, or saved components.")],
     *,
-    model: Annotated[Path | None, option("CHECKPOINT", "Folder of the model that takes scores of the run.")] = None,
-    adapter: Annotated[Path | None, option("DIR", "Folder of a LoRA adapter on the model.")] = None,
-    groups: Annotated[int | None, option("P", "How many groups to take scores of; by default 64.", check=whole(2))] = None,
-    steps: Annotated[str | None, option("A:B", "First and last step whose completions are used.")] = None,
-    seed: Annotated[int, option("N", "Seed of the sample of groups, or of the bootstrap.", check=whole(0))] = 0,
+    model: Annotated[Path | None, cli.option("CHECKPOINT", "Folder of the model that takes scores of the run.")] = None,
+    adapter: Annotated[Path | None, cli.option("DIR", "Folder of a LoRA adapter on the model.")] = None,
+    groups: Annotated[int | None, cli.option("P", "How many groups to take scores of; by default 64.", check=cli.whole(2))] = None,
+    steps: Annotated[str | None, cli.option("A:B", "First and last step whose completions are used.")] = None,
+    seed: Annotated[int, cli.option("N", "Seed of the sample of groups, or of the bootstrap.", check=cli.whole(0))] = 0,
     aggregation: Annotated[
         str | None,
-        option(
+        cli.option(
             "NAME",
             "How token losses are put together: sum (the default), sequence_mean or batch_token_mean.",
-            check=one_of(*get_args(Aggregation)),
+            check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
-    temperature: Annotated[float | None, option("T", "Temperature of the sampling; by default the run's own.", check=positive)] = None,
+    temperature: Annotated[
+        float | None, cli.option("T", "Temperature of the sampling; by default the run's own.", check=cli.positive)
+    ] = None,
     layers: Annotated[
-        list[str] | None, option("PATTERN", "Only parameters whose whole names match this glob, as '*q_proj*'. Repeatable.")
+        list[str] | None, cli.option("PATTERN", "Only parameters whose whole names match this glob, as '*q_proj*'. Repeatable.")
     ] = None,
     sketch_width: Annotated[
         int | None,
-        option("K", "Sketch the scores to K numbers; by default inner products are exact where memory allows.", check=whole(1)),
+        cli.option("K", "Sketch the scores to K numbers; by default inner products are exact where memory allows.", check=cli.whole(1)),
     ] = None,
     max_completion_length: Annotated[
         int | None,
-        option("L", "Tokens at which completions were truncated; by default the run's own, else the longest of its log.", check=whole(1)),
+        cli.option(
+            "L", "Tokens at which completions were truncated; by default the run's own, else the longest of its log.", check=cli.whole(1)
+        ),
     ] = None,
-    method: Annotated[str | None, option("NAME", "Intervals for FILE: jackknife or bootstrap.", check=one_of(*get_args(Method)))] = None,
+    method: Annotated[
+        str | None, cli.option("NAME", "Intervals for FILE: jackknife or bootstrap.", check=cli.one_of(*get_args(Method)))
+    ] = None,
     zero_mean: Annotated[
         bool | None,
         typer.Option(
@@ -80,20 +69,20 @@ def components(
             show_default=False,
         ),
     ] = None,
-    group_size: Annotated[int | None, option("G", "For a FILE without prompt_N: groups of this size follow one another.")] = None,
-    level: Level = None,
-    output: Annotated[Path | None, option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
-    force: Annotated[bool, flag("--force", "Replace a file of components that is there already.")] = False,
+    group_size: Annotated[int | None, cli.option("G", "For a FILE without prompt_N: groups of this size follow one another.")] = None,
+    level: cli.Level = None,
+    output: Annotated[Path | None, cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
+    force: Annotated[bool, cli.flag("--force", "Replace a file of components that is there already.")] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis import component_file
     from groupwise.analysis.components import Measurement, measure_run
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
     of_model += _given({"--layers": layers, "--sketch-width": sketch_width, "--max-completion-length": max_completion_length})
     if model is None and of_model:
@@ -142,8 +131,8 @@ def components(
     target = component_file.path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
-    free_target(target, logs_of(record), force=True)
-    with progress(quiet=as_json) as show:
+    free_target(target, cli.logs_of(record), force=True)
+    with cli.progress(quiet=as_json) as show:
         keep(measure_run(record, how, partial(show, "taking scores")), target)
 
 
@@ -182,15 +171,17 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
     from groupwise.report.text import print_components
 
     if as_json:
-        print_json({**found.components.as_dict(), "provenance": dict(found.provenance), "file": None if target is None else str(target)})
+        cli.print_json(
+            {**found.components.as_dict(), "provenance": dict(found.provenance), "file": None if target is None else str(target)}
+        )
         return
     notes = list(provenance_notes(found.provenance)) if told else []
     if target is not None:
         notes.append(f"Saved in {target}; `groupwise plan` says what to do with it")
-    print_components(found.components, notes, out_console())
+    print_components(found.components, notes, cli.out_console())
 
 
-def _show_rewards(source: Path, opening: Opening, steps: tuple[int, int] | None, level: float, *, as_json: bool) -> None:
+def _show_rewards(source: Path, opening: cli.Opening, steps: tuple[int, int] | None, level: float, *, as_json: bool) -> None:
     """Print what rewards alone say of a run, and the command that gets the rest."""
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.group_size import reward_facts
@@ -204,9 +195,9 @@ def _show_rewards(source: Path, opening: Opening, steps: tuple[int, int] | None,
     rest = shlex.quote(str(beside)) if beside.is_file() else f"{shlex.quote(str(source))} --model CHECKPOINT"
     command = f"groupwise components {rest}"
     if as_json:
-        print_json({**facts.as_dict(), "notes": [*facts.notes, *recurring], "command": command})
+        cli.print_json({**facts.as_dict(), "notes": [*facts.notes, *recurring], "command": command})
     else:
-        print_reward_facts(facts, (*recurring, f"The gradient's own numbers: `{command}`"), out_console())
+        print_reward_facts(facts, (*recurring, f"The gradient's own numbers: `{command}`"), cli.out_console())
 
 
 def _steps(text: str | None) -> tuple[int, int] | None:

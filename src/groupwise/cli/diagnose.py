@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    FailOn,
-    Json,
-    Opening,
-    Run,
-    Settings,
-    Until,
-    Verbose,
-    Why,
-    exit_code,
-    out_console,
-    print_json,
-)
+from groupwise.cli import shared as cli
 
 
 def diagnose(
-    run: Run,
+    run: cli.Run,
     *,
-    until: Until = None,
-    verbose: Verbose = False,
-    why: Why = False,
-    fail_on: FailOn = "watch",
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    until: cli.Until = None,
+    verbose: cli.Verbose = False,
+    why: cli.Why = False,
+    fail_on: cli.FailOn = "watch",
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
     from groupwise.analysis.fitted import cut
@@ -39,12 +25,12 @@ def diagnose(
     from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     record = cut(opening.open(run), until)
     found = judge(record, ended=has_ended(record))
     measures = measures_of(Evidence(record)) if why else None
     if as_json:
-        print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
+        cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
     else:
-        print_judgement(found, reward_heights(record), out_console(), verbose=verbose, why=measures)
-    return exit_code([found], fail_on=fail_on)
+        print_judgement(found, reward_heights(record), cli.out_console(), verbose=verbose, why=measures)
+    return cli.exit_code([found], fail_on=fail_on)

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    FitLevel,
-    Json,
-    Metric,
-    Opening,
-    Run,
-    Settings,
-    Until,
-    option,
-    out_console,
-    print_json,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import InsufficientDataError
 
 
 def fit(
-    run: Run,
+    run: cli.Run,
     *,
-    metric: Metric = "reward",
-    law: Annotated[str | None, option("NAME", "Fit this law alone; by default all of them compete.")] = None,
-    until: Until = None,
-    level: FitLevel = 0.95,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    metric: cli.Metric = "reward",
+    law: Annotated[str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")] = None,
+    until: cli.Until = None,
+    level: cli.FitLevel = 0.95,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     from groupwise.analysis.fitted import cut, fit_metric
@@ -40,7 +27,7 @@ def fit(
     from groupwise.record.run import has_ended
     from groupwise.report.text import print_fit
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     if law is not None:
         law_by_name(law)
     record = opening.open(run)
@@ -50,6 +37,6 @@ def fit(
     judged = judge(cut(record, until), ended=has_ended(record))
     stands = {"state": judged.state, "headline": judged.headline}
     if as_json:
-        print_json(stands | fitted.as_dict())
+        cli.print_json(stands | fitted.as_dict())
     else:
-        print_fit(fitted, judged, out_console())
+        print_fit(fitted, judged, cli.out_console())

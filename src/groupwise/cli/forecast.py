@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from groupwise.cli.shared import (
-    At,
-    BandLevel,
-    Column,
-    Config,
-    Json,
-    Metric,
-    Opening,
-    Run,
-    Settings,
-    Until,
-    out_console,
-    print_json,
-    steps_of,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import InsufficientDataError
 
 
 def forecast(
-    run: Run,
+    run: cli.Run,
     *,
-    metric: Metric = "reward",
-    until: Until = None,
-    at: At = None,
-    level: BandLevel = 0.9,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    metric: cli.Metric = "reward",
+    until: cli.Until = None,
+    at: cli.At = None,
+    level: cli.BandLevel = 0.9,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
     from groupwise.analysis.fitted import cut, fit_metric
@@ -38,8 +24,8 @@ def forecast(
     from groupwise.record.run import has_ended
     from groupwise.report.text import print_forecast
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
-    steps = steps_of(at)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
+    steps = cli.steps_of(at)
     record = opening.open(run)
     fitted = fit_metric(record, metric, until=until, at=steps, forecast_level=level)
     if fitted.outlook is None:
@@ -47,6 +33,6 @@ def forecast(
     judged = judge(cut(record, until), ended=has_ended(record))
     stands = {"state": judged.state, "headline": judged.headline}
     if as_json:
-        print_json({**stands, "metric": fitted.metric, **fitted.outlook.as_dict()})
+        cli.print_json({**stands, "metric": fitted.metric, **fitted.outlook.as_dict()})
     else:
-        print_forecast(fitted, judged, out_console())
+        print_forecast(fitted, judged, cli.out_console())

@@ -8,20 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    Json,
-    Level,
-    Opening,
-    Settings,
-    argument,
-    one_of,
-    option,
-    out_console,
-    positive,
-    print_json,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 
 if TYPE_CHECKING:
@@ -68,33 +55,38 @@ class Spending:
 
 
 def plan(
-    source: Annotated[Path | None, argument("RUN|FILE", "A run with components, an .npz with scores, or saved components.")] = None,
+    source: Annotated[Path | None, cli.argument("RUN|FILE", "A run with components, an .npz with scores, or saved components.")] = None,
     *,
-    vp: Annotated[float | None, option("VP", "Variance between prompts.")] = None,
-    t: Annotated[float | None, option("T", "First-order part within prompts.")] = None,
-    r: Annotated[float | None, option("R", "Second-order part within prompts.")] = None,
-    budget: Annotated[float | None, option("N", "The budget of one optimiser step; by default a run's own rollouts.")] = None,
-    budget_unit: Annotated[str, option("UNIT", "rollouts, tokens or seconds.", check=one_of("rollouts", "tokens", "seconds"))] = "rollouts",
-    prompt_cost: Annotated[float, option("C", "The cost of one prompt, in the unit of the budget.")] = 0.0,
+    vp: Annotated[float | None, cli.option("VP", "Variance between prompts.")] = None,
+    t: Annotated[float | None, cli.option("T", "First-order part within prompts.")] = None,
+    r: Annotated[float | None, cli.option("R", "Second-order part within prompts.")] = None,
+    budget: Annotated[float | None, cli.option("N", "The budget of one optimiser step; by default a run's own rollouts.")] = None,
+    budget_unit: Annotated[
+        str, cli.option("UNIT", "rollouts, tokens or seconds.", check=cli.one_of("rollouts", "tokens", "seconds"))
+    ] = "rollouts",
+    prompt_cost: Annotated[float, cli.option("C", "The cost of one prompt, in the unit of the budget.")] = 0.0,
     rollout_cost: Annotated[
-        float | None, option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says.")
+        float | None,
+        cli.option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says."),
     ] = None,
-    prompt_pool: Annotated[int | None, option("P", "The number of different prompts, where there are few.")] = None,
-    group_size: Annotated[int | None, option("G", "The group size in use; by default the run's own.")] = None,
+    prompt_pool: Annotated[int | None, cli.option("P", "The number of different prompts, where there are few.")] = None,
+    group_size: Annotated[int | None, cli.option("G", "The group size in use; by default the run's own.")] = None,
     objective: Annotated[
-        str, option("NAME", "What is to be small: gradient (its error) or final-gap.", check=one_of("gradient", "final-gap"))
+        str, cli.option("NAME", "What is to be small: gradient (its error) or final-gap.", check=cli.one_of("gradient", "final-gap"))
     ] = "gradient",
     curvature: Annotated[
-        str | None, option("K|FILE", "Curvature at the optimum: one number for all directions, or an .npz with the Hessian.")
+        str | None, cli.option("K|FILE", "Curvature at the optimum: one number for all directions, or an .npz with the Hessian.")
     ] = None,
-    step_constant: Annotated[float | None, option("B", "The B of learning rates B/i; by default 1/curvature.", check=positive)] = None,
-    learning_rate: Annotated[float | None, option("E", "A constant learning rate, instead of B/i.", check=positive)] = None,
-    updates: Annotated[float | None, option("N", "The number of updates after which the gap is wanted.", check=positive)] = None,
-    level: Level = None,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    step_constant: Annotated[
+        float | None, cli.option("B", "The B of learning rates B/i; by default 1/curvature.", check=cli.positive)
+    ] = None,
+    learning_rate: Annotated[float | None, cli.option("E", "A constant learning rate, instead of B/i.", check=cli.positive)] = None,
+    updates: Annotated[float | None, cli.option("N", "The number of updates after which the gap is wanted.", check=cli.positive)] = None,
+    level: cli.Level = None,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
     from groupwise.analysis.final_gap import final_gap
@@ -105,7 +97,7 @@ def plan(
     from groupwise.record.run import has_ended
     from groupwise.report.text import print_plan
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
     numbers = {"--vp": vp, "--t": t, "--r": r}
@@ -139,12 +131,12 @@ def plan(
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
     end = None if cost is None else final_gap(cost, found)
     if not as_json:
-        print_plan(found, baselines, notes, out_console(), judged, said="" if end is None else str(end["sentence"]))
+        print_plan(found, baselines, notes, cli.out_console(), judged, said="" if end is None else str(end["sentence"]))
         return
     data = _stands(judged) | found.as_dict()
     if source is not None:
         data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
-    print_json(data if end is None else {**data, "final_gap": end})
+    cli.print_json(data if end is None else {**data, "final_gap": end})
 
 
 def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
@@ -178,7 +170,7 @@ def _needs_scores(curvature: str | None) -> InvalidArgumentError:
     )
 
 
-def _refuse_needless(opening: Opening, level: float | None) -> None:
+def _refuse_needless(opening: cli.Opening, level: float | None) -> None:
     """Refuse options that speak of a run or of its uncertainty where three numbers are given: they would change nothing."""
     asked = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
     needless = [name for name, given in asked.items() if given]
@@ -290,7 +282,7 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json
     if as_json:
         print_json(_stands(judged) | found.as_dict())
     else:
-        print_run_plan(found, judged, out_console())
+        print_run_plan(found, judged, cli.out_console())
 
 
 def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:

@@ -5,48 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from groupwise.cli.shared import (
-    At,
-    BandLevel,
-    Column,
-    Config,
-    FailOn,
-    Json,
-    Metric,
-    Opening,
-    Runs,
-    Settings,
-    Until,
-    advancing,
-    exit_code,
-    flag,
-    logs_of,
-    option,
-    out_console,
-    print_json,
-    print_lines,
-    steps_of,
-    typed_arguments,
-)
+from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
 
 DEFAULT = Path("groupwise-report.html")
 
 
 def report(
-    runs: Runs,
+    runs: cli.Runs,
     *,
-    output: Annotated[Path | None, option("FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o")] = None,
-    metric: Metric = "reward",
-    until: Until = None,
-    at: At = None,
-    level: BandLevel = 0.9,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    fail_on: FailOn = "watch",
-    as_json: Json = False,
-    force: Annotated[bool, flag("--force", "Overwrite a page that is there already.")] = False,
+    output: Annotated[
+        Path | None, cli.option("FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o")
+    ] = None,
+    metric: cli.Metric = "reward",
+    until: cli.Until = None,
+    at: cli.At = None,
+    level: cli.BandLevel = 0.9,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    fail_on: cli.FailOn = "watch",
+    as_json: cli.Json = False,
+    force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
     """Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several."""
     from groupwise.analysis.component_file import path_beside
@@ -57,8 +37,8 @@ def report(
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
 
-    opening = Opening.parse(column=column, settings=settings, config=config)
-    steps = steps_of(at)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
+    steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     configs = [config] if config else []
     inputs = [*runs, *map(path_beside, runs), *configs]
@@ -66,25 +46,25 @@ def report(
         free_target(target, inputs, force=force)
     points = page_points(len(runs))
     summaries, heights = [], []
-    with advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
+    with cli.advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
             step(f"reading {path.name}")
             record = opening.open(path)
-            inputs += logs_of(record)
+            inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
             asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "points": points}
             summaries.append(summarise(record, **asked, opened=path, ended=has_ended(record)))
             heights.append(reward_heights(cut(record, until)))
-        made = made_by(typed_arguments([*runs, *([target] if target else []), *configs]))
+        made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:
             step("drawing")
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)
     judged = [summary.judgement for summary in summaries]
     if as_json:
-        print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
+        cli.print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
     else:
         for found, cells in zip(judged, heights, strict=True):
-            print_judgement(found, cells, out_console())
-        print_lines(f"The page: {target}")
-    return exit_code(judged, fail_on=fail_on)
+            print_judgement(found, cells, cli.out_console())
+        cli.print_lines(f"The page: {target}")
+    return cli.exit_code(judged, fail_on=fail_on)

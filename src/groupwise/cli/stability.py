@@ -12,28 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from groupwise.cli.shared import (
-    Column,
-    Config,
-    FitLevel,
-    Json,
-    Metric,
-    Opening,
-    Settings,
-    Until,
-    argument,
-    flag,
-    logs_of,
-    numbers,
-    one_of,
-    option,
-    out_console,
-    positive,
-    print_json,
-    print_lines,
-    typed_arguments,
-    whole,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.files import free_target, write_whole
 
@@ -55,40 +34,40 @@ _CHOSEN = "The law was named, not found: what describes the reward best is for g
 
 
 def stability(
-    path: Annotated[Path | None, argument("RUN", "A log, a run folder or a saved record.")] = None,
+    path: Annotated[Path | None, cli.argument("RUN", "A log, a run folder or a saved record.")] = None,
     *,
-    learning_rate: Annotated[float | None, option("E", "The learning rate, per update.", check=positive)] = None,
-    momentum: Annotated[float | None, option("M", "The momentum of SGD, or beta1 of Adam.")] = None,
-    stiffness: Annotated[str | None, option("K1,K2", "The stiffness of one mode or of several; not with a run.")] = None,
+    learning_rate: Annotated[float | None, cli.option("E", "The learning rate, per update.", check=cli.positive)] = None,
+    momentum: Annotated[float | None, cli.option("M", "The momentum of SGD, or beta1 of Adam.")] = None,
+    stiffness: Annotated[str | None, cli.option("K1,K2", "The stiffness of one mode or of several; not with a run.")] = None,
     refresh_interval: Annotated[
-        int | None, option("R", "Updates between two generations, or a fixed lag.", check=whole(1, _LONGEST))
+        int | None, cli.option("R", "Updates between two generations, or a fixed lag.", check=cli.whole(1, _LONGEST))
     ] = None,
-    lag_kind: Annotated[str | None, option("KIND", "The kind of lag: none, fixed, refresh or async.")] = None,
-    lag_shares: Annotated[str | None, option("S0,S1", "Instead of one lag: shares of lags of 0, 1, 2, ... updates.")] = None,
-    trainer: Annotated[str | None, option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set.")] = None,
-    optimizer: Annotated[str | None, option("NAME", "sgd (the default) or adam.")] = None,
-    second_moment: Annotated[float | None, option("V", "Adam's second moment along the mode.", check=positive)] = None,
+    lag_kind: Annotated[str | None, cli.option("KIND", "The kind of lag: none, fixed, refresh or async.")] = None,
+    lag_shares: Annotated[str | None, cli.option("S0,S1", "Instead of one lag: shares of lags of 0, 1, 2, ... updates.")] = None,
+    trainer: Annotated[str | None, cli.option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set.")] = None,
+    optimizer: Annotated[str | None, cli.option("NAME", "sgd (the default) or adam.")] = None,
+    second_moment: Annotated[float | None, cli.option("V", "Adam's second moment along the mode.", check=cli.positive)] = None,
     importance_ratio: Annotated[
-        str | None, option("KIND", "none (the default), exact or clipped.", check=one_of("none", "exact", "clipped"))
+        str | None, cli.option("KIND", "none (the default), exact or clipped.", check=cli.one_of("none", "exact", "clipped"))
     ] = None,
     kl_in: Annotated[
-        str | None, option("PLACE", "Where the KL term is: none, reward or loss.", check=one_of("none", "reward", "loss"))
+        str | None, cli.option("PLACE", "Where the KL term is: none, reward or loss.", check=cli.one_of("none", "reward", "loss"))
     ] = None,
-    stale_share: Annotated[float | None, option("S", "Stale share of the force: 1 unless a KL term is in the loss.")] = None,
-    horizon: Annotated[float | None, option("T", "For the rule of arXiv:2607.01083: updates of the run.")] = None,
-    update_norm: Annotated[float | None, option("G", "For that rule: norm of an update over the learning rate.")] = None,
-    batch_radius: Annotated[float | None, option("D", "For that rule: distance over which a batch stays useful.")] = None,
-    critical_radius: Annotated[float | None, option("D", "For that rule: distance to collapse.")] = None,
-    output: Annotated[Path | None, option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")] = None,
-    metric: Metric = "reward",
-    law: Annotated[str | None, option("NAME", "Read the force off this law instead of the best one.")] = None,
-    until: Until = None,
-    level: FitLevel = 0.95,
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
-    force: Annotated[bool, flag("--force", "Overwrite a map that is there already.")] = False,
+    stale_share: Annotated[float | None, cli.option("S", "Stale share of the force: 1 unless a KL term is in the loss.")] = None,
+    horizon: Annotated[float | None, cli.option("T", "For the rule of arXiv:2607.01083: updates of the run.")] = None,
+    update_norm: Annotated[float | None, cli.option("G", "For that rule: norm of an update over the learning rate.")] = None,
+    batch_radius: Annotated[float | None, cli.option("D", "For that rule: distance over which a batch stays useful.")] = None,
+    critical_radius: Annotated[float | None, cli.option("D", "For that rule: distance to collapse.")] = None,
+    output: Annotated[Path | None, cli.option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")] = None,
+    metric: cli.Metric = "reward",
+    law: Annotated[str | None, cli.option("NAME", "Read the force off this law instead of the best one.")] = None,
+    until: cli.Until = None,
+    level: cli.FitLevel = 0.95,
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
+    force: Annotated[bool, cli.flag("--force", "Overwrite a map that is there already.")] = False,
 ) -> None:
     """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
     from groupwise.analysis.fitted import fit_metric
@@ -104,12 +83,12 @@ def stability(
     inputs = [place for place in (path, config) if place is not None]
     if output is not None:
         free_target(output, inputs, force=force, endings=(".html", ".svg"))
-    opening, told = _trainer_apart(Opening.parse(column=column, settings=settings, config=config), trainer, of_run=path is not None)
+    opening, told = _trainer_apart(cli.Opening.parse(column=column, settings=settings, config=config), trainer, of_run=path is not None)
     if path is None:
         answer = _of_numbers(typed, loss, told, rule)
     else:
         record = opening.open(path)
-        inputs += logs_of(record)
+        inputs += cli.logs_of(record)
         fit = partial(fit_metric, metric=metric, until=until, level=level, law=law, with_forecast=False)
         answer = _of_run(typed.over(record, loss), typed, loss, told, rule, fit, chosen=law is not None)
     if output is not None:
@@ -117,11 +96,11 @@ def stability(
         typed_paths = [place for place in (path, config, output) if place is not None]
         write_whole(output, answer.drawn(output, typed_paths), force=force)
     if as_json:
-        print_json(answer.data)
+        cli.print_json(answer.data)
         return
-    print_stability(answer.found, answer.data["notes"], out_console(), grids=answer.grids, said=answer.said)
+    print_stability(answer.found, answer.data["notes"], cli.out_console(), grids=answer.grids, said=answer.said)
     if output is not None:
-        print_lines(f"\nThe map: {output}")
+        cli.print_lines(f"\nThe map: {output}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +153,14 @@ class Typed:
 
         if self.lag_shares is None:
             return None
-        weight = numbers("--lag-shares", self.lag_shares, "0.5,0.3,0.2, shares of lags 0, 1, 2, ...")
+        weight = cli.numbers("--lag-shares", self.lag_shares, "0.5,0.3,0.2, shares of lags 0, 1, 2, ...")
         if len(weight) > _MOST_SHARES:
             raise InvalidArgumentError(f"--lag-shares expects at most {_MOST_SHARES} numbers; got {len(weight)}")
         return LagSetting("mixed", 1, weight_D=tuple(shares(weight)))
 
     def stiffnesses(self) -> list[float]:
         """Split the stiffnesses, stiffest first."""
-        found = sorted(numbers("--stiffness", self.stiffness or "", "0.5,20"), reverse=True)
+        found = sorted(cli.numbers("--stiffness", self.stiffness or "", "0.5,20"), reverse=True)
         if found[-1] <= 0:
             raise InvalidArgumentError(
                 f"--stiffness expects numbers above 0; got {found[-1]:g}: "
@@ -268,7 +247,7 @@ class _Answer:
             raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {self.said}")
         if output.suffix.lower() == ".svg":
             return standalone(self.chart())
-        made = made_by(typed_arguments(typed))
+        made = made_by(cli.typed_arguments(typed))
         return stability_page(self.title, self.said, self.chart(), self.grids, self.data["notes"], results=self.data, made=made)
 
 
@@ -285,7 +264,7 @@ def _rule(constants: Mapping[str, float | None]) -> StalenessRule | None:
     return StalenessRule(0.0, *values)
 
 
-def _trainer_apart(opening: Opening, trainer: str | None, *, of_run: bool) -> tuple[Opening, TrainerLag | None]:
+def _trainer_apart(opening: cli.Opening, trainer: str | None, *, of_run: bool) -> tuple[cli.Opening, TrainerLag | None]:
     """Take a trainer's own settings, and the lag that they tell, from the settings of the run; without a run none may be left."""
     from groupwise.stability.trainers import lag_of_trainer, takes
 
@@ -296,7 +275,7 @@ def _trainer_apart(opening: Opening, trainer: str | None, *, of_run: bool) -> tu
     return opening, None if trainer is None else lag_of_trainer(trainer, own)
 
 
-def _refuse_unused(opening: Opening, trainer: str | None) -> None:
+def _refuse_unused(opening: cli.Opening, trainer: str | None) -> None:
     """Refuse what only a run could use."""
     if opening.settings:
         names = ", ".join(name[:60] for name in opening.settings)

@@ -6,47 +6,31 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from groupwise.cli.shared import (
-    BandLevel,
-    Column,
-    Config,
-    FailOn,
-    Json,
-    Metric,
-    Opening,
-    Runs,
-    Settings,
-    exit_code,
-    flag,
-    option,
-    out_console,
-    print_json,
-    whole,
-)
+from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
-_port = whole(0, 65535)
+_port = cli.whole(0, 65535)
 _MOST_RUNS = 100
 
 
 def watch(
-    runs: Runs,
+    runs: cli.Runs,
     *,
     port: Annotated[
         int | None,
-        option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.", check=_port),
+        cli.option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.", check=_port),
     ] = None,
-    metric: Metric = "reward",
-    level: BandLevel = 0.9,
-    once: Annotated[bool, flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
-    fail_on: FailOn = "watch",
-    settings: Settings = None,
-    config: Config = None,
-    column: Column = None,
-    as_json: Json = False,
+    metric: cli.Metric = "reward",
+    level: cli.BandLevel = 0.9,
+    once: Annotated[bool, cli.flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
+    fail_on: cli.FailOn = "watch",
+    settings: cli.Settings = None,
+    config: cli.Config = None,
+    column: cli.Column = None,
+    as_json: cli.Json = False,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
-    opening = Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if once:
@@ -57,7 +41,7 @@ def watch(
     return None
 
 
-def _look(runs: list[Path], opening: Opening, *, fail_on: str, as_json: bool) -> int:
+def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool) -> int:
     """Judge each run as it stands, as one that goes on, and return the exit code."""
     from groupwise.analysis.sparkline import reward_heights
     from groupwise.diagnostics.judge import judge
@@ -67,14 +51,14 @@ def _look(runs: list[Path], opening: Opening, *, fail_on: str, as_json: bool) ->
     judged = [judge(record, ended=False) for record in records]
     if as_json:
         several = {"runs": [{"run": found.run, **found.as_dict()} for found in judged]}
-        print_json(judged[0].as_dict() if len(judged) == 1 else several)
+        cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
     else:
         for record, found in zip(records, judged, strict=True):
-            print_judgement(found, reward_heights(record), out_console())
-    return exit_code(judged, fail_on=fail_on)
+            print_judgement(found, reward_heights(record), cli.out_console())
+    return cli.exit_code(judged, fail_on=fail_on)
 
 
-def _serve(runs: list[Path], opening: Opening, *, port: int | None, metric: str, level: float) -> None:
+def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: str, level: float) -> None:
     """Serve the page until Ctrl-C."""
     from groupwise.readers.follow import Follower
     from groupwise.report.live import HOST, bound_socket, new_token, serve

@@ -280,7 +280,7 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json
 
     found = plan_of_rewards(record, source)
     if as_json:
-        print_json(_stands(judged) | found.as_dict())
+        cli.print_json(_stands(judged) | found.as_dict())
     else:
         print_run_plan(found, judged, cli.out_console())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -290,7 +291,7 @@ def test_our_warnings_are_one_line(capsys: pytest.CaptureFixture[str], log: Path
 
 
 def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
-    command = f"{sys.executable} -m groupwise fit {log} --law exponential --json | head -c 20"
+    command = f"{shlex.quote(sys.executable)} -m groupwise fit {shlex.quote(str(log))} --law exponential --json | head -c 20"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert len(done.stdout) == 20

@@ -208,11 +208,11 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: st
 
 def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
     """Public runs of a sweep. Two settings of two seeds cannot be told apart, and two seeds of one setting differ beyond step noise."""
-    sweep = shared_data / "sweeps" / "qwen25_7b_rho_sweep"
-    runs = [sweep / f"rho{name}.log" for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")]
+    sweep = shlex.quote(str(shared_data / "sweeps" / "qwen25_7b_rho_sweep"))
+    runs = [f"{sweep}/rho{name}.log" for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")]
     pair = answer(capsys, f"{runs[0]} {runs[1]} vs {runs[2]} {runs[3]}")["comparisons"][0]
     assert pair["contrasts"][0]["status"] == "not_separable"
-    one = answer(capsys, f"{sweep / 'rho0.10_seed42.log'} {sweep / 'rho0.10_seed43.log'}")["comparisons"][0]
+    one = answer(capsys, f"{sweep}/rho0.10_seed42.log {sweep}/rho0.10_seed43.log")["comparisons"][0]
     assert one["contrasts"][0]["status"] == "seed_noise_unknown"
     assert one["contrasts"][0]["largest_seed_deviation"] < 0.3
 
@@ -231,7 +231,7 @@ def test_groups_of_a_setting_are_not_said_to_be_ungrouped(capsys: pytest.Capture
 
 
 def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
-    hard = shared_data / "hard"
+    hard = shlex.quote(str(shared_data / "hard"))
     said = lines(capsys, f"{hard}/rho0.70_seed43.log {hard}/rho0.30_seed43.log")
     assert said[0] == "rho0.30_seed43 failed, rho0.70_seed43 did not: rho0.30_seed43 ends at 0.00,"
     assert said[1] == "rho0.70_seed43 ends at 0.94 (means of the last 10 rows)."
@@ -256,5 +256,6 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pyt
     ],
 )
 def test_real_tables_of_runs(capsys: pytest.CaptureFixture[str], shared_data: Path, file: str, by: str, groups: int) -> None:
-    lines(capsys, f"{shared_data}/hard/{file} --by {by}")
-    assert len(answer(capsys, f"{shared_data}/hard/{file} --by {by}")["groups"]) == groups
+    table = shlex.quote(str(shared_data / "hard" / file))
+    lines(capsys, f"{table} --by {by}")
+    assert len(answer(capsys, f"{table} --by {by}")["groups"]) == groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -135,7 +136,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(capsys: pytest.Ca
     assert found["effective_group_size"] == pytest.approx(outlook.group_size * (1 - outlook.now.value))
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
-    assert text.endswith(f"For a best size: groupwise components {trl_run} --model CHECKPOINT\n")
+    assert text.endswith(f"For a best size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n")
     told = [line for line in text.splitlines() if not line.startswith(" ")]
     assert sum(any(letter.isalpha() for letter in word) for line in told for word in line.split()) <= 60
 
@@ -373,7 +374,7 @@ def test_the_choices_of_an_estimate_are_obeyed(capsys: pytest.CaptureFixture[str
 def test_rewards_alone_are_labelled_so(capsys: pytest.CaptureFixture[str], trl_run: Path) -> None:
     found = printed(capsys, "components", str(trl_run))
     assert "not the gradient's" in found["label"]
-    assert found["command"] == f"groupwise components {trl_run} --model CHECKPOINT"
+    assert found["command"] == f"groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT"
     assert "vp" not in found
     assert found["prompts"] == 6
     assert printed(capsys, "components", str(trl_run), "--steps", "2:3")["prompts"] == 4

@@ -15,7 +15,21 @@ LONGEST_LINE = 1 << 26  # characters of one line
 LONGEST_FIRST = 1 << 23  # characters of a line from which a format is told
 LONGEST_CELL = 1 << 20  # characters of one cell between commas
 MOST_TEXT = 1 << 28  # bytes of completions whose texts are kept
+LARGEST_RECORD = 1 << 26  # bytes of one record of an event file
+LARGEST_EVENT_TEXT = 1 << 22  # bytes of a text in an event file, where settings are
 MOST_VALUES = 2_000_000  # values of a dump when all that it shares is unfolded
+MOST_SETTINGS = 100_000  # of one file
+MOST_ALIASES = 20  # of YAML, each of which unfolds what it names
+
+
+def most_keys(rows: int) -> int:
+    """Return how many columns a table of so many rows may have."""
+    return min(MOST_KEYS, MOST_CELLS // max(1, rows))
+
+
+def left_out(cells: int) -> str:
+    """Return the note on cells of keys that were too many."""
+    return f"the log has more than {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of the later keys left out"
 
 
 def seconds_for(size: int) -> float:

@@ -20,6 +20,8 @@ from tests.readers.writers import REWARDS, slime_samples
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
+from groupwise.readers.follow import Follower
+from groupwise.record.run import RecordWriter
 
 LINES = [json.dumps({"step": step, "reward": reward}) for step, reward in enumerate(REWARDS, start=1)]
 HUGE = "9" * 401
@@ -286,3 +288,17 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_text("[" + ",".join(LINES) + "]")
     with pytest.raises(UnreadableRunError, match="expected JSON of at most"):
         open_run(path)
+
+
+def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
+    """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the square."""
+    with RecordWriter(tmp_path) as writer:
+        for step in range(1, 8_001):
+            writer.append({"step": step, "reward": 0.5, f"k{step}": 1.0}, [{"prompt_id": 0, f"r{step}": 1.0}], sync=False)
+    left_out = limits.left_out(2 * (8_000 - limits.MOST_KEYS) + 3)
+    assert opened_bounded(tmp_path).printed == f"8000\n{left_out}\n"
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.record is not None
+    assert follower.record.steps["reward"].to_list() == [0.5] * 8_000
+    assert any("of the later keys left out" in note for note in follower.record.notes)

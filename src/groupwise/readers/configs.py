@@ -66,8 +66,6 @@ _COUNTS = frozenset({
     "rollout_batch_size", "per_device_train_batch_size", "world_size", "num_processes", "gradient_accumulation_steps",
     "steps_per_generation",
 })  # fmt: skip
-_MOST_ALIASES = 20
-_MOST_SETTINGS = 100_000
 
 
 class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
@@ -78,7 +76,7 @@ class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Take the next node."""
         self.aliases += self.check_event(yaml.AliasEvent)
-        if self.aliases > _MOST_ALIASES:
+        if self.aliases > limits.MOST_ALIASES:
             raise yaml.YAMLError("too many aliases")
         return super().compose_node(parent, index)
 
@@ -89,7 +87,7 @@ def parse_yaml(text: str) -> dict[str, Any]:
         return {}
     try:
         found = yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
-        return {path: number_in(value) for path, value in islice(flatten(found), _MOST_SETTINGS) if path}
+        return {path: number_in(value) for path, value in islice(flatten(found), limits.MOST_SETTINGS) if path}
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError):  # odd dates and keys raise the last two
         return {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise import limits
 from groupwise.errors import NothingYetError
 from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.rows import RowStore
@@ -42,7 +43,6 @@ from groupwise.record.table import (
     whole_number,
 )
 
-_TEXT_CHARACTERS = 1 << 28
 _APART = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))  # kept in columns of their own
 
 
@@ -98,7 +98,7 @@ class JournalFeed(Feed):
             texts = [self._text(name, one.get(name)) for one in rollouts]
             self._characters += sum(len(text) for text in texts if text is not None)
             kept.extend(texts)
-        if self._characters > _TEXT_CHARACTERS:
+        if self._characters > limits.MOST_TEXT:
             for kept in self._texts.values():
                 kept[: len(kept) - len(rollouts)] = [None] * (len(kept) - len(rollouts))
             self._characters = sum(len(text) for kept in self._texts.values() for text in kept if text is not None)
@@ -114,11 +114,12 @@ class JournalFeed(Feed):
         """Return the record of what was taken so far."""
         step_R = np.array(self._step, dtype=np.int64)
         stands = rows_that_stand(step_R)
-        columns = {name: self._rows.dense(name)[stands] for name in self._rows.names() if name != "step"}
+        odd = self._odd + Odd(self._not_numbers(stands))
+        columns = {name: values[stands] for name, values in _columns(self._rows, {"step"}, odd).items()}
         record = with_description(self._saved or RunRecord.empty(origin.path.name), self._about, origin.path)
         source = Source(str(origin.path / JOURNAL), "journal", origin.size, self._rows.count)
-        record = with_steps(record, steps_of_columns(step_R[stands].tolist(), columns), self._rollout_table(stands), source)
-        record = with_notes(record, notes_on(self.damage), self._odd + Odd(self._not_numbers(stands)))
+        record = with_steps(record, steps_of_columns(step_R[stands].tolist(), columns), self._rollout_table(stands, odd), source)
+        record = with_notes(record, notes_on(self.damage), odd)
         if not len(record.steps):
             raise NothingYetError(f"expected a record with steps, got none in {shown(origin.path)}: nothing has been appended yet")
         record = dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
@@ -130,14 +131,22 @@ class JournalFeed(Feed):
         columns = {name: self._rows.sparse(name) for name in self._rows.names()}
         return {("nan", name): int(stands[rows[np.isnan(values)]].sum()) for name, (rows, values) in columns.items()}
 
-    def _rollout_table(self, stands: NDArray[np.bool_]) -> pl.DataFrame | None:
+    def _rollout_table(self, stands: NDArray[np.bool_], odd: Odd) -> pl.DataFrame | None:
         """Return the rollouts whose rows stand."""
         kept = stands[np.frombuffer(self._row_of, dtype=np.int64)] if self._row_of else np.zeros(0, dtype=bool)
         if not kept.any():
             return None
         whole = {"step": np.array(self._step)[np.array(self._row_of)], "prompt_id": np.array(self._prompt)}
-        floats = {sound_text(name): self._rollouts.dense(name) for name in self._rollouts.names() if name not in _APART}
+        floats = {sound_text(name): values for name, values in _columns(self._rollouts, _APART, odd).items()}
         table = pl.DataFrame({name: values[kept] for name, values in (*whole.items(), *floats.items())})
         table = table.with_columns(pl.exclude(WHOLE_COLUMNS).fill_nan(None)) if floats else table
         texts = [pl.Series(name, texts, dtype=pl.Utf8).filter(pl.Series(kept)) for name, texts in self._texts.items()]
         return table.with_columns([text for text in texts if text.count()])
+
+
+def _columns(store: RowStore, apart: Set[str], odd: Odd) -> dict[str, NDArray[np.float64]]:
+    """Return the columns of rows but some, as many as a table may have."""
+    names = [name for name in store.names() if name not in apart]
+    kept = names[: limits.most_keys(store.count)]
+    odd["wide", ""] += store.too_wide + sum(len(store.sparse(name)[0]) for name in names[len(kept) :])
+    return {name: store.dense(name) for name in kept}

@@ -218,10 +218,7 @@ class RowStore:
         """Return notes on keys and rows that were too many."""
         notes = []
         if self.too_wide:
-            notes.append(
-                f"the log has more than {limits.MOST_KEYS:,} keys or {limits.MOST_CELLS:,} cells: "
-                f"{self.too_wide:,} cells of the later keys left out"
-            )
+            notes.append(limits.left_out(self.too_wide))
         if self.too_long:
             notes.append(f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} rows left out")
         return notes

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
@@ -25,7 +26,6 @@ from groupwise.record.run import RunRecord
 
 _MOST_FILES = 10_000
 _STAMP = re.compile(r"tfevents\.(\d{6,12})")
-_LONGEST_TEXT = 1 << 22
 Scalar = tuple[float, int, str, float | str]
 
 
@@ -158,7 +158,7 @@ def _tensor(message: Message) -> float | str | None:
             if form and len(value) == struct.calcsize(form):
                 return float(struct.unpack(form, value)[0])
     written = message.blobs(8)
-    return text(written[0]) if written and len(written[0]) < _LONGEST_TEXT else None
+    return text(written[0]) if written and len(written[0]) < limits.LARGEST_EVENT_TEXT else None
 
 
 def _rows(scalars: Iterator[Scalar], texts: dict[str, str]) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO
 
-LARGEST_RECORD = 1 << 26
+from groupwise import limits
+
 _BLOCK = 1 << 15
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
@@ -105,7 +106,7 @@ def is_tfrecord(head: bytes) -> bool:
     """Return whether bytes start with the length of a record and its checksum."""
     if len(head) < 12:
         return False
-    return int.from_bytes(head[:8], "little") <= LARGEST_RECORD and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
+    return int.from_bytes(head[:8], "little") <= limits.LARGEST_RECORD and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
 class TfRecords:

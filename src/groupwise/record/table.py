@@ -44,9 +44,11 @@ _ODD = {
 
 def odd_notes(odd: Odd) -> tuple[str, ...]:
     """Return what became of odd cells as notes of a record."""
-    notes = [
+    notes = [limits.left_out(odd["wide", ""])] if odd["wide", ""] else []
+    notes += [
         _ODD[kind].format(cells=count(cells, "cell"), column=repr(clean(column, longest=60)), is_or_are="is" if cells == 1 else "are")
         for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
+        if kind in _ODD
     ]
     rest = len(notes) - _MOST_TOLD
     return (*notes[:_MOST_TOLD], *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []))
@@ -75,12 +77,37 @@ def columns_of(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> dic
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
     columns = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        values = [row.get(name) for row in rows]
-        columns[sound_text(str(name))] = found = _numbers(name, values, odd)
-        if np.isnan(found).sum() > values.count(None) and (nan := sum(value != value for value in values)):
+    for name, (places, values) in _cells(rows, odd).items():
+        columns[sound_text(str(name))] = _float_column(name, places, values, len(rows), odd)
+        if nan := sum(value != value for value in values):
             odd["nan", str(name)] += nan
     return columns
+
+
+def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
+    """Return the cells of each key and the rows that they stand in, of as many keys as a table may have."""
+    found: dict[str, tuple[list[int], list[Any]]] = {}
+    most, beyond = limits.most_keys(len(rows)), 0
+    for place, row in enumerate(rows):
+        for name, value in row.items():
+            if name not in found:
+                if len(found) >= most:
+                    beyond += 1
+                    continue
+                found[name] = ([], [])
+            places, values = found[name]
+            places.append(place)
+            values.append(value)
+    if beyond:
+        odd["wide", ""] += beyond
+    return found
+
+
+def _float_column(name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd) -> NDArray[np.float64]:
+    """Return a column of numbers, NaN where a row has none."""
+    column = np.full(length, math.nan)
+    column[places] = _numbers(name, values, odd)
+    return column
 
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
@@ -106,18 +133,15 @@ def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) ->
         odd["no id", "prompt_id"] += len(rows) - len(whole)
     if not whole:
         return None
-    names = list(WHOLE_COLUMNS) + [name for name in dict.fromkeys(key for row in whole for key in row) if name not in WHOLE_COLUMNS]
-    series = (_rollout_series(name, [row.get(name) for row in whole], odd) for name in names)
+    ids = {name: [whole_number(row[name], odd, name) for row in whole] for name in WHOLE_COLUMNS}
+    series = [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in ids.items()]
+    for name, cells in _cells(whole, odd).items():
+        if name in TEXT_COLUMNS:
+            series.append(text_series(name, [row.get(name) for row in whole], odd))
+        elif name not in WHOLE_COLUMNS:
+            key = sound_text(str(name))
+            series.append(_float_series(key, _float_column(name, *cells, len(whole), odd), len(whole)))
     return pl.DataFrame({one.name: one for one in series})
-
-
-def _rollout_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
-    """Return a column of rollouts."""
-    if name in TEXT_COLUMNS:
-        return text_series(name, values, odd)
-    if name in WHOLE_COLUMNS:
-        return pl.Series(name, [whole_number(value, odd, name) for value in values], dtype=pl.Int64)
-    return _float_series(sound_text(str(name)), _numbers(name, values, odd), len(values))
 
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:

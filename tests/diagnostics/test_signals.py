@@ -50,6 +50,8 @@ def test_an_alarm_is_where_the_process_crosses_and_nowhere_else() -> None:
         assert (alarm(factors, rate=0.02) is not None) == crossed
         found += crossed
     assert 30 < found < 270
+    assert alarm(np.array([np.log(50.1)]), rate=0.02) is not None
+    assert alarm(np.array([np.log(49.9)]), rate=0.02) is None
 
 
 def test_the_median_is_that_of_numpy() -> None:

@@ -18,7 +18,6 @@ def diagnose(
     as_json: cli.Json = False,
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
-    from groupwise.analysis.fitted import cut
     from groupwise.analysis.sparkline import reward_heights
     from groupwise.diagnostics.judge import judge, measures_of
     from groupwise.diagnostics.signals import Evidence
@@ -26,7 +25,11 @@ def diagnose(
     from groupwise.report.screen import print_judgement
 
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
-    record = cut(opening.open(run), until)
+    record = opening.open(run)
+    if until is not None:
+        from groupwise.analysis.fitted import cut
+
+        record = cut(record, until)
     found = judge(record, ended=has_ended(record))
     measures = measures_of(Evidence(record)) if why else None
     if as_json:

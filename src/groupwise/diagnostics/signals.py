@@ -134,7 +134,7 @@ def _at_scale(value_T: Float, size: int) -> float:
     """Standard deviation of one row's noise from the means of blocks of a size."""
     if value_T.size // size < 3:
         return 0.0
-    blocks = value_T[value_T.size % size :].reshape(-1, size).mean(axis=1)
+    blocks = value_T if size == 1 else value_T[value_T.size % size :].reshape(-1, size).mean(axis=1)
     second = blocks[2:] - 2 * blocks[1:-1] + blocks[:-2]
     return math.sqrt(size * median(second**2) / (_SECOND_DIFFERENCE * _MEDIAN_SQUARE))
 
@@ -279,6 +279,11 @@ class Evidence:
         sizes = rollouts.group_by("step", "prompt_id").len()["len"]
         return int(sizes.median()) if len(sizes) and sizes.median() and int(sizes.median()) > 1 else None  # type: ignore[arg-type]
 
+    @cached_property
+    def _steps(self) -> NDArray[np.int64]:
+        """The steps of the log."""
+        return np.asarray(self.record.steps["step"].to_numpy().astype(np.int64))
+
     def setting(self, name: str) -> Any:
         """Return a setting of the run, or None."""
         return self.record.config.value(name)
@@ -288,7 +293,7 @@ class Evidence:
         if column not in self._columns:
             value = self.record.steps[column].cast(pl.Float64).to_numpy()
             keep = np.isfinite(value)
-            step, value = self.record.steps["step"].to_numpy()[keep].astype(np.int64), np.clip(value[keep], -LARGEST, LARGEST)
+            step, value = self._steps[keep], np.clip(value[keep], -LARGEST, LARGEST)
             meaning = self.record.meaning(column)
             bounds = (0.0, 1.0) if meaning is not None and meaning.quantity in _SHARES else None
             self._columns[column] = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None

@@ -1,6 +1,6 @@
 """Settings of a run: what the user gave, then the files around its log, then what the log itself states.
 
-Nothing is executed or unpickled: `training_args.bin` is never opened, and YAML is read by PyYAML's safe loader.
+Nothing is executed or unpickled: `training_args.bin` is never opened.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
-
-import yaml
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
@@ -68,27 +66,15 @@ _COUNTS = frozenset({
 })  # fmt: skip
 
 
-class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
-    """Plain data with few aliases: nested ones could unfold without bound."""
-
-    aliases = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Take the next node."""
-        self.aliases += self.check_event(yaml.AliasEvent)
-        if self.aliases > limits.MOST_ALIASES:
-            raise yaml.YAMLError("too many aliases")
-        return super().compose_node(parent, index)
-
-
 def parse_yaml(text: str) -> dict[str, Any]:
     """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no mapping."""
     if len(text) > limits.LARGEST_YAML:
         return {}
+    from groupwise.readers.yaml_text import plain_yaml  # few logs have a file for it beside them
+
     try:
-        found = yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
-        return {path: number_in(value) for path, value in islice(flatten(found), limits.MOST_SETTINGS) if path}
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError):  # odd dates and keys raise the last two
+        return {path: number_in(value) for path, value in islice(flatten(plain_yaml(text)), limits.MOST_SETTINGS) if path}
+    except (ValueError, RecursionError, TypeError, AttributeError):  # odd dates and keys raise the last two
         return {}
 
 

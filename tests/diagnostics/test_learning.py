@@ -16,7 +16,13 @@ from groupwise.diagnostics.learning import near_top, progress_of, rate
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
-NAMES = {"reward": "reward", "held_out": "eval/reward", "rate": "learning_rate", "dead": "dead_group_share"}
+NAMES = {
+    "reward": "reward",
+    "held_out": "eval/reward",
+    "rate": "learning_rate",
+    "dead": "dead_group_share",
+    "spread": "reward_std_within_group",
+}
 
 
 def evidence(*, ended: bool = True, config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
@@ -96,13 +102,37 @@ def test_within_a_quarter_of_its_range_a_reward_that_stands_has_arrived(level: f
 
 
 def test_near_the_top() -> None:
-    steps = np.arange(40)
-    assert near_top(signal_of("a", steps, np.full(40, 0.5))) is None
-    assert near_top(signal_of("a", steps, np.full(40, 0.75), bounds=(0.0, 1.0))) is True
-    assert near_top(signal_of("a", steps, np.full(40, 0.74), bounds=(0.0, 1.0))) is False
-    assert near_top(signal_of("a", steps, np.full(40, 0.5), bounds=(-1.0, 1.0))) is True
+    steps, any_ = np.arange(40), evidence(reward=np.full(40, 0.5))
+    assert near_top(any_, signal_of("a", steps, np.full(40, 0.5))) is None
+    assert near_top(any_, signal_of("a", steps, np.full(40, 0.75), bounds=(0.0, 1.0))) is True
+    assert near_top(any_, signal_of("a", steps, np.full(40, 0.74), bounds=(0.0, 1.0))) is False
+    assert near_top(any_, signal_of("a", steps, np.full(40, 0.5), bounds=(-1.0, 1.0))) is True
     late = np.where(steps < 30, 0.1, 0.9)
-    assert near_top(signal_of("a", steps, late, bounds=(0.0, 1.0))) is True
+    assert near_top(any_, signal_of("a", steps, late, bounds=(0.0, 1.0))) is True
+
+
+@pytest.mark.parametrize(
+    ("top", "spread", "near"),
+    [
+        (0.1, None, None),  # it may count by tenths
+        (0.101, None, False),
+        (0.1, 0.03, None),  # 0.08 + 0.03²/0.08 = 0.091
+        (0.1, 0.041, False),  # 0.08 + 0.041²/0.08 = 0.101: a rollout has earned more than 0.1
+    ],
+)
+def test_the_top_of_a_reward_that_never_left_a_tenth_is_not_known(top: float, spread: float | None, near: bool | None) -> None:
+    reward = np.where(np.arange(40) % 2, top, 0.16 - top)  # of mean 0.08
+    own = evidence(reward=reward) if spread is None else evidence(reward=reward, spread=np.full(40, spread))
+    assert own.reward is not None
+    assert own.reward.bounds == (0.0, 1.0)
+    assert near_top(own, own.reward) is near
+
+
+def test_a_reward_that_counts_by_tenths_and_stands_after_its_gain_is_at_its_top() -> None:
+    level = np.concatenate([np.linspace(0.02, 0.08, 40), np.full(160, 0.08)])
+    assert progress_of(evidence(reward=noisy(level, by=0.001))).learning is Learning.AT_TOP
+    known = evidence(reward=noisy(level, by=0.001), spread=np.full(200, 0.2))  # as of right and wrong
+    assert progress_of(known).learning is Learning.FLAT
 
 
 def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:

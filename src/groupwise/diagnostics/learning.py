@@ -26,7 +26,7 @@ _GAIN, _LITTLE = 2.0, 0.5
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
 _NOTHING, _FEW = 0.1, 20
-_NEARLY_ALL, _MOST = 0.8, 0.5
+_NEARLY_ALL, _TENTH = 0.8, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,9 @@ def progress_of(evidence: Evidence) -> Progress:
     gain = level.change(early, late)
     few = max(3, len(level) // 20)
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
-    found, since = _course(level, gain, level.score(early, late), arrived=_held_out_arrived(evidence), ended=evidence.ended)
-    if found is Learning.FLAT and since is None and level.bounds is None and piled_up(evidence, level):
+    near = _held_out_arrived(evidence) or near_top(evidence, level)
+    found, since = _course(level, gain, level.score(early, late), near=near, ended=evidence.ended)
+    if found is Learning.FLAT and since is None and near is None and piled_up(evidence, level):
         found = Learning.AT_TOP
     return Progress(found, before, after, gain, since, steps)
 
@@ -79,21 +80,20 @@ def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
     return Progress(Learning.RECOVERED, fall.end, float(level.value_T[-few:].mean()), None, int(level.step_T[fall.row]), steps)
 
 
-def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended: bool) -> tuple[Learning, int | None]:
+def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
     if score > _GAIN:
         half = n // 2
         if n < ENOUGH or not _still(level, half):
             return Learning.LEARNING, None
-        if arrived or near_top(level) is not False:
+        if near is not False:
             return Learning.AT_TOP, int(level.step_T[half])
         # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
-        if ended and n - n // 4 >= _LONG and _still(level, n // 4):
-            return Learning.FLAT, int(level.step_T[n // 4])
-        stands = ended and n - half >= ENOUGH and _still(level, half, below=_LITTLE)
-        return (Learning.FLAT, int(level.step_T[half])) if stands else (Learning.LEARNING, None)
-    if arrived or near_top(level):
+        looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE))
+        since = next((row for row, fewest, below in looks if ended and n - row >= fewest and _still(level, row, below=below)), None)
+        return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
+    if near:
         return Learning.AT_TOP, None
     if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and score < 0) or n >= 3 * ENOUGH
@@ -102,18 +102,28 @@ def _course(level: Signal, gain: Interval, score: float, *, arrived: bool, ended
     return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
 
 
-def _still(level: Signal, row: int, *, below: float = 2.0) -> bool:
+def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
     """Whether a reward shows no gain from a row to the end: between the first and the last third of those rows."""
     third = max((len(level) - row) // 3, 1)
     return level.score(slice(row, row + third), slice(len(level) - third, len(level))) < below
 
 
-def near_top(signal: Signal) -> bool | None:
-    """Return whether the last quarter stands near the top of the range; None where the top is not known."""
-    if signal.bounds is None:
+def near_top(evidence: Evidence, level: Signal) -> bool | None:
+    """Return whether the last quarter of the reward stands near the top of its range; None where the top is not known."""
+    if level.bounds is None or (evidence.memo.get("guessed") and _by_tenths(evidence, level)):
         return None
-    low, high = signal.bounds
-    return bool(float(signal.value_T[-max(len(signal) // 4, 1) :].mean()) >= high - NEAR * (high - low))
+    low, high = level.bounds
+    return bool(float(level.value_T[-max(len(level) // 4, 1) :].mean()) >= high - NEAR * (high - low))
+
+
+def _by_tenths(evidence: Evidence, level: Signal) -> bool:
+    r"""Whether a reward within 0 and 1 may have a tenth as its top: no row is above it, and nothing says that a rollout earned more.
+
+    Rewards of mean m and variance v from 0 to M have $v \le m(M - m)$: the top is at least m + v/m.
+    """
+    mean, spread = float(level.value_T.mean()), evidence.groups.spread
+    variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
+    return mean > 0 and max(float(level.value_T.max()), mean + variance / mean) <= _TENTH
 
 
 def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:

@@ -163,6 +163,7 @@ class Evidence:
             if usable.any() and (known is None or not known.unavailable):
                 found = _of_series(series, usable, alone=len(self.functions) < 2)
                 grades = self.grades if name == "reward" else None
+                self.memo["guessed"] = grades is None and series.bounds is None
                 return found if grades is None else replace(found, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
 

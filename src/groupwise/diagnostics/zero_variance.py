@@ -242,7 +242,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
 def _small_group(evidence: Evidence) -> Finding | None:
     """Say that larger groups would make many more groups teach, where the reward stands below its top."""
     reward = evidence.reward
-    if reward is None or near_top(reward):
+    if reward is None or near_top(evidence, reward):
         return None
     outlook = zero_variance_outlook(evidence.record)
     if outlook is None:

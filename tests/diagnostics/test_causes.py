@@ -205,6 +205,8 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
         (Cause(LIKELY, (causes.LENGTH,)), 1070, 1080, "restart from step 1,070; mask truncated completions; lr ÷ 3"),
         (Cause(LIKELY, (causes.LENGTH,)), None, 1080, "mask truncated completions; lr ÷ 3"),
         (Cause(LIKELY, (causes.HARDER,)), 9, 12, "see what changed in the prompts at step 12 before you stop"),
+        (Cause(LIKELY, (causes.HARDER,)), None, None, "see what changed in the prompts before you stop"),
+        (Cause(LIKELY, (causes.VERIFIER,)), None, None, "run the reward function by hand on completions"),
         (
             Cause(LIKELY, (f"{causes.NUMERICS} (loss first)",)),
             4,

@@ -234,7 +234,9 @@ def advice_for(cause: Cause, finding: Finding | None, *, step: int | None, onset
         line = "" if finding is None else finding.advice
     if step is None:
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
-    return line.format(step=f"{step:,}" if step is not None else "", onset=f"{onset:,}" if onset is not None else "the change")
+    if onset is None:
+        line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
+    return line.format(step=f"{step:,}" if step is not None else "", onset=f"{onset:,}" if onset is not None else "")
 
 
 def is_serious(finding: Finding) -> bool:

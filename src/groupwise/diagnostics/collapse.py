@@ -85,14 +85,18 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     advice = "go back to a checkpoint before this step"
     known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
-    waits = not evidence.ended and len(signal) - fall.row < _PATIENCE
-    status = Status.WARNING if waits else Status.CRITICAL
+    status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         known["fall"] = "of training alone"
         advice = "see what changed in the prompts and in the reward function at this step"
     signs = () if name == "reward" else (Sign(name, step, fall.height, fall.end, words),)
     return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known, what=LOST)
+
+
+def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
+    """Return whether a fall is there to stay as far as anybody can tell: of a run that goes on, once dips of healthy runs are over."""
+    return fall.lasts and (evidence.ended or len(signal) - fall.row >= _PATIENCE)
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:

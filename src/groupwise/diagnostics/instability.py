@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.collapse import Fall, fall_of
+from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -84,7 +84,7 @@ def check(evidence: Evidence) -> Finding:
         return _ordered(order, known)
     if not signs:
         return Finding(NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known)
-    return _unstable(signs, _status(signs, fall), known)
+    return _unstable(signs, _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall)), known)
 
 
 def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -> Finding:
@@ -116,13 +116,13 @@ def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str
     return known | ({"weights": "few count"} if near else {})
 
 
-def _status(signs: Sequence[Sign], fall: Fall | None) -> Status:
-    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that lasts makes it critical."""
+def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:
+    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is there to stay makes it critical."""
     names = {sign.name for sign in signs}
     grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
     if any(sign.harm and sign.name == "swing" for sign in signs):
         return Status.CRITICAL
-    if fall is not None and fall.lasts and (grave or len(signs) > 1):
+    if harmed and (grave or len(signs) > 1):
         return Status.CRITICAL
     return Status.WARNING if grave else Status.INFO
 

@@ -151,6 +151,9 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     reward = evidence.reward
     if reward is None or progress.learning is not Learning.FALLING or float(reward.value_T.min()) >= 0:
         return False
+    fall = collapse.fall_of(evidence)
+    if fall is not None and not collapse.settled(evidence, reward, fall):
+        return False
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)
     lost = -reward.score(early, late)

@@ -246,11 +246,11 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
 
 
-def declined(by: float, deviation: float) -> tuple[int, float] | None:
-    """What is found in 60 rows at 1 and 20 rows lower, whose noise is given: stretches are of 10 rows."""
-    value = np.where(np.arange(80) < 60, 1.0, 1.0 - by)
-    evidence = Evidence(log(reward=value))
-    evidence.memo["level"] = Signal("reward", np.arange(1, 81), value, deviation, deviation), None
+def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> tuple[int, float] | None:
+    """What is found in six stretches of rows at 1 and two stretches lower, whose noise is given."""
+    value = np.where(np.arange(8 * few) < 6 * few, 1.0, 1.0 - by)
+    evidence = Evidence(log(reward=value), ended=ended)
+    evidence.memo["level"] = Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation), None
     return decline_of(evidence)
 
 
@@ -258,6 +258,13 @@ def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:
     """Of 8 stretches the highest was chosen: 1 in 50 becomes 1 in 400, and 2.054 standard errors become 2.807."""
     for errors, found in ((2.1, False), (2.80, False), (2.81, True)):
         assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is found
+
+
+def test_a_decline_of_a_run_that_goes_on_is_held_against_every_look_at_it_too() -> None:
+    """Eight stretches, looked at eight times: 1 in 50 becomes 1 in 3,200, and 3.421 standard errors; and it must be 24 rows old."""
+    for errors, found in ((2.81, False), (3.41, False), (3.43, True)):
+        assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 12), few=12, ended=False) is not None) is found
+    assert declined(0.3, 0.001, few=11, ended=False) is None
 
 
 def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:

@@ -15,6 +15,7 @@ from groupwise.diagnostics.hacking import (
     _opposed,
     _scales,
     _solved,
+    _too_fresh,
     check,
     coupling_of,
     few_of,
@@ -150,6 +151,20 @@ def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> N
     held = np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.4) + noise(0.005, seed=1)
     found = told(reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held)
     assert (found.status, found.step, found.evidence) == (Status.WARNING, 50, {"held_out": "flat"})
+
+
+@pytest.mark.parametrize(("step", "ended", "fresh"), [(17, False, True), (16, False, False), (17, True, False), (None, False, False)])
+def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(step: int | None, ended: bool, fresh: bool) -> None:
+    """Of twenty: four since step 17, five since step 16."""
+    found = Finding("reward_hacking", Status.WARNING, "", step)
+    assert _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), found) is fresh
+
+
+def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.diagnostics.hacking._uncoupled", lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97))
+    run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
+    assert check(run).message == "parted"
+    assert check(replace(run, ended=False)).status == Status.NONE
 
 
 def test_where_and_over_how_long_the_two_part() -> None:

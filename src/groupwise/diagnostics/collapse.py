@@ -131,10 +131,11 @@ def _declined(evidence: Evidence) -> tuple[int, float] | None:
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
     height = float(levels[best])
-    # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it.
+    # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it. Of a run that goes on
+    # the last rows are looked at as often.
     from scipy.special import ndtri
 
-    limit = -float(ndtri(WARNING / max(n / few, 1)))
+    limit = -float(ndtri(WARNING / (n / few) ** (1 if evidence.ended else 2)))
     if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < _DECLINED * (height - floor):
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1

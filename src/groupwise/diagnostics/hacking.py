@@ -57,6 +57,8 @@ def check(evidence: Evidence) -> Finding:
     weights = weights_of(evidence)
     pair = pair_of(evidence)
     found = None if pair is None else _uncoupled(pair, evidence)
+    if pair is not None and found is not None and found.status == Status.WARNING and _too_fresh(pair, evidence, found):
+        found = None
     if found is None or found.status == Status.INFO:
         told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), found]
         found = min((one for one in told if one is not None), key=lambda one: one.status == Status.INFO, default=None)
@@ -72,6 +74,12 @@ def check(evidence: Evidence) -> Finding:
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
+
+
+def _too_fresh(pair: Pair, evidence: Evidence, found: Finding) -> bool:
+    """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come back in health."""
+    since = -np.inf if found.step is None else found.step
+    return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
 
 
 def _overall(pair: Pair) -> Interval | None:

@@ -21,7 +21,8 @@ from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
 from groupwise.readers.follow import Follower
-from groupwise.record.run import RecordWriter
+from groupwise.record.run import RecordWriter, RunRecord
+from groupwise.record.table import steps_table
 
 LINES = [json.dumps({"step": step, "reward": reward}) for step, reward in enumerate(REWARDS, start=1)]
 HUGE = "9" * 401
@@ -286,8 +287,10 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(limits, "LARGEST_WHOLE", 100)
     path = tmp_path / "run.json"
     path.write_text("[" + ",".join(LINES) + "]")
-    with pytest.raises(UnreadableRunError, match="expected JSON of at most"):
-        open_run(path)
+    saved = RunRecord("x", steps_table([1], {"reward": [0.5]})).save(tmp_path / "record")
+    for log in (path, saved):
+        with pytest.raises(UnreadableRunError, match="expected JSON of at most"):
+            open_run(log)
 
 
 def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
 from groupwise.record.journal import Content, Journal, being_written, notes_on, read_journal
 from groupwise.record.settings import RunConfig, Setting
@@ -429,6 +430,10 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
 def load_saved(home: Path) -> tuple[RunRecord, str]:
     """Read the Parquet and JSON of a saved record; where its completions are lost, return a sentence too, which is also in its notes."""
     try:
+        if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
+            raise UnreadableRunError(
+                f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB in {home / SAVED}, got more: {_RESTORE}"
+            )
         about = json.loads((home / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}") from None

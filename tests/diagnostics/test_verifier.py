@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.collapse import _for_slope, decline_of, fall_of
+from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.verifier import _explained, check, who_fails
+from groupwise.diagnostics.verifier import _explained, check, step_down, who_fails
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 NAMES = {"reward": "reward", "entropy": "entropy", "held_out": "eval/reward"}
@@ -179,6 +181,21 @@ def test_a_drop_of_a_run_that_goes_on_may_be_the_next_stage_of_a_curriculum() ->
     small, large = (np.where(ROW < 60, 0.8, level) + noise() for level in (0.45, 0.3))
     assert [told(reward=reward, ended=False).status for reward in (small, large)] == [Status.INFO, Status.WARNING]
     assert told(reward=small).status is Status.WARNING
+
+
+def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() -> None:
+    """Of 100 rows with noise 0.08 no single row stands out; the likelihood of a step tells it (seed 3), or leaves it open (seed 1)."""
+    drop, slope = np.where(ROW < 60, 0.8, 0.5), np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5])
+    for level, seed, known, twice in ((drop, 3, "part at once", -12.1), (drop, 1, "none", -2.1), (slope, 3, "none", 8.7)):
+        given = evidence(reward=level + noise(0.08, seed), entropy=0.4 + noise(seed=2))
+        reward, decline = given.reward, decline_of(given)
+        assert reward is not None
+        assert decline is not None
+        assert (step_down(reward), fall_of(given)) == (None, None)
+        assert _for_slope(reward, decline[0]) == pytest.approx(twice, abs=0.1)
+        assert check(given).evidence["drop"] == known
+    told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
+    assert told_of.cause.names == ("a broken verifier", "harder data")
 
 
 def test_a_slope_and_a_dip_are_no_drop() -> None:

@@ -203,6 +203,8 @@ _LUCK = 1.96
 _NEAR = 4
 # Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than a step: chance is below 1 %.
 _SLOPE, _BETTER = 4, 12.0
+# Twice the log-likelihood by which a step must be likelier than a slope: 95 % of a chi-square with one degree of freedom.
+_OPEN = 3.84
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,19 +342,29 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
 
 def by_and_by(signal: Signal, row: int) -> bool:
     """Say whether a fall clearly took many rows: a slope between two levels describes it better than a step does."""
+    return _for_slope(signal, row) > _BETTER
+
+
+def at_once(signal: Signal, row: int) -> bool:
+    """Say whether a fall clearly came from one row to the next: a step describes it better than a slope does."""
+    return _for_slope(signal, row) < -_OPEN
+
+
+def _for_slope(signal: Signal, row: int) -> float:
+    """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can be told."""
     reach = max(8, len(signal) // 6)
     value = signal.value_T[max(0, row - reach) : row + reach]
     first_E, last_E = np.triu_indices(len(value))
     first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
     slope_E = last_E - first_E >= _SLOPE
     if not slope_E.any() or signal.scatter <= 0:
-        return False
+        return 0.0
     # Squares that two levels explain, with a slope between them from one row to another; from a row to itself it is a step.
     shape_ET = np.clip((np.arange(len(value)) - first_E[:, None] + 1) / (last_E - first_E + 1)[:, None], 0, 1)
     shape_ET -= shape_ET.mean(axis=1, keepdims=True)
     explained_E = (shape_ET @ (value - value.mean())) ** 2 / (shape_ET**2).sum(axis=1)
     step = float(explained_E[first_E == last_E].max())
-    return float(explained_E[slope_E].max()) - step > _BETTER * signal.scatter**2
+    return (float(explained_E[slope_E].max()) - step) / signal.scatter**2
 
 
 def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.collapse import behaviour_change, by_and_by, constant_tail, fall_of, held_out_at
+from groupwise.diagnostics.collapse import at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -157,7 +157,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     assert reward is not None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
-    clear = step_down(level)
+    clear = step_down(level) or _declined(evidence, level)
     found = clear or _fallen(evidence, level)
     if found is None:
         return None
@@ -189,6 +189,15 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     half = _QUANTILE * level.scatter * np.sqrt(2 / max(5, len(level) // 20))
     change = fall.end - fall.height
     return fall.row, Interval(change, change - half, change + half)
+
+
+def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
+    """Find a decline to above half of the height that clearly came at once."""
+    found = decline_of(evidence)
+    if found is None or not at_once(level, found[0]):
+        return None
+    row, few = found[0], max(5, len(level) // 20)
+    return row, level.change(slice(max(0, row - few), row), slice(row, row + few))
 
 
 def step_down(signal: Signal) -> tuple[int, Interval] | None:

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from worlds.chi_square_mixture import ChiSquareMixture
 
 WEIGHT = 0.9 ** np.arange(100)
 FAR = 33.0

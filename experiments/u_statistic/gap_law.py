@@ -17,6 +17,7 @@ import numpy as np
 from falling_steps import falling_runs
 from gap_world import BASELINE, BLACK, NAME, STYLE, Stage, options, print_table, pyplot, read_csv, save, stage, write_csv
 from scipy import stats
+from worlds.chi_square_mixture import ChiSquareMixture
 
 from groupwise.theory.final_gap import limiting_gap
 
@@ -55,7 +56,7 @@ def setting(place: Stage, baseline: str, size: int, runs: int, steps: int, rng: 
     row |= {"mean": float(scaled.mean()), "mean_error": float(scaled.std() / np.sqrt(runs)), "law_mean": gap.mean}
     for level in (0.9, 0.99):
         name, law = f"q{round(100 * level)}", float(gap.quantile(level))
-        error = np.sqrt(level * (1 - level) / runs) / float(gap.law.pdf(law))
+        error = np.sqrt(level * (1 - level) / runs) / float(ChiSquareMixture(gap.weight_K).pdf(law))
         row |= {name: float(np.quantile(scaled, level)), f"{name}_error": float(error), f"law_{name}": law}
     test = stats.kstest(scaled, gap.law.cdf)
     row |= {"ks": float(test.statistic), "ks_p": float(test.pvalue), "printed_mean": printed.mean}

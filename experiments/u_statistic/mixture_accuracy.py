@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 from gap_world import options, print_table, write_csv
-
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from worlds.chi_square_mixture import ChiSquareMixture
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "chi_square.json"
 SMALLEST_TAIL = 1e-7  # the claim goes down to 1e-6

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds.chi_square_mixture import ChiSquareMixture
 
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from groupwise.theory import chi_square_mixture
 
 CASES = json.loads(Path(__file__).with_name("chi_square.json").read_text())["cases"]
 
@@ -62,3 +63,31 @@ def test_each_point_alone_is_what_it_is_among_others(case: dict[str, Any]) -> No
 def test_printed_tables(weight: list[float], degrees: list[float], noncentrality: list[float], printed: dict[float, float]) -> None:
     law = ChiSquareMixture(weight, degrees, noncentrality)
     assert law.cdf(list(printed)) == pytest.approx(list(printed.values()), abs=1.01e-4)
+
+
+PLAIN = [
+    case
+    for case in CASES
+    if "harmonic" not in case
+    and min(case["weight"]) > 0
+    and set(np.ravel(case["degrees"]).tolist()) == {1}
+    and not np.any(case["noncentrality"])
+]
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case["name"])
+def test_the_law_of_the_final_gap_is_right(case: dict[str, Any]) -> None:
+    law, upper = chi_square_mixture.ChiSquareMixture(np.array(case["weight"], dtype=float)), np.array(case["upper_tails"], dtype=float)
+    assert law.sf(case["points"]) == pytest.approx(upper, rel=1e-11, abs=1e-14)
+    assert law.cdf(case["points"]) == pytest.approx(1 - upper, abs=1e-12)
+
+
+@pytest.mark.parametrize("weight", [[1.0], [2.0, 2.0], [0.6, 0.3, 0.1], [1e20, 1.0], list(1 / np.arange(1.0, 301))], ids=len)
+def test_the_law_of_the_final_gap_is_that_of_the_judge(weight: list[float]) -> None:
+    """Which bounds each of its errors."""
+    law, judge = chi_square_mixture.ChiSquareMixture(np.array(weight)), ChiSquareMixture(weight)
+    shares = [1e-3, 0.1, 0.5, 0.9, 0.99, 1 - 1e-6]
+    assert law.ppf(shares) == pytest.approx(judge.ppf(shares), rel=1e-11)
+    assert law.ppf([0.0, 1.0]).tolist() == [0.0, np.inf]
+    assert (law.mean(), law.var()) == pytest.approx((judge.mean(), judge.var()))
+    assert float(law.sf(-1.0)) == 1.0

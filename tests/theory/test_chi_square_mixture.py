@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from worlds import contour
+from worlds.chi_square_mixture import ChiSquareMixture
+from worlds.contour import Terms, compressed, upper_tails
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory import contour
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
-from groupwise.theory.contour import Terms, compressed, upper_tails
 
 GEOMETRIC = 0.9 ** np.arange(100)
 LAWS = {

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from worlds.chi_square_mixture import ChiSquareMixture
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "chi_square_bounds.json").read_text())["cases"]
 CHOSEN = [case for case in CASES if not case["name"].startswith("drawn")]

@@ -226,8 +226,6 @@ class RunningBaseline(DynamicBaseline):
 
     $V = (S + k \bar V)/(W + k)$ with $S \leftarrow \rho S + \sum_i z_i$, $W \leftarrow \rho W + G$ at every visit, and $\bar V$ the same
     mean over all prompts, which decays with every step.
-
-    Source: derived here.
     """
 
     def __init__(self, *, decay: float = 0.9, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
@@ -300,7 +298,5 @@ def history(reward: Array, prompt: Any = None, *, baseline: DynamicBaseline, ste
     r"""The reward above what earlier steps say about its prompt.
 
     $A_i = z_i - \hat V(x; \text{steps before } t)$
-
-    Source: derived here.
     """
     return baseline.advantages(reward, prompt, step=step)

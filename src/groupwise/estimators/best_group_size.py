@@ -243,8 +243,6 @@ def plan_from_components(
         >>> found = components(reward, np.repeat(np.arange(64), 8), score_ND=score)
         >>> plan_from_components(found, Budget(1024), present=8).present.regret.low >= 0
         True
-
-    Source: derived here.
     """
     if not components.positive_vtr.any():
         raise InvalidArgumentError(

@@ -218,8 +218,6 @@ def fixed_point(bandit: Bandit, training: Training) -> FixedPoint:
     $l^* = \ln\pi_{ref} + r/\beta$ and $K = \beta\,eig(diag(\pi^*) - \pi^*\pi^{*T})$ for advantages linear in the rewards; the full group
     mean weakens the reward by $(G-1)/G$, and the KL term too where that is in the reward. Two arms with std-normalised advantages:
     the root of $D(p) = \beta p q(\theta - \theta_0)$ next to $\theta_0$, $K = 2[\beta p q + (1-2p)D - pq\,D'(p)]$.
-
-    Source: derived here.
     """
     if bandit.kl_weight == 0:
         raise NoFixedPointError(
@@ -256,8 +254,6 @@ def _drift_over_pq(theta_X: Vector, group_size: int, gap: float, floor: float) -
 
     $D = E\Big[\frac{\Delta\,k(G-k)/G^2}{\Delta\,s_k + \epsilon}\Big]$, $k\sim Bin(G, p)$, $s_k^2 = \frac{k(G-k)}{G(G-1)}$, is what
     std-normalised advantages make of $pq$ in the drift of two arms whose rewards differ by $\Delta$.
-
-    Source: derived here.
     """
     from scipy.special import gammaln
 
@@ -276,8 +272,6 @@ def std_fixed_points(bandit: Bandit, group_size: int, *, deviation_floor: float 
     r"""Return every fixed point of two arms with std-normalised advantages and the KL term in the loss, as (theta, K).
 
     Roots of $D(p)/(pq) = \beta(\theta - \theta_0)$ for the log odds theta of the better arm; K is negative at one that repels.
-
-    Source: derived here.
     """
     from scipy.optimize import brentq
 

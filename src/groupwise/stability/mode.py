@@ -197,8 +197,6 @@ def momentum_windows(
 
     Searched for by scanning up to a momentum of .9999 and halving each change; a window that is narrower than a thousandth (a hundredth
     where a part of the force is current) may be missed.
-
-    Source: derived here.
     """
     _check_mode(force, 0.0, refresh_interval, "none", "unknown", None)
     return stable_momenta(partly_stale(lag, stale_share), force, refresh_interval)

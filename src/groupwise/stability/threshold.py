@@ -292,8 +292,6 @@ def oscillation_onset(lag: str | Lag, momentum: float, refresh_interval: int = 1
 
     It is where the slow real eigenvalue meets the next: on-policy $(1-\sqrt\mu)^2$. Where a part of the force is current it is the first
     force at which the leading eigenvalue is no positive number.
-
-    Source: derived here.
     """
     check_setting(momentum, refresh_interval)
     kind = partly_stale(lag, stale_share)

@@ -79,7 +79,6 @@ def limiting_gap(
     step_constant: float,
     *,
     factor: Factor = "corrected",
-    tolerance: float = RANK_TOLERANCE,
 ) -> LimitingGap:
     r"""Return the limiting law of n times the gap, with steps b/i.
 
@@ -91,7 +90,7 @@ def limiting_gap(
     """
     if factor not in ("corrected", "printed"):
         raise InvalidArgumentError(f"expected the factor 'corrected' or 'printed', got {factor!r}: leave it out for the right one")
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD)
     covariance = _covariance(covariance_DD, dimensions)
     threshold = _check_step(step_constant, curvature_K)
     noise_KK = basis_DK.T @ covariance @ basis_DK
@@ -110,20 +109,20 @@ def limiting_gap(
     )
 
 
-def cost_of_noise(hessian_DD: ArrayLike, step_constant: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+def cost_of_noise(hessian_DD: ArrayLike, step_constant: float) -> Float:
     r"""Return the matrix C with which the mean of the limiting law is $\mathrm{tr}(C\Omega)$.
 
     $C = \sum_k \frac{b^2\lambda_k}{4b\lambda_k - 2} v_kv_k^T$: what a unit of gradient variance in each direction costs in the end.
 
     Source: derived here, from the trace of the paper's Theorem 8 with its factor mended.
     """
-    curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
+    curvature_K, basis_DK, _ = _curvature(hessian_DD)
     _check_step(step_constant, curvature_K)
     cost_K = step_constant**2 * curvature_K / (4 * step_constant * curvature_K - 2)
     return np.asarray((basis_DK * cost_K) @ basis_DK.T)
 
 
-def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float) -> Float:
     r"""Return the weights of the law of the gap itself, once a constant step has forgotten its start.
 
     $S_{jk} = \eta^2\Omega_{jk}/(1 - (1-\eta\lambda_j)(1-\eta\lambda_k))$ on the range of $\Lambda$, so the expected gap is
@@ -132,26 +131,24 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float,
 
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD, tolerance)
+    curvature_K, basis_DK, dimensions = _curvature(hessian_DD)
     _check_constant_step(step, curvature_K)
     noise_KK = basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK
     keep_K = 1 - step * curvature_K
     return _weights(curvature_K, step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K)))
 
 
-def cost_of_constant_step(hessian_DD: ArrayLike, step: float, *, tolerance: float = RANK_TOLERANCE) -> Float:
+def cost_of_constant_step(hessian_DD: ArrayLike, step: float) -> Float:
     r"""Return the matrix C with which the expected stationary gap of a constant step is $\mathrm{tr}(C\Omega)$.
 
     $C = \sum_k \frac{\eta}{2(2-\eta\lambda_k)} v_kv_k^T$
-
-    Source: derived here.
     """
-    curvature_K, basis_DK, _ = _curvature(hessian_DD, tolerance)
+    curvature_K, basis_DK, _ = _curvature(hessian_DD)
     _check_constant_step(step, curvature_K)
     return np.asarray((basis_DK * (step / (2 * (2 - step * curvature_K)))) @ basis_DK.T)
 
 
-def _curvature(hessian_DD: ArrayLike, tolerance: float) -> tuple[Float, Float, int]:
+def _curvature(hessian_DD: ArrayLike) -> tuple[Float, Float, int]:
     """Eigenvalues of minus the Hessian on its range, falling, and their directions."""
     hessian = finite_array("hessian_DD", hessian_DD, dimensions=2)
     if hessian.shape[0] != hessian.shape[1] or not np.allclose(hessian, hessian.T, rtol=0, atol=1e-8 * np.abs(hessian).max(initial=0)):
@@ -162,11 +159,11 @@ def _curvature(hessian_DD: ArrayLike, tolerance: float) -> tuple[Float, Float, i
     largest = float(np.abs(value_D).max())
     if largest == 0:
         raise InvalidArgumentError("expected a Hessian with some curvature, got zeros: without any the gap has no such law")
-    if value_D[0] < -max(tolerance, 1e-12) * largest:
+    if value_D[0] < -RANK_TOLERANCE * largest:
         raise InvalidArgumentError(
             f"expected a negative semi-definite Hessian, got an eigenvalue of {-value_D[0]:.3g} above 0: this point is no maximum"
         )
-    kept = value_D > tolerance * largest
+    kept = value_D > RANK_TOLERANCE * largest
     return value_D[kept][::-1], vector_DD[:, kept][:, ::-1], len(value_D)
 
 
@@ -348,8 +345,6 @@ def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[floa
 
     With C of `cost_of_noise` the expected gap after n steps b/i is $[V_p' + T'/G + R'/(G(G-1))]/(Bn)$, so everything that is known of the
     gradient's error, the best group size $1 + \sqrt{R'/V_p'}$ included, holds of the final gap.
-
-    Source: derived here.
     """
     cost = finite_array("cost_DD", cost_DD, dimensions=2)
     if cost.shape != parts.between_DD.shape:

@@ -63,8 +63,6 @@ def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> F
     r"""Return the mean of the deviation within a group, which lies below the true $\sqrt{V(1-V)}$.
 
     $E\sqrt{K(G-K)/(G(G-\mathrm{ddof}))}$, $K \sim Bin(G, V)$
-
-    Source: derived here.
     """
     _check(group_size, ddof, 0.0)
     share = np.arange(group_size + 1) / group_size

@@ -11,10 +11,10 @@ import pytest
 from tests.simulate.naive import gradient, softmax, train
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.simulate import bandit_runs
 from groupwise.simulate.bandit_runs import (
     BLOCK,
     ArmCounter,
-    Machine,
     Records,
     drawn_arms,
     drawn_arms_of,
@@ -175,28 +175,21 @@ def test_the_sampled_mean_is_the_expectation() -> None:
 # -- random numbers ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_seed_gives_the_same_bits_whatever_the_chunks(precision: Any) -> None:
+def test_a_seed_gives_the_same_bits_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     training = changed(BASE, advantage="std_normalised", lag="refresh", interval=3, ratio="clipped")
 
-    def run(chunk: int | None, replicates: int = 1600) -> np.ndarray:
-        runs = simulate_bandit(
-            THREE,
-            training,
-            steps=40,
-            replicates=replicates,
-            seed=3,
-            machine=Machine(precision=precision, chunk_size=chunk),
-        )
-        assert runs.value.dtype == precision
+    def run(most: int, replicates: int = 1600) -> np.ndarray:
+        monkeypatch.setattr(bandit_runs, "_MOST_CHUNK", most)
+        runs = simulate_bandit(THREE, training, steps=40, replicates=replicates, seed=3)
+        assert runs.chunk_size <= most
         return np.asarray(runs.value)
 
     whole = run(1750)
-    for chunk in (1, 250, 500, 1000, None):
-        assert np.array_equal(run(chunk), whole), chunk
-    assert np.array_equal(run(None, replicates=1), whole[:, :1])
-    assert np.array_equal(run(None, replicates=301), whole[:, :301])
-    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4, machine=Machine(precision=precision)).value
+    for most in (250, 500, 1000, 8000):
+        assert np.array_equal(run(most), whole), most
+    assert np.array_equal(run(8000, replicates=1), whole[:, :1])
+    assert np.array_equal(run(8000, replicates=301), whole[:, :301])
+    other = simulate_bandit(THREE, training, steps=40, replicates=1600, seed=4).value
     assert not np.array_equal(other, whole)
 
 
@@ -219,10 +212,6 @@ def test_random_numbers_are_common_to_all_settings() -> None:
         for setting in settings
     ]
     assert all(np.array_equal(reward, rewards[0]) for reward in rewards)
-    single = simulate_bandit(
-        THREE, training, steps=30, replicates=300, seed=2, records=Records(("reward",)), machine=Machine(precision="float32")
-    )
-    np.testing.assert_allclose(single.series["reward"], rewards[0], atol=1e-6)
 
 
 def test_common_random_numbers_take_the_noise_out_of_a_difference() -> None:
@@ -238,11 +227,9 @@ def test_draws_have_the_probabilities_of_the_policy() -> None:
     """Chi-square of 400,000 draws over 4 arms, 3 degrees of freedom: 23 is passed by chance once in 25,000 tests."""
     policy_A = np.array([0.1, 0.2, 0.3, 0.4])
     uniform = np.random.default_rng(1).integers(2**32, size=(8, 1, 50_000), dtype=np.uint32)
-    for precision in ("float32", "float64"):
-        number: np.dtype[Any] = np.dtype(precision)
-        policy_AS: np.ndarray = np.repeat(policy_A[:, None], 50_000, axis=1).astype(number)
-        count = ArmCounter(4, 8, (1, 50_000), number).count(uniform, thresholds(policy_AS)).sum(axis=(1, 2), dtype=float)
-        assert ((count - 400_000 * policy_A) ** 2 / (400_000 * policy_A)).sum() < 23
+    policy_AS: np.ndarray = np.repeat(policy_A[:, None], 50_000, axis=1)
+    count = ArmCounter(4, 8, (1, 50_000)).count(uniform, thresholds(policy_AS)).sum(axis=(1, 2), dtype=float)
+    assert ((count - 400_000 * policy_A) ** 2 / (400_000 * policy_A)).sum() < 23
     arm_PGS = drawn_arms(uniform, thresholds(policy_AS))
     assert np.array_equal(np.bincount(arm_PGS.ravel()), count)
 
@@ -251,19 +238,17 @@ def test_counts_of_large_groups_and_certain_arms() -> None:
     """More than 255 rollouts do not overflow, and a policy of one arm draws it always: also the first and the last."""
     uniform = np.random.default_rng(1).integers(2**32, size=(700, 2, 30), dtype=np.uint32)
     for certain in range(3):
-        policy_AS = np.zeros((3, 30), np.float32)
+        policy_AS = np.zeros((3, 30))
         policy_AS[certain] = 1
-        count = ArmCounter(3, 700, (2, 30), np.dtype(np.float32)).count(uniform, thresholds(policy_AS))
-        # The last threshold is rounded down by 256 of 2^32.
-        assert count[certain].min() >= 699
+        count = ArmCounter(3, 700, (2, 30)).count(uniform, thresholds(policy_AS))
+        assert count[certain].min() == 700
         assert (count.sum(axis=0) == 700).all()
 
 
 def test_how_finely_probabilities_are_met() -> None:
-    """The last arm of a policy that leaves it out: one number of 2^32 in float64, 256 in float32."""
-    for number, least in (("float64", 2**32 - 1), ("float32", 2**32 - 256)):
-        policy_AS: np.ndarray = np.array([[0.25], [0.75], [0.0]], number)
-        assert thresholds(policy_AS)[:, 0].tolist() == [2**30, least]
+    """The last arm of a policy that leaves it out: one number of 2^32."""
+    policy_AS: np.ndarray = np.array([[0.25], [0.75], [0.0]])
+    assert thresholds(policy_AS)[:, 0].tolist() == [2**30, 2**32 - 1]
 
 
 def test_the_arms_of_the_first_replicate() -> None:
@@ -362,13 +347,13 @@ def test_progress_is_told_and_ends_with_everything() -> None:
     simulate_bandit(
         TWO,
         Training(0.1),
-        steps=500,
+        steps=1000,
         replicates=900,
-        machine=Machine(chunk_size=250, progress=lambda done, total: seen.append((done, total))),
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert len(seen) > 3
     assert seen == sorted(seen)
-    assert seen[-1] == (500_000, 500_000)
+    assert seen[-1] == (1_000_000, 1_000_000)
     seen.clear()
     expected_path(TWO, Training(0.1), steps=500, learning_rate_S=[0.1, 0.2], progress=lambda done, total: seen.append((done, total)))
     assert len(seen) > 2
@@ -431,8 +416,6 @@ def test_bandits_that_are_none_are_refused() -> None:
     [
         ({"seed": -1}, "seed of at least 0"),
         ({"seed": 0.5}, "seed of at least 0"),
-        ({"machine": {"precision": "float16"}}, "float32, float64"),
-        ({"machine": {"chunk_size": 0}}, "chunk size of at least 1"),
         ({"start_A": np.zeros((2, 3))}, "one start for all replicates, got 3"),
         ({"replicates": 0}, "number of replicates"),
         ({"records": Records(every=0)}, "distance of records"),
@@ -440,7 +423,7 @@ def test_bandits_that_are_none_are_refused() -> None:
 )
 def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        simulate_bandit(TWO, Training(0.1), steps=3, **{**settings, "machine": Machine(**settings.get("machine", {}))})
+        simulate_bandit(TWO, Training(0.1), steps=3, **settings)
 
 
 def test_a_long_fixed_lag_makes_chunks_smaller_and_a_longer_one_is_refused() -> None:
@@ -468,17 +451,17 @@ def test_memory_is_bounded_by_chunks() -> None:
     peaks = []
     for replicates in (16_000, 80_000):
         tracemalloc.start()
-        simulate_bandit(task, training, steps=5, replicates=replicates, records=Records(every=5), machine=Machine(precision="float32"))
-        peaks.append(tracemalloc.get_traced_memory()[1] - 4 * replicates * (10 + 2))
+        simulate_bandit(task, training, steps=5, replicates=replicates, records=Records(every=5))
+        peaks.append(tracemalloc.get_traced_memory()[1] - 8 * replicates * (10 + 2))
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
 
 
 def test_certain_arms_do_no_harm() -> None:
-    """A policy that has become certain in float32 keeps finite weights and logits."""
+    """A policy that has become certain keeps finite weights and logits."""
     training = Training(50.0, momentum=0.9, lag="async", interval=3, ratio="exact")
     with np.errstate(all="raise", under="ignore"):
-        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50, machine=Machine(precision="float32"))
+        runs = simulate_bandit(bandit([0, 1, 0.5]), training, steps=300, replicates=50)
     assert np.isfinite(runs.value).all()
     assert np.isfinite(runs.logit_AS).all()
 

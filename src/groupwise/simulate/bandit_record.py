@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.record.settings import RunConfig
-from groupwise.simulate.bandit_runs import ROLLOUT_QUANTITIES, Machine, Records, drawn_arms_of, expected_path, simulate_bandit
+from groupwise.simulate.bandit_runs import ROLLOUT_QUANTITIES, Records, drawn_arms_of, expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, Training, exact_value, fixed_point
 
 _MEANINGS = {
@@ -48,7 +48,7 @@ def bandit_record(
         series = {"reward": runs.value[:-1, 0]}
     else:
         kept = Records(("value", *ROLLOUT_QUANTITIES, "kl", "entropy"))
-        runs = simulate_bandit(bandit, training, steps=steps, replicates=1, seed=seed, records=kept, machine=Machine(progress=told))
+        runs = simulate_bandit(bandit, training, steps=steps, replicates=1, seed=seed, records=kept, progress=told)
         series = {key: runs.series[key][:, 0] for key in ROLLOUT_QUANTITIES}
     series |= {key: runs.series[key][:-1, 0] for key in ("kl", "entropy", "value")}
     _refuse_overflow(runs.value[:, 0])

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import checked_shape
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.softmax_bandit import Bandit, Float, Training, check_name, check_whole
+from groupwise.simulate.softmax_bandit import Bandit, Float, Training, check_whole
 
 Tick = Callable[[int], None]
 
@@ -37,8 +37,7 @@ _SLAB_BYTES = 1_000_000
 def thresholds(policy_AS: Float) -> Index:
     """Return, for all arms but the last, the 32-bit number below which a uniform one means this arm or one before it.
 
-    A probability is thus met to 3e-10 in float64 and to 6e-8 in float32; that is also how often the last arm is drawn where the policy
-    leaves it out.
+    A probability is thus met to 3e-10; that is also how often the last arm is drawn where the policy leaves it out.
     """
     cumulated_AS = np.empty_like(policy_AS[:-1])
     cumulated_AS[0] = policy_AS[0]
@@ -46,18 +45,18 @@ def thresholds(policy_AS: Float) -> Index:
     for before, probability, after in zip(cumulated_AS[:-1], policy_AS[1:-1], cumulated_AS[1:], strict=True):
         np.add(before, probability, out=after)
     cumulated_AS *= 2.0**32
-    # The sum may have been rounded up to 1, and 2^32 is no 32-bit number: the largest below it that the precision holds.
-    np.minimum(cumulated_AS, 4294967295.0 if cumulated_AS.dtype == np.float64 else 4294967040.0, out=cumulated_AS)
+    # The sum may have been rounded up to 1, and 2^32 is no 32-bit number.
+    np.minimum(cumulated_AS, 4294967295.0, out=cumulated_AS)
     return cumulated_AS.astype(np.uint32)
 
 
 class ArmCounter:
     """Counts how often each arm is drawn, in arrays that are used again."""
 
-    def __init__(self, arms: int, group_size: int, shape: tuple[int, int], number: np.dtype[Any]) -> None:
+    def __init__(self, arms: int, group_size: int, shape: tuple[int, int]) -> None:
         """Set the arrays up."""
         whole = np.uint8 if group_size < 256 else np.uint32
-        self.count_APS: Float = np.empty((arms, *shape), number)
+        self.count_APS: Float = np.empty((arms, *shape))
         self._size = group_size
         self._below_APS = np.empty((arms - 1, *shape), whole)
         # As many rollouts at once as fit into the cache: few long operations let two threads run side by side.
@@ -91,7 +90,7 @@ def drawn_arms(uniform_GPS: Index, threshold_AS: Index) -> NDArray[np.int64]:
 
 def group_means(count_APS: Float, reward_APS: Float, group_size: int) -> Float:
     """Return the mean reward of each group."""
-    return arm_sum(count_APS, reward_APS) / count_APS.dtype.type(group_size)
+    return arm_sum(count_APS, reward_APS) / group_size
 
 
 def arm_sum(first_APS: Float, second_APS: Float) -> Float:
@@ -107,21 +106,20 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
     $(r_a - \bar r)/(s + \epsilon)$ with s of the group, ddof 1; batch_std the same with s of all groups of the update.
     """
     kind, size, groups = training.advantage, training.group_size, count_APS.shape[1]
-    number = count_APS.dtype.type
     if kind == "vanilla":
         return np.broadcast_to(reward_APS, count_APS.shape)
     mean_PS = group_means(count_APS, reward_APS, size)
     centred_APS: Float = reward_APS - mean_PS
     if kind == "leave_one_out":
-        centred_APS *= number(size / (size - 1))
+        centred_APS *= size / (size - 1)
     elif kind == "std_normalised":
         square_PS = arm_sum(count_APS, centred_APS * centred_APS)
-        centred_APS /= np.sqrt(square_PS / number(size - 1)) + number(training.deviation_floor)
+        centred_APS /= np.sqrt(square_PS / (size - 1)) + training.deviation_floor
     elif kind == "batch_std":
         rollouts = size * groups
         distance_APS = reward_APS - mean_PS.mean(axis=0)
         square_S = arm_sum(count_APS, distance_APS * distance_APS).sum(axis=0)
-        centred_APS /= np.sqrt(square_S / number(rollouts - 1)) + number(training.deviation_floor)
+        centred_APS /= np.sqrt(square_S / (rollouts - 1)) + training.deviation_floor
     return centred_APS
 
 
@@ -131,7 +129,7 @@ def importance_weight(ratio_AS: Float, advantage_APS: Float, training: Training)
     if training.ratio != "clipped":
         return ratio
     flat = np.where(advantage_APS > 0, ratio > 1 + training.clip, ratio < 1 - training.clip)
-    return np.where(flat, ratio.dtype.type(0), ratio)
+    return np.where(flat, 0.0, ratio)
 
 
 def coefficients(count_APS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training) -> Float:
@@ -232,7 +230,7 @@ def _averaged(policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, traini
     arms = policy_AS.shape[0]
     uniform_GPM = _fixed_uniforms(training.group_size, training.prompts)
     columns = []
-    counter = ArmCounter(arms, training.group_size, uniform_GPM.shape[1:], policy_AS.dtype)
+    counter = ArmCounter(arms, training.group_size, uniform_GPM.shape[1:])
     for place in range(policy_AS.shape[1]):
         count = counter.count(uniform_GPM, thresholds(policy_AS[:, place : place + 1]))
         ratio = None if ratio_AS is None else np.repeat(ratio_AS[:, place : place + 1], count.shape[2], axis=1)
@@ -262,13 +260,12 @@ class Update:
         """Start before the first update."""
         self.bandit, self.training = bandit, training
         self.logit_AS = logit_AS
-        self.number: np.dtype[Any] = logit_AS.dtype
         self.columns = logit_AS.shape[1]
         self._rate = training.learning_rate if learning_rate_S is None else learning_rate_S
         self._velocity_AS = np.zeros_like(logit_AS)
         self._square_AS = np.zeros_like(logit_AS) if training.optimizer == "adam" else None
-        self._reward_A1: Float = bandit.reward_A.astype(self.number)[:, None]
-        self._log_reference_A1: Float = np.log(bandit.reference_A).astype(self.number)[:, None]
+        self._reward_A1: Float = bandit.reward_A[:, None]
+        self._log_reference_A1: Float = np.log(bandit.reference_A)[:, None]
         self._done = 0
         self._kept: dict[int, SamplingPolicy] = {}
         self.policy_AS = np.empty_like(logit_AS)
@@ -393,20 +390,6 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """How a computer goes about it: nothing of it changes a result but the precision."""
-
-    precision: Literal["float32", "float64"] = "float64"
-    chunk_size: int | None = None  # replicates that are stepped together; chosen where None
-    progress: Callable[[int, int], None] | None = None  # is told the replicate-updates that are done, and how many there are
-
-    def __post_init__(self) -> None:
-        """Refuse what no computer can do."""
-        check_name("precision", self.precision, ("float32", "float64"))
-        check_whole("a chunk size", 1 if self.chunk_size is None else self.chunk_size, 1)
-
-
-@dataclass(frozen=True, slots=True)
 class BanditRuns:
     """What simulated runs left."""
 
@@ -445,7 +428,7 @@ def simulate_bandit(
     seed: int = 0,
     start_A: ArrayLike | None = None,
     records: Records = Records(),
-    machine: Machine = Machine(),
+    progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
     r"""Simulate independent training runs with sampled rollouts.
 
@@ -453,15 +436,14 @@ def simulate_bandit(
     """
     kept, every = _checked(steps, replicates, records, known=get_args(Quantity)), records.every
     check_whole("a seed", seed, 0)
-    number = np.dtype(machine.precision)
-    start = _start(bandit, start_A, number)
+    start = _start(bandit, start_A)
     if start.shape[1] != 1:
         raise InvalidArgumentError(f"expected one start for all replicates, got {start.shape[1]}: simulate each by itself")
     whole = -(-replicates // BLOCK) * BLOCK
-    width = _chunk(machine.chunk_size, bandit, training, number, replicates=whole, steps=steps)
-    plan = _Plan(every, steps, _empty(kept, steps, every, replicates, number))
-    final_AS = np.empty((bandit.arms, replicates), number)
-    tick = _ticking(machine.progress, steps * whole)
+    width = _chunk(bandit, training, replicates=whole, steps=steps)
+    plan = _Plan(every, steps, _empty(kept, steps, every, replicates))
+    final_AS = np.empty((bandit.arms, replicates))
+    tick = _ticking(progress, steps * whole)
     for first in range(0, whole, width):
         columns = min(width, whole - first)
         update = Update(bandit, training, np.repeat(start, columns, axis=1))
@@ -483,7 +465,7 @@ def expected_path(
 ) -> BanditRuns:
     r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise."""
     kept, every = _checked(steps, 1, records, known=EXACT_QUANTITIES), records.every
-    start = _start(bandit, start_AS, np.dtype(np.float64))
+    start = _start(bandit, start_AS)
     rate_S = None if learning_rate_S is None else np.asarray(learning_rate_S, dtype=np.float64)
     if rate_S is not None and (rate_S.ndim != 1 or not np.isfinite(rate_S).all() or (rate_S <= 0).any()):
         raise InvalidArgumentError("expected a positive learning rate for each path: give learning_rate_S as one row of numbers")
@@ -493,7 +475,7 @@ def expected_path(
             f"expected as many learning rates as starts, got {1 if rate_S is None else len(rate_S)} and {start.shape[1]}: "
             "give one of each for every path, or a single one for all"
         )
-    plan = _Plan(every, steps, _empty(kept, steps, every, paths, np.dtype(np.float64)))
+    plan = _Plan(every, steps, _empty(kept, steps, every, paths))
     update = Update(bandit, training, np.array(np.broadcast_to(start, (bandit.arms, paths))), learning_rate_S=rate_S)
     _run_chunk(update, plan, slice(0, paths), None, _ticking(progress, steps * paths))
     return BanditRuns(_times(steps, every), plan.series, update.logit_AS, expectation_method(bandit.arms, training), None, paths)
@@ -516,7 +498,7 @@ def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int =
     """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing."""
     check_whole("a number of steps", steps, 1)
     check_whole("a seed", seed, 0)
-    update = Update(bandit, training, np.repeat(_start(bandit, None, np.dtype(np.float64)), BLOCK, axis=1))
+    update = Update(bandit, training, np.repeat(_start(bandit, None), BLOCK, axis=1))
     draws, counter = _Draws(training, seed, range(1)), _counter(update)
     arm_TPG = np.empty((steps, training.prompts, training.group_size), np.int64)
     for step in range(steps):
@@ -554,7 +536,7 @@ class _Draws:
 def _counter(update: Update) -> ArmCounter:
     """What counts the rollouts of replicates in training."""
     training = update.training
-    return ArmCounter(update.bandit.arms, training.group_size, (training.prompts, update.columns), update.number)
+    return ArmCounter(update.bandit.arms, training.group_size, (training.prompts, update.columns))
 
 
 def _run_chunk(update: Update, plan: _Plan, columns: slice, draws: _Draws | None, tick: Tick) -> None:
@@ -590,10 +572,10 @@ def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size
         for reward in np.unique(reward_A):
             equal_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
         return np.asarray(equal_PS.mean(axis=0))
-    reward_A11 = reward_A.astype(count_APS.dtype)[:, None, None]
+    reward_A11 = reward_A[:, None, None]
     found_PS = group_means(count_APS, reward_A11, size)
     if name == "reward_std":  # ddof 1; 0 for a group of one
-        found_PS = np.sqrt(arm_sum(count_APS, (reward_A11 - found_PS) ** 2) / count_APS.dtype.type(max(size - 1, 1)))
+        found_PS = np.sqrt(arm_sum(count_APS, (reward_A11 - found_PS) ** 2) / max(size - 1, 1))
     return np.asarray(found_PS.mean(axis=0))
 
 
@@ -608,29 +590,27 @@ def _checked(steps: int, replicates: int, records: Records, *, known: tuple[Quan
     return tuple(dict.fromkeys(records.keep))
 
 
-def _start(bandit: Bandit, start: ArrayLike | None, number: np.dtype[Any]) -> Float:
+def _start(bandit: Bandit, start: ArrayLike | None) -> Float:
     """The logits at the start as columns."""
     if start is None:
-        return np.log(bandit.reference_A)[:, None].astype(number)
+        return np.log(bandit.reference_A)[:, None]
     logit = np.asarray(start)
-    logit = checked_shape("the start", logit, dimensions=2 if logit.ndim == 2 else 1).astype(number)
+    logit = checked_shape("the start", logit, dimensions=2 if logit.ndim == 2 else 1).astype(np.float64)
     if len(logit) != bandit.arms or not np.isfinite(logit).all():
         raise InvalidArgumentError(f"expected {bandit.arms} finite logits at the start, got shape {logit.shape}: give one an arm")
     return logit if logit.ndim == 2 else logit[:, None]
 
 
-def _chunk(asked: int | None, bandit: Bandit, training: Training, number: np.dtype[Any], *, replicates: int, steps: int) -> int:
-    """Replicates of a chunk, in whole blocks: those asked for, else an equal part of all that is not too large."""
+def _chunk(bandit: Bandit, training: Training, *, replicates: int, steps: int) -> int:
+    """Replicates of a chunk, in whole blocks: an equal part of all that is not too large."""
     # A fixed lag keeps, for each update of it, a policy, its thresholds and its rewards.
     kept = min(training.interval, steps) if training.lag == "fixed" else 0
-    bytes_kept = kept * bandit.arms * (2 * number.itemsize + 4)
+    bytes_kept = kept * bandit.arms * 20
     if bytes_kept * BLOCK > _MOST_BYTES:
         raise InvalidArgumentError(
             f"expected a fixed lag whose policies fit into memory, got {kept} updates of {bandit.arms} arms: take a shorter lag"
         )
-    if asked is not None:
-        return -(-asked // BLOCK) * BLOCK
-    bytes_each = number.itemsize * training.prompts * (3 * training.group_size + 5 * bandit.arms)
+    bytes_each = 8 * training.prompts * (3 * training.group_size + 5 * bandit.arms)
     most = max(BLOCK, min(_MOST_CHUNK, _WORKING_BYTES // bytes_each, _KEPT_BYTES // max(bytes_kept, 1)) // BLOCK * BLOCK)
     parts = -(-replicates // most)
     return -(-replicates // (parts * BLOCK)) * BLOCK
@@ -641,7 +621,7 @@ def _times(steps: int, every: int) -> NDArray[np.int64]:
     return np.append(np.arange(0, steps, every), steps)
 
 
-def _empty(keep: tuple[Quantity, ...], steps: int, every: int, columns: int, number: np.dtype[Any]) -> dict[Quantity, Float]:
+def _empty(keep: tuple[Quantity, ...], steps: int, every: int, columns: int) -> dict[Quantity, Float]:
     """Arrays for the records; quantities of rollouts have no record after the last update."""
     rows = len(_times(steps, every))
-    return {name: np.empty((rows if name in EXACT_QUANTITIES else rows - 1, columns), number) for name in keep}
+    return {name: np.empty((rows if name in EXACT_QUANTITIES else rows - 1, columns)) for name in keep}

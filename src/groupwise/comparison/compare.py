@@ -55,12 +55,7 @@ class Question:
 
 def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
     """Compare every group with the first."""
-    if len(groups) < 2 or not all(groups):
-        raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
-    start = max(run.step_T[0] for group in groups for run in group)
-    stop = min(run.step_T[-1] for group in groups for run in group)
-    if not stop > start:
-        raise InvalidArgumentError(f"the runs share no steps: one begins at step {start:g}, another ends at {stop:g}")
+    start, stop = _common_steps(groups)
     late_from = stop - question.late * (stop - start)
     level = [[late_level(run, late_from, stop, level=question.level) for run in group] for group in groups]
     reach, speed = _speed(groups, level, start, stop, question, rng)
@@ -75,6 +70,17 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         for group in level
     )
     return Comparison(pairings, frozen, seeds, float(late_from), float(stop), reach, question.level, question.paired, question.bounds)
+
+
+def _common_steps(groups: Curves) -> tuple[float, float]:
+    """The first and the last step that all runs have."""
+    if len(groups) < 2 or not all(groups):
+        raise InvalidArgumentError("a comparison needs at least two groups of at least one run each")
+    start = max(run.step_T[0] for group in groups for run in group)
+    stop = min(run.step_T[-1] for group in groups for run in group)
+    if not stop > start:
+        raise InvalidArgumentError(f"the runs share no steps: one begins at step {start:g}, another ends at {stop:g}")
+    return start, stop
 
 
 def not_compared(question: Question) -> Comparison:

@@ -94,6 +94,10 @@ class JournalFeed(Feed):
             self._rollouts.add({key: value for key, value in one.items() if key not in _APART})
             self._prompt.append(whole_number(one["prompt_id"], self._odd))
             self._row_of.append(self._rows.count)
+        self._take_texts(rollouts)
+
+    def _take_texts(self, rollouts: list[dict[str, Any]]) -> None:
+        """Take the texts of rollouts; where all are too many, those of earlier steps go."""
         for name, kept in self._texts.items():
             texts = [self._text(name, one.get(name)) for one in rollouts]
             self._characters += sum(len(text) for text in texts if text is not None)

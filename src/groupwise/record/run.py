@@ -429,11 +429,10 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
 
 def load_saved(home: Path) -> tuple[RunRecord, str]:
     """Read the Parquet and JSON of a saved record; where its completions are lost, return a sentence too, which is also in its notes."""
+    if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
+        most = f"{limits.LARGEST_WHOLE / 1e6:.0f} MB"
+        raise UnreadableRunError(f"expected JSON of at most {most} in {home / SAVED}, got more: {_RESTORE}")
     try:
-        if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
-            raise UnreadableRunError(
-                f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB in {home / SAVED}, got more: {_RESTORE}"
-            )
         about = json.loads((home / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,6 +35,11 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
     if why:
         _print_why(comparison, out)
         return
+    _print_rest(comparison, out)
+
+
+def _print_rest(comparison: RunComparison, out: Printer) -> None:
+    """Print what stands below the table: how many groups it leaves out, how doubtful runs were judged, and which settings differ."""
     if len(comparison.groups) > _MOST_GROUPS:
         _wrapped(out, f"{count(len(comparison.groups) - _MOST_GROUPS, 'more group')}: --why", style="dim")
     runs = [run for group in comparison.groups for run in group.runs]
@@ -67,6 +73,15 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
     found, every = comparison.found, comparison.groups
     first = sorted(range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g))[:most]
     groups = [every[g] for g in sorted(first)]
+    columns = _columns(groups, found)
+    key, names = shared_key([group.name for group in groups])
+    cells = zip(*(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True)
+    head = (key or clean(comparison.metric, longest=24), "state", *(name for name, _ in columns))
+    return Grid(head, tuple(cells), tuple(range(2, len(head))))
+
+
+def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[str, list[str]]]:
+    """Return the columns of numbers, each with its head."""
     last = min((run.rows for group in groups for run in group.runs if run.rows >= TRAILING), default=TRAILING)
     decimals = shown_decimals([group.ends_at for group in groups])
     columns = [(f"last {last if last < TRAILING else TRAILING}", [_written(group.ends_at, decimals) for group in groups])]
@@ -74,10 +89,7 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
         columns.append((f"{found.late_from:.0f}–{found.late_to:.0f}", [_written(group.level, decimals) for group in groups]))
     if math.isfinite(found.reach):
         columns.append((f"holds {number(found.reach, digits=2)} from", [_held(group, found) for group in groups]))
-    key, names = shared_key([group.name for group in groups])
-    cells = zip(*(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True)
-    head = (key or clean(comparison.metric, longest=24), "state", *(name for name, _ in columns))
-    return Grid(head, tuple(cells), tuple(range(2, len(head))))
+    return columns
 
 
 def _written(value: float, decimals: int | None) -> str:

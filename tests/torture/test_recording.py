@@ -205,11 +205,24 @@ def test_a_folder_that_goes_is_said_within_a_step(how: str, tmp_path: Path) -> N
         assert bool(said) == (number >= 5)
     recorder.close()
     check(tmp_path / "run", 7)  # the completions of the newest steps are in memory still
-    assert "was deleted or moved" in said[0] or "in whose place there is another file" in said[0]
+    assert "got none there, for it was deleted or moved" in said[0]
     assert "the record begins anew with the steps so far" in said[0]
     assert said[1:] == [f"the record in {tmp_path / 'run'} can be written again: the steps that waited are in it"]
     if how == "moved":
         check(tmp_path / "elsewhere", 4)
+
+
+def test_a_journal_in_whose_place_another_is_put_is_said_within_a_step(tmp_path: Path) -> None:
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=said.append)
+    recorder.open()
+    recorder.append(*step_of(1))
+    (tmp_path / "run" / "journal.jsonl").unlink()
+    (tmp_path / "run" / "journal.jsonl").write_bytes(b"")
+    recorder.append(*step_of(2))
+    recorder.close()
+    assert "got another file in its place: leave the folder of a run where it is" in said[0]
+    check(tmp_path / "run", 2)
 
 
 def test_a_folder_that_cannot_come_back_keeps_the_steps_in_memory(tmp_path: Path) -> None:

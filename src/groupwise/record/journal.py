@@ -280,12 +280,12 @@ class Journal(AbstractContextManager["Journal"]):
             there = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise JournalGoneError(
-                f"expected to write {self.path}, which was deleted or moved: leave the folder of a run where it is"
+                f"expected to write {self.path}, got none there, for it was deleted or moved: leave the folder of a run where it is"
             ) from None
         except OSError:
             return  # what is wrong, the writing itself will say
         if mine.st_nlink == 0 and (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            raise JournalGoneError(f"expected to write {self.path}, in whose place there is another file: leave the folder of a run alone")
+            raise JournalGoneError(f"expected to write {self.path}, got another file in its place: leave the folder of a run where it is")
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""

@@ -153,6 +153,15 @@ def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thr
     assert of_signal(rises, 0.1, None, ended=False) is Learning.FLAT
 
 
+@pytest.mark.parametrize("quarter", [1, 2])
+@pytest.mark.parametrize(("errors", "learning"), [(3.01, Learning.UNKNOWN), (2.99, Learning.FLAT)])
+def test_a_run_that_goes_on_and_once_stood_higher_has_begun_to_rise(quarter: int, errors: float, learning: Learning) -> None:
+    """Quarters of fifteen rows, with a noise of 0.1 a row; the last stands a little below the first."""
+    level = np.repeat([0.5, 0.5, 0.5, 0.49], 15)
+    level[15 * quarter : 15 * quarter + 15] += errors * 0.1 * np.sqrt(2 / 15)
+    assert of_signal(level, 0.1, None, ended=False) is learning
+
+
 def test_a_held_out_share_near_its_top_says_that_the_run_has_arrived() -> None:
     reward = noisy(np.full(80, 3.0))
     assert progress_of(evidence(reward=reward)).learning is Learning.FLAT

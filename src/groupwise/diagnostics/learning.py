@@ -22,6 +22,8 @@ ENOUGH = 60
 _LONG = 90
 # Standard errors that make a gain, and those below which the second half shows none at all.
 _GAIN, _LITTLE = 2.0, 0.5
+# Those that a reward once gained, which has begun to rise however low it stands at the moment.
+_BEGUN = 3.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
@@ -96,10 +98,16 @@ def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, e
     if near:
         return Learning.AT_TOP, None
     if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
-        stands = (n >= ENOUGH and score < 0) or n >= 3 * ENOUGH
+        stands = (n >= ENOUGH and score < 0 and not _begun(level)) or n >= 3 * ENOUGH
         return (Learning.FLAT if stands else Learning.UNKNOWN), None
     shown = level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
     return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
+
+
+def _begun(level: Signal) -> bool:
+    """Whether a reward stood clearly above its first quarter in the second or the third: it learnt, and dips."""
+    quarter = len(level) // 4
+    return any(level.score(slice(0, quarter), slice(row, row + quarter)) > _BEGUN for row in (quarter, 2 * quarter))
 
 
 def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:

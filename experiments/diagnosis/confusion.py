@@ -201,9 +201,9 @@ def _called(
                 yield future.result()
 
 
-def tasks_of(kinds: Sequence[str], runs: int) -> list[tuple[str, int]]:
+def tasks_of(kinds: Sequence[str], runs: int, first: int = 0) -> list[tuple[str, int]]:
     """A run of every kind, then the next of every kind: cut short anywhere, all kinds have as many."""
-    return [(kind, FIRST_SEED + number) for number in range(runs) for kind in kinds]
+    return [(kind, FIRST_SEED + first + number) for number in range(runs) for kind in kinds]
 
 
 def upper(count: int, runs: int, level: float = 0.975) -> float:
@@ -281,6 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["rates", "sequential", "tables"])
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run of each kind: those before it were looked at")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--workers", type=int, default=1)
@@ -290,9 +291,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rates, sequential = (given.state / f"{name}-{engine()}.jsonl" for name in ("rates", "sequential"))
     if given.what == "rates":
-        study(judged, tasks_of(KINDS, given.runs), rates, workers=given.workers, seconds=given.seconds)
+        study(judged, tasks_of(KINDS, given.runs, given.first), rates, workers=given.workers, seconds=given.seconds)
     elif given.what == "sequential":
-        study(watched, tasks_of(HEALTHY, given.runs), sequential, workers=given.workers, seconds=given.seconds)
+        study(watched, tasks_of(HEALTHY, given.runs, given.first), sequential, workers=given.workers, seconds=given.seconds)
     given.output.mkdir(parents=True, exist_ok=True)
     tables(known(rates), known(sequential), given.output)
 

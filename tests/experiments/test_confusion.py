@@ -68,6 +68,7 @@ def test_a_study_goes_on_where_it_was_cut(load: Loader, tmp_path: Path) -> None:
     module, asked = load("confusion"), []
     tasks = module.tasks_of(("steady", "restart"), 2)
     assert [kind for kind, _ in tasks] == ["steady", "restart", "steady", "restart"]
+    assert module.tasks_of(("steady",), 1, first=5) == [("steady", tasks[0][1] + 5)]
 
     def call(kind: str, seed: int) -> dict[str, object]:
         asked.append((kind, seed))

@@ -28,23 +28,31 @@ _LONG, _FEW = 50, 10
 def check(evidence: Evidence) -> Finding:
     """Look for rewards that form alone earns."""
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
+    if not evidence.functions:
+        return Finding(NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG)
     if len(functions) < 2:
-        why = "The reward functions are not in the log one by one." if not evidence.functions else "One reward function has none beside it."
-        return Finding(NAME, Status.NONE if evidence.functions else Status.NOT_LOGGED, why, log="" if evidence.functions else LOG)
+        return Finding(NAME, Status.NONE, "One reward function has none beside it.")
     scale = max(abs(_late(signal)) for signal in functions.values())
-    earning = [name for name, signal in functions.items() if _late(signal) >= EARNS * _top(signal) > 0]
     nothing = [name for name, signal in functions.items() if _earns_nothing(signal, scale)]
     if not nothing:
         said = ", ".join(f"{_named(name)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
         return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
-    purpose = [name for name in functions if not FORM.search(name)]
-    form = [name for name in earning if FORM.search(name)]
+    purpose, form = _for_purpose(functions), _earning_form(functions)
     if form and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form[0], purpose[0])
     rows = counted(len(functions[nothing[0]]), "row")
     message = f"{_named(nothing[0])} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
-    alone = len(functions) - len(nothing) == 1
-    return Finding(NAME, Status.INFO, message, evidence={"functions": "one alone earns"} if alone else {})
+    return Finding(NAME, Status.INFO, message)
+
+
+def _for_purpose(functions: dict[str, Signal]) -> list[str]:
+    """The functions that are not of form."""
+    return [name for name in functions if not FORM.search(name)]
+
+
+def _earning_form(functions: dict[str, Signal]) -> list[str]:
+    """The functions of form that earn nearly all that they can."""
+    return [name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0]
 
 
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:

@@ -94,41 +94,46 @@ def _rose(pair: Pair) -> bool:
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
-    n, few = len(pair.step_M), few_of(pair)
-    late = pair.ends[1]
-    whole = _overall(pair)
-    opposed = _opposed(pair)
+    opposed, whole = _opposed(pair), _overall(pair)
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
-    if whole is not None and _rose(pair) and whole.high < TRANSFER and (evidence.ended or n >= _FEWEST_GOING):
-        status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
-        if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
-            held, error = pair.gain_held_out(*pair.ends)
-            if held + 1.96 * error > NEGLIGIBLE:
-                return None
-            status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
-        status = Status.INFO if _solved(pair, few) and whole.high >= 0 else status
-        return _finding(pair, evidence, whole, status, " over the whole log")
+    enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
+    if whole is not None and _rose(pair) and whole.high < TRANSFER and enough:
+        return _throughout(pair, evidence, whole)
+    return _since_its_best(pair, evidence)
+
+
+def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | None:
+    """Report a gain that is not shared over the whole run."""
+    status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
+    if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
+        held, error = pair.gain_held_out(*pair.ends)
+        if held + 1.96 * error > NEGLIGIBLE:
+            return None
+        status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
+    status = Status.INFO if _solved(pair, few_of(pair)) and whole.high >= 0 else status
+    return _finding(pair, evidence, whole, status, " over the whole log")
+
+
+def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
+    """Report a held-out reward that fell from its best while training rose, or that stood."""
     from scipy.special import ndtri
 
+    n, few = len(pair.step_M), few_of(pair)
     levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")[: n - 2 * few + 1]
     if levels.size < 2:
         return None
     best = int(levels.argmax())
-    early = slice(best, best + few)
-    held, error_held = pair.gain_held_out(early, late)
-    train, error_train = pair.gain_of_training(early, late)
-    if not train > 4 * error_train:
-        return _flat_since(pair, evidence, few)
+    early, late = slice(best, best + few), pair.ends[1]
+    held, error = pair.gain_held_out(early, late)
     coupling = coupling_of(pair, early, late)
-    assert coupling is not None
-    if held < float(ndtri(CRITICAL / n)) * error_held:
-        gained = float(levels[best] - pair.held_M[:few].mean())
-        # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
-        if -held <= _HALF * gained:
-            return _learnt_by_heart(pair, evidence, best, coupling)
-        return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
-    return _flat_since(pair, evidence, few)
+    rose = pair.gain_of_training(early, late)[0] > 0
+    if coupling is None or not rose or held >= float(ndtri(CRITICAL / n)) * error:
+        return _flat_since(pair, evidence, few)
+    # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
+    if -held <= _HALF * float(levels[best] - pair.held_M[:few].mean()):
+        return _learnt_by_heart(pair, evidence, best, coupling)
+    return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
 
 
 def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
@@ -318,23 +323,25 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
         return None
     for name, function in counted.items():
         change, level = function.change(early, late), float(function.value_T[late].mean())
-        if name == best or not 0 <= level < _LITTLE or float(function.value_T.min()) < 0 or change.high > NOTHING * gain.value:
-            continue
-        step = function.step_T
-        pair = Pair(step, counted[best].value_T, function.value_T, 1.0, 1.0, name)
-        since = parting_of(pair).step
-        words = [_moved(clean(one, longest=40), counted[one].value_T, early, late) for one in (best, name)]
-        message = f"{words[0]} while {words[1]}, which counts too"
-        signs = tuple(
-            Sign(f"reward/{one}", since, float(counted[one].value_T[early].mean()), float(counted[one].value_T[late].mean()), said)
-            for one, said in zip((best, name), words, strict=True)
-        )
-        status = Status.WARNING if _WANTED.search(name) else Status.INFO
-        share = Interval(change.value / gain.value, change.low / gain.value, change.high / gain.value)
-        what = "its gain over that of the other"
-        known = {"components": "part"} if status is Status.WARNING else {}
-        return Finding(NAME, status, message, since, share, NOTHING, advice=ADVICE, signs=signs, evidence=known, what=what)
+        at_nothing = 0 <= level < _LITTLE and float(function.value_T.min()) >= 0 and change.high <= NOTHING * gain.value
+        if name != best and at_nothing:
+            share = Interval(change.value / gain.value, change.low / gain.value, change.high / gain.value)
+            return _beside_nothing({one: counted[one] for one in (best, name)}, share, early, late)
     return None
+
+
+def _beside_nothing(functions: Mapping[str, Signal], share: Interval, early: slice, late: slice) -> Finding:
+    """Report a function that earns beside one that earns nothing."""
+    best, nothing = functions
+    pair = Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)
+    since = parting_of(pair).step
+    signs = []
+    for name, one in functions.items():
+        ends = float(one.value_T[early].mean()), float(one.value_T[late].mean())
+        signs.append(Sign(f"reward/{name}", since, ends[0], ends[1], _moved(clean(name, longest=40), one.value_T, early, late)))
+    status, known = (Status.WARNING, {"components": "part"}) if _WANTED.search(nothing) else (Status.INFO, {})
+    message, what = f"{signs[0].words} while {signs[1].words}, which counts too", "its gain over that of the other"
+    return Finding(NAME, status, message, since, share, NOTHING, advice=ADVICE, signs=tuple(signs), evidence=known, what=what)
 
 
 NAME = "reward_hacking"

@@ -111,10 +111,8 @@ def judged(evidence: Evidence) -> Judgement:
     state = _state(evidence, found, progress)
     found = _told(ranked, found)
     story = story_of(Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL)
-    if found is not None and found.check in _HARMLESS and story.cause.certainty is Certainty.POSSIBLE and state is not State.CANNOT_TELL:
-        state = State.WATCH
-    if state is State.WATCH and _lost_all(evidence, progress, story.cause):
-        state = State.FAILED if evidence.ended else State.FAILING
+    if state is not State.CANNOT_TELL:
+        state = _by_cause(evidence, state, found, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
     alarm = state in (State.FAILING, State.FAILED)
@@ -144,6 +142,15 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
     if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
         return State.WATCH
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
+
+
+def _by_cause(evidence: Evidence, state: State, found: Finding | None, progress: Progress, cause: Cause) -> State:
+    """The state once the cause is known: milder for what may be success, graver for a reward that is lost."""
+    if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
+        state = State.WATCH
+    if state is State.WATCH and _lost_all(evidence, progress, cause):
+        return State.FAILED if evidence.ended else State.FAILING
+    return state
 
 
 def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:

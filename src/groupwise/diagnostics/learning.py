@@ -86,15 +86,7 @@ def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, e
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
     if score > _GAIN:
-        half = n // 2
-        if n < ENOUGH or not _still(level, half):
-            return Learning.LEARNING, None
-        if near is not False:
-            return Learning.AT_TOP, int(level.step_T[half])
-        # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
-        looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE))
-        since = next((row for row, fewest, below in looks if ended and n - row >= fewest and _still(level, row, below=below)), None)
-        return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
+        return _since_its_gain(level, near=near, ended=ended)
     if near:
         return Learning.AT_TOP, None
     if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
@@ -108,6 +100,19 @@ def _begun(level: Signal) -> bool:
     """Whether a reward stood clearly above its first quarter in the second or the third: it learnt, and dips."""
     quarter = len(level) // 4
     return any(level.score(slice(0, quarter), slice(row, row + quarter)) > _BEGUN for row in (quarter, 2 * quarter))
+
+
+def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
+    """Tell a reward that gained and goes on from one that stands, and since when."""
+    n, half = len(level), len(level) // 2
+    if n < ENOUGH or not _still(level, half):
+        return Learning.LEARNING, None
+    if near is not False:
+        return Learning.AT_TOP, int(level.step_T[half])
+    # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
+    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE))
+    since = next((row for row, fewest, below in looks if ended and n - row >= fewest and _still(level, row, below=below)), None)
+    return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
 
 
 def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:

@@ -84,17 +84,12 @@ def finite(evidence: Evidence) -> Finding:
     """Look for the first column that is not finite."""
     broken = sorted(_broken(evidence), key=lambda one: (one.row, _WATCHED.index(one.quantity)))
     if not broken:
-        here = any(evidence.quantity(name) is not None for name in _WATCHED)
-        if not here:
+        if all(evidence.quantity(name) is None for name in _WATCHED):
             return Finding(FINITE, Status.NOT_LOGGED, "None of loss, gradient, reward, KL and entropy is in the log.", log=LOG_NORM)
         return _finite_but_for_a_few(evidence)
     first = broken[0]
     step = int(evidence.record.steps["step"][first.row])
     name, was = clean(first.column, longest=60), "" if first.before is None else f"{first.before:.3g}"
-    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == first.row][:3]
-    also = f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
-    since = f"in any of {counted(first.rows, 'row')}" if first.row == 0 else f"since step {step:,} ({counted(first.rows, 'row')})"
-    message = f"{name} has no finite value {since}{f', {was} before' if was else ''}{also}."
     wrecks = first.row > 0 and any(one.quantity in _OF_UPDATE for one in broken)
     # A metric that was never computed may be written as NaN in every row; what every update has is no such metric.
     placeholder = first.row == 0 and not any(one.quantity in _OF_UPDATE for one in broken)
@@ -103,12 +98,21 @@ def finite(evidence: Evidence) -> Finding:
     return Finding(
         FINITE,
         status,
-        message,
+        _said_of_broken(broken, name, was, step),
         step,
         advice="restart before it; lower the learning rate; save that batch",
         signs=() if goes_on else (Sign(first.quantity, step, first.before, None, f"{name} {f'{was} → ' if was else ''}not finite"),),
         evidence={} if goes_on else {"numbers": "not finite", "first_column": name},
     )
+
+
+def _said_of_broken(broken: list[_Broken], name: str, was: str, step: int) -> str:
+    """Which column is not finite since when, what it was before, and which others went with it."""
+    first = broken[0]
+    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == first.row][:3]
+    also = f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
+    since = f"in any of {counted(first.rows, 'row')}" if first.row == 0 else f"since step {step:,} ({counted(first.rows, 'row')})"
+    return f"{name} has no finite value {since}{f', {was} before' if was else ''}{also}."
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:

@@ -82,9 +82,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     y_T = signal.value_T if watched.share else _logarithm(signal.value_T)
     if not watched.share and float(np.median(np.abs(signal.value_T[before]))) == 0:
         return None  # nothing has no ratio
-    base = float(np.median(y_T[before]))
-    least = watched.least if watched.share else float(np.log(watched.least))
-    usual = max(least, (_OF_SPIKES if watched.spike else _SCATTERS) * _scatter(y_T[before]))
+    base, usual = float(np.median(y_T[before])), _usual(watched, y_T[before])
     moved = y_T[window] - base
     late = float(np.median(y_T[onset : onset + few])) - base
     # A spike just before the change counts as well as a level that lasts.
@@ -95,9 +93,17 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
         return None
     row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
     first, last = _levels(signal, before, row, onset, few)
-    last = float(signal.value_T[farthest]) if watched.spike else last
-    words = f"{watched.name} {arrow(first, last)}" if watched.spike else _told(signal, watched, before, row)
+    words = _told(signal, watched, before, row)
+    if watched.spike:
+        last = float(signal.value_T[farthest])
+        words = f"{watched.name} {arrow(first, last)}"
     return Sign(watched.quantity, int(signal.step_T[row]), first, last, words)
+
+
+def _usual(watched: Watched, before_T: Float) -> float:
+    """How far a signal goes without moving: what matters, or its scatter before."""
+    least = watched.least if watched.share else float(np.log(watched.least))
+    return max(least, (_OF_SPIKES if watched.spike else _SCATTERS) * _scatter(before_T))
 
 
 def _logarithm(value_T: Float) -> Float:

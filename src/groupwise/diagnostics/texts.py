@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from groupwise.diagnostics.concentration import completions_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, counted, share_of
@@ -31,14 +32,15 @@ PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
 
 def repetition(evidence: Evidence) -> Finding:
     """Look for completions that have come to repeat themselves."""
-    rollouts, logged = evidence.record.rollouts, evidence.quantity("repetition_share")
-    read = rollouts is not None and "completion" in rollouts.columns and rollouts["completion"].count() > 0
-    if not read and logged is None:
+    share, texts = evidence.quantity("repetition_share"), completions_of(evidence)
+    if share is None and texts is None:
         return Finding(REPETITION, Status.NOT_LOGGED, "The completions are not in the log.", log=LOG_TEXTS)
-    told = list(_loops(rollouts)) if read and rollouts is not None else []
-    if read and not told:
-        return Finding(REPETITION, Status.NONE, "No completion is long enough to repeat itself.")
-    share = share_of([step for step, _ in told], [value for _, value in told]) if told or logged is None else logged
+    if texts is not None:
+        told = list(_loops(texts))
+        if not told:
+            return Finding(REPETITION, Status.NONE, "No completion is long enough to repeat itself.")
+        share = share_of(*zip(*told, strict=True))
+    assert share is not None
     whole = float(share.value_T.mean())
     row = beyond(share, share.value_T > LOOPS)
     if row is None:
@@ -46,10 +48,11 @@ def repetition(evidence: Evidence) -> Finding:
         said = f"{percent(whole)} of the completions read, of {counted(len(share), 'step')}, repeat themselves."
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
     step, late = int(share.step_T[row]), float(share.value_T[row:].mean())
-    before = float(share.value_T[:row].mean()) if row else None
     throughout = row == 0 and rose_since(evidence, step)
-    was = "" if before is None else f", {percent(before)} before"
-    words = f"{percent(late)} of completions repeat themselves" + ("" if before is None else f" (was {percent(before)})")
+    before, was, words = None, "", f"{percent(late)} of completions repeat themselves"
+    if row:
+        before = float(share.value_T[:row].mean())
+        was, words = f", {percent(before)} before", f"{words} (was {percent(before)})"
     return Finding(
         REPETITION,
         Status.INFO if throughout else Status.WARNING,

@@ -132,14 +132,12 @@ def ahead(record: Any, at: list[int]) -> Any:
         series.time_T,
         series.value_T,
         [step - WINDOW / 2 for step in at],
-        variance_T=series.variance_T,
         window=series.window,
         smoothing=series.smoothing,
-        healthy=series.healthy,
         bounds=series.bounds,
         rows=WINDOW,
     )
-    say(found.message)
+    say(f"{found.message[0].upper()}{found.message[1:]}.")
     for step, mean, low, high in zip(at, found.mean_S, found.low_S, found.high_S, strict=True):
         say(f"  steps {step - WINDOW + 1} to {step}: {mean:.2f}, between {low:.2f} and {high:.2f}")
     return found

@@ -221,7 +221,7 @@ def make_fitted(
     at = np.array([500.0])
     done = Interval(*time_to_95, 0.9)
     result = Forecast(
-        status,
+        "forecast",
         "",
         0.9,
         at,
@@ -230,13 +230,11 @@ def make_fitted(
         at * 0 + 0.65,
         at * 0 + 0.4,
         at * 0 + 0.8,
-        Interval(*plateau, 0.9),
-        done,
         Interval(0.1, 0.05, 0.2, 0.9),
     )
     clock = Clock(series.step_T.astype(float), time)
     row = ForecastRow(150.0, 0.6, 0.55, 0.65, 0.4, 0.8)
-    outlook = Outlook(result, (row,), (row, row), clock.in_steps(done), math.nan, math.nan, 100.0, 150.0)
+    outlook = Outlook(result, (row,), (row, row), fit, clock.in_steps(done), math.nan, math.nan, 100.0, 150.0)
     return Fitted(metric, quantity, series, clock, fit, outlook)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.analysis.fitted import Fitted
-from groupwise.analysis.headline import ahead, nothing_to_forecast
+from groupwise.analysis.headline import ahead, aimed, gained
+from groupwise.curves.results import Target
 from groupwise.intervals import Interval
 from groupwise.wording import ranged
 
@@ -29,42 +30,50 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
     assert ranged(interval) == text
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, "The reward is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85), all laws averaged."),
-        (
-            {"time_to_95": (200.0, 150.0, 250.0)},
-            "The reward is 0.500 at step 100, at its plateau of 0.80 (0.75 to 0.85), all laws averaged.",
-        ),
-        ({"status": "flat", "law": "constant", "plateau": (0.5, 0.48, 0.52)}, "The reward stays at 0.500 (0.480 to 0.520) over 100 rows."),
-        (
-            {"status": "not_identifiable"},
-            "The reward is 0.500 at step 100, and its mean is forecast at 0.55 to 0.65 by step 150: too early to say where it ends.",
-        ),
-        ({"status": "non_stationary", "change_time": 200.0}, ""),
-        (
-            {"metric": "entropy", "quantity": "entropy"},
-            '"entropy" is 0.500 at step 100 and heads for 0.80 (0.75 to 0.85), all laws averaged.',
-        ),
-    ],
-)
-def test_where_a_law_takes_a_metric_is_said_without_a_judgement(made_fitted: Make, given: dict[str, object], said: str) -> None:
-    assert ahead(made_fitted(**given)) == said
+@pytest.mark.parametrize("status", ["converged", "flat", "not_identifiable", "non_stationary"])
+def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
+    said = "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step 150."
+    assert ahead(made_fitted(status, change_time=200.0)) == said
+
+
+def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
+    assert ahead(made_fitted(metric="entropy", quantity="entropy")).startswith('"entropy" is 0.500 at step 100, and')
 
 
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
     bare = dataclasses.replace(made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1")
-    assert (ahead(bare), nothing_to_forecast(bare)) == ("", "")
+    assert (ahead(bare), gained(bare)) == ("", "")
 
 
-def test_where_no_law_holds_the_place_is_named_once(made_fitted: Make) -> None:
-    broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
-    none = "No law holds, so there is nothing to forecast by."
-    assert nothing_to_forecast(broken) == f"{none} Find what happened at step 51 before training on."
-    assert nothing_to_forecast(broken, dated=False) == none
-    assert nothing_to_forecast(made_fitted("non_stationary", message="non-stationary: wanders", change_time=0.0)) == none
-    assert nothing_to_forecast(made_fitted()) == ""
+def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
+    """The same with another gain of the steps ahead."""
+    assert fitted.outlook is not None
+    result = dataclasses.replace(fitted.outlook.result, expected_gain=Interval(value, low, high, 0.9))
+    return dataclasses.replace(fitted, outlook=dataclasses.replace(fitted.outlook, result=result))
+
+
+def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
+    fitted = made_fitted()
+    assert gained(fitted) == "50 more steps: +0.10 (0.05 to 0.20)."
+    assert gained(given_gain(fitted, -0.1, -0.2, 0.05)) == "50 more steps: −0.10 (−0.20 to 0.05). A gain is not certain."
+    assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
+
+
+@pytest.mark.parametrize(
+    ("reached", "said"),
+    [
+        ((120.0, 110.0, 140.0), "; it is reached by step 120 (step 110 to step 140, 90 %)."),
+        ((120.0, 110.0, math.inf), "; it is reached by step 120 (step 110 to later than that, 90 %)."),
+        ((math.inf, 130.0, math.inf), "; it is reached by later than that (step 130 to later than that, 90 %)."),
+        ((math.inf, math.inf, math.inf), "."),
+    ],
+)
+def test_a_target_is_said_with_its_chance_and_its_steps(made_fitted: Make, reached: tuple[float, float, float], said: str) -> None:
+    outlook = made_fitted().outlook
+    assert outlook is not None
+    assert aimed(outlook) == ""
+    asked = dataclasses.replace(outlook, target=Target(0.7, 0.35, Interval(*reached, 0.9)))
+    assert aimed(asked) == f"The mean ends above 0.7 at step 150 with a chance of 35 %{said}"
 
 
 def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:

@@ -144,7 +144,7 @@ def test_an_alarm_has_no_forecast_and_a_run_that_learns_has_one() -> None:
     failed = summarise(record(**collapse()))
     assert failed.judgement.state is State.FAILED
     assert failed.charts["forecast"] == ()
-    assert "a law through a failure says nothing" in failed.no_forecast
+    assert "rows of a failure say nothing" in failed.no_forecast
     rng = np.random.default_rng(0)
     learning = summarise(record(reward=0.8 - 0.6 * 0.985**STEPS + 0.02 * rng.standard_normal(200)))
     assert not learning.judgement.alarm

@@ -29,7 +29,7 @@ def summary(made_record: Make) -> Summary:
 
 def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
     assert summary.judgement.state is State.OK
-    plateau = summary.fitted.outlook.result.plateau if summary.fitted.outlook else None
+    plateau = summary.fitted.outlook.plateau if summary.fitted.outlook else None
     assert plateau is not None
     assert plateau.covers(0.75 + 0.95)
 

@@ -88,12 +88,13 @@ def test_a_completion_is_cleaned_and_cut() -> None:
     ("state", "learning", "forecast"),
     [
         (State.OK, Learning.LEARNING, True),
-        (State.OK, Learning.FLAT, False),
+        (State.WATCH, Learning.FLAT, True),
+        (State.CANNOT_TELL, Learning.UNKNOWN, False),
         (State.FAILING, Learning.LEARNING, False),
         (State.FAILED, Learning.LEARNING, False),
     ],
 )
-def test_there_is_a_forecast_where_a_run_learns_and_nothing_is_wrong(
+def test_there_is_a_forecast_unless_the_run_fails_or_cannot_be_told(
     state: State, learning: Learning, *, forecast: bool, monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
 ) -> None:
     monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning))

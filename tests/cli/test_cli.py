@@ -149,10 +149,12 @@ def test_backtest_prints_scores(capsys: pytest.CaptureFixture[str], log: Path, t
     short = tmp_path / "short.csv"
     short.write_text("step,reward\n1,0.5\n2,0.6\n")
     found = printed(capsys, "backtest", str(log), str(short))
-    assert [run["run"] for run in found["runs"]] == ["run.csv"]
-    assert {"groupwise", "last_mean", "exponential", "power_law"} <= set(found["runs"][0]["errors"])
-    assert {"error_ratios", "best_simple", "coverage", "clusters", "runs"} == set(found["summary"])
-    assert found["left_out"][0]["run"] == "short.csv"
+    assert [(run["run"], run["share"]) for run in found["runs"]] == [("run.csv", share) for share in (0.1, 0.2, 0.4, 0.6)]
+    assert {"groupwise", "last_mean", "smoothing", "power_law", "scalerl_sigmoid"} <= set(found["runs"][0]["errors"])
+    assert {"ratios", "best_simple", "coverage", "above", "below", "clusters", "runs", "crps", "shares"} <= set(found["summary"])
+    assert [one["share"] for one in found["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
+    assert [len(one["thirds"]) for one in found["summary"]["shares"]] == [3] * 4
+    assert [entry["run"] for entry in found["left_out"]] == ["short.csv"]
 
 
 def test_commands_print_text_for_people(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:

@@ -103,7 +103,17 @@ def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
     """A clock of tokens, or the integral of a learning rate of 1e-6, gives the same fit."""
     value = noisy(law, seed=3)
     plain, moved = fit(TIME, value, law=law), fit(scale * TIME, value, law=law)
-    power = {"time_constant": 1, "midpoint": 1, "width": 1, "time_scale": 1, "tau1": 1, "tau2": 1, "period": 1, "inflection": 1}
+    power = {
+        "time_constant": 1,
+        "midpoint": 1,
+        "width": 1,
+        "time_scale": 1,
+        "tau1": 1,
+        "tau2": 1,
+        "period": 1,
+        "inflection": 1,
+        "time_to_95": 1,
+    }
     power["natural_frequency"] = -1
     assert (moved.status, moved.law) == (plain.status, plain.law)
     for name, interval in plain.parameters.items():
@@ -223,7 +233,8 @@ def test_all_laws_compete_and_their_weights_sum_to_one() -> None:
     criteria = [candidate.aicc for candidate in result.candidates]
     assert criteria == sorted(criteria)
     assert set(result.parameters) == {
-        "plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2", "period", "overshoot", "inflection"
+        "plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2", "period", "overshoot", "inflection",
+        "time_to_95",
     }  # fmt: skip
 
 

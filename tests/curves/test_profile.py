@@ -92,16 +92,6 @@ def test_the_covariance_of_plateau_and_start_has_the_right_sign() -> None:
     assert found.determinant_Q[0] == pytest.approx(np.linalg.det(information), rel=1e-8)
 
 
-def test_a_prior_counts_as_observations_of_the_plateau() -> None:
-    law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 60, 0.05, seed=4)
-    decay = law.decay(seen.time_M, 20.0)
-    columns = np.vstack([np.column_stack([1 - decay, decay]), [np.sqrt(7.0), 0.0]])
-    value = np.append(seen.value_M, np.sqrt(7.0) * 0.9)
-    levels, error = np.linalg.lstsq(columns, value, rcond=None)[:2]
-    found = profile.surface(law, products_of(seen, NoiseShape(0.0, 0.0)).with_prior(0.9, 7.0), np.array([20.0]))
-    assert [found.plateau_Q[0], found.start_Q[0], found.error_Q[0]] == pytest.approx([*levels, error[0]], rel=1e-8)
-
-
 def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
     law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 60, 0.05, seed=5)
     step = (seen.time_M > 30).astype(float)

@@ -1,33 +1,59 @@
-"""How well forecasts did on many runs, as plain data: each run's errors, and all of them together.
+"""How well forecasts did on many runs, as plain data: all of them together by the share that was seen, and each run's errors.
 
 The scores are made in `curves.backtest`; here runs get their names and the numbers their sentences.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from groupwise.curves.backtest import BacktestSummary, summarise_backtests
+from groupwise.curves.backtest import Trial, rows_seen, trial
 from groupwise.curves.results import Backtest
+from groupwise.curves.scoreboard import FEWEST_CLUSTERS, BacktestSummary, Pooled, summarise_backtests
+from groupwise.intervals import Interval
 from groupwise.plain import Plain
-from groupwise.wording import clean, count, number, share
+from groupwise.wording import alike, clean, count, number, share
+
+if TYPE_CHECKING:
+    from groupwise.curves.rivals import Method
+    from groupwise.series.metric import MetricSeries
 
 METHOD_NAMES = {
     "groupwise": "groupwise",
     "last_mean": "last mean",
-    "exponential": "exponential",
-    "scalerl_sigmoid": "sigmoid",
+    "smoothing": "smoothing",
     "power_law": "power law",
+    "scalerl_sigmoid": "sigmoid",
+    "ets_damped": "ETS",
+    "theta": "theta",
 }
+
+
+def trial_of(series: MetricSeries, seen: float, methods: Mapping[str, Method] | None = None) -> Trial:
+    """Foretell the rest of a series from a share of it; what its range is likely to be is known by the rows seen alone."""
+    known = dataclasses.replace(series, value_T=series.value_T[: rows_seen(series.value_T.size, seen)]).likely_bounds
+    given = {"window": series.window, "smoothing": series.smoothing, "bounds": known, "methods": methods}
+    return trial(series.time_T, series.value_T, seen, **given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRun:
+    """What was foretold of one run from one share of it."""
+
+    name: str  # of the run, cleaned
+    cluster: str  # of the runs that depend on each other
+    trial: Trial
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun(Plain):
-    """One run with its score."""
+    """One run with its score from one share of it."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("run=name", "cluster", "*result")
 
@@ -40,48 +66,58 @@ class ScoredRun(Plain):
 class Scores:
     """Scores of all runs."""
 
-    runs: tuple[ScoredRun, ...]  # those scored, at least one
+    runs: tuple[ScoredRun, ...]  # those scored, each once a share, at least one
     left_out: tuple[tuple[str, str], ...]  # name and reason of those that could not be
     summary: BacktestSummary  # all runs together
 
     @classmethod
     def of(cls, runs: Sequence[ScoredRun], left_out: Sequence[tuple[str, str]]) -> Scores:
         """Put scores together."""
-        return cls(tuple(runs), tuple(left_out), summarise_backtests([(run.cluster, run.result) for run in runs]))
+        return cls(tuple(runs), tuple(dict.fromkeys(left_out)), summarise_backtests([(run.cluster, run.result) for run in runs]))
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods, ours first."""
-        return tuple(self.runs[0].result.errors)
+        return ("groupwise", *self.summary.whole.ratios)
 
     def sentences(self) -> tuple[str, ...]:
         """What all runs together say."""
-        whole = self.summary
-        ratios = ", ".join(f"{number(ratio)} of {METHOD_NAMES.get(name, name)}" for name, ratio in whole.ratios.items())
-        best = METHOD_NAMES.get(whole.best_simple, whole.best_simple)
-        coverage = whole.coverage
-        level = share(self.runs[0].result.level)
-        ends = f"{share(coverage.low)} to {share(coverage.high)}"
+        whole, level = self.summary.whole, share(self.runs[0].result.level)
+        ratios = ", ".join(f"{_ratio(one)} of {METHOD_NAMES.get(name, name)}" for name, one in whole.ratios.items())
+        few = self.summary.clusters < FEWEST_CLUSTERS
+        doubt = f"Fewer than {FEWEST_CLUSTERS} clusters tell nothing of how far these figures may be off." if few else _DRAWN
+        alike_names = "names in one folder that differ only in numbers are one"
         return (
-            f"{count(whole.runs, 'run')} in {count(whole.clusters, 'cluster')}: names in one folder that differ only in numbers are one.",
-            f"Error of groupwise, geometric mean over the clusters: {ratios}. The best simple method is the {best}.",
-            f"The {level} band held {share(coverage.value)} of the window means ({ends}, Wilson interval by clusters).",
+            f"{count(self.summary.runs, 'run')} in {count(self.summary.clusters, 'cluster')}: {alike_names}.",
+            f"Error of groupwise over all shares: {ratios}.",
+            f"The {level} band held {held(whole)} of the window means, {share(whole.above)} lay above it and {share(whole.below)} below.",
+            doubt,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        whole = self.summary
         return {
+            "summary": self.summary.as_dict(),
             "runs": [run.as_dict() for run in self.runs],
             "left_out": [{"run": name, "reason": reason} for name, reason in self.left_out],
-            "summary": {
-                "runs": whole.runs,
-                "clusters": whole.clusters,
-                "error_ratios": dict(whole.ratios),
-                "best_simple": whole.best_simple,
-                "coverage": whole.coverage.as_dict(),
-            },
         }
+
+
+_DRAWN = "In brackets are 95 % intervals, drawn over clusters."
+
+
+def _ratio(ratio: Interval) -> str:
+    """Write a ratio, with its interval where there is one."""
+    if not math.isfinite(ratio.high):
+        return number(ratio.value, digits=2)
+    value, low, high = alike(ratio.value, ratio.low, ratio.high)
+    return f"{value} ({low} to {high})"
+
+
+def held(pooled: Pooled) -> str:
+    """Write the coverage, with its interval where there is one."""
+    one = pooled.coverage
+    return share(one.value) if (one.low, one.high) == (0.0, 1.0) else f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
 
 
 def cluster_of(path: Path) -> str:

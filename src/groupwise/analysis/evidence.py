@@ -28,7 +28,7 @@ from groupwise.analysis.charts import (
     with_mean,
 )
 from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.analysis.headline import ALL_LAWS, subject
+from groupwise.analysis.headline import subject
 from groupwise.curves.results import FitResult
 from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
 from groupwise.estimators.rewards_alone import RewardStatistics
@@ -66,16 +66,17 @@ BEHAVIOURS = (
 
 
 def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
-    """Chart a metric with its law, the laws that rival it and its forecast; None where no law holds."""
-    if fitted.fit is None or not fitted.law_holds:
+    """Chart a metric with its forecast, and with its law and the laws that rival it where one holds."""
+    if fitted.fit is None:
         return None
-    lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points), *_law_lines(fitted, fitted.fit)]
+    lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
+    lines += _law_lines(fitted, fitted.fit) if fitted.law_holds else []
     marks: tuple[Mark, ...] = ()
     caption = ""
     if fitted.outlook is not None:
-        lines += _forecast_lines(fitted, fitted.outlook)
+        lines += _forecast_lines(fitted.outlook)
         marks = (Mark(fitted.outlook.gain_from, "last row used" if fitted.held_out_step.size else "last row"),)
-        caption = "The forecast averages all laws, so it need not go on from the best one."
+        caption = "The forecast follows no law: its band is as wide as runs of before went astray."
     if fitted.held_out_step.size:
         lines.append(observed_line("held out", fitted.held_out_step, fitted.held_out_value, role="held_out", points=points))
     y_range = useful_range(*(line.ordinates for line in lines), shown=np.concatenate([fitted.series.value_T, fitted.held_out_value]))
@@ -92,18 +93,18 @@ def _law_lines(fitted: Fitted, fit: FitResult) -> list[Line]:
     return [*lines, smooth_line(law_name(fit.law), "law", step, fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band)]
 
 
-def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
+def _forecast_lines(outlook: Outlook) -> list[Line]:
     """Return the forecast of the next rows and of the mean, widest first, and the plateau where it is settled."""
     step, mean, mean_low, mean_high, low, high = zip(*map(astuple, outlook.grid), strict=True)
-    level, plateau = percent(outlook.result.level), outlook.result.plateau
+    level, plateau = percent(outlook.result.level), outlook.plateau
     lines = [
         smooth_line("next rows", "forecast", step, [math.nan] * len(step), low_T=low, high_T=high, band=level),
         smooth_line("forecast", "forecast", step, mean, low_T=mean_low, high_T=mean_high, band=f"{level} band"),
     ]
-    if fitted.fit is not None and fitted.fit.status == "converged" and math.isfinite(plateau.value):
+    if plateau is not None and outlook.law.status == "converged":
         low, high = ((finite_or_none(end),) for end in (plateau.low, plateau.high))
         band = f"{percent(plateau.level)} interval"
-        lines.append(Line(f"plateau, {ALL_LAWS}", "plateau", (step[-1],), (plateau.value,), low, high, band))
+        lines.append(Line(f"plateau of the {law_name(outlook.law.law)} law", "plateau", (step[-1],), (plateau.value,), low, high, band))
     return lines
 
 

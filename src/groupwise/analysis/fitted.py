@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.curves.results import FitResult, Forecast, band_said
+from groupwise.curves.results import FitResult, Forecast, Target, band_said
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said, plain
@@ -25,6 +25,7 @@ from groupwise.record.run import RunRecord
 from groupwise.wording import alike
 
 if TYPE_CHECKING:
+    from groupwise.curves.calibration import Calibration
     from groupwise.series.metric import MetricSeries
 
 
@@ -80,7 +81,6 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
 
 FloatArray = NDArray[np.float64]
 _GRID = 48
-NO_LAW = "No law holds, so there is nothing to forecast by."
 _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _RIVALS = 2
 _LAST_STEP = 1e12
@@ -101,24 +101,32 @@ class ForecastRow(Plain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outlook(Said):
-    """A forecast on the clock of the log."""
+    """A forecast on the clock of the log, and what the law of the fit says of its end."""
 
     result: Forecast  # with times in updates
     rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
-    done_step: Interval  # step at which 95 % of the way to the plateau is done
+    law: FitResult  # the fit
+    done_step: Interval  # step at which 95 % of the way to the plateau is done, by the law
     done_tokens: float  # tokens spent by then; nan where the log has none
     done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
+    target: Target | None = None  # what is foreseen of a level that was asked for, in steps
     stands: str = ""  # how the run stands, where it fails: no forecast leads then
 
     def __str__(self) -> str:
-        """The last of the steps forecast, in a sentence; a failure comes first, and where no law holds, that."""
+        """The last of the steps forecast, in a sentence; a failure comes first."""
         far = self.rows[-1]
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        said = NO_LAW if self.result.status == "non_stationary" else band_said(*ends, f"step {far.step:,}", self.result.level)
+        still = self.result.status == "still"
+        said = str(self.result) if still else band_said(*ends, f"step {far.step:,}", self.result.level)
         return f"{self.stands} {said}".strip()
+
+    @property
+    def plateau(self) -> Interval | None:
+        """Where the law of the fit ends; None of a fit whose plateau is open or that holds no longer."""
+        return self.law.parameters["plateau"] if self.law.status in ("converged", "flat") else None
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise forecast --json`, without metric and run."""
@@ -127,12 +135,14 @@ class Outlook(Said):
             "message": self.result.message,
             "level": self.result.level,
             "forecast": self.rows,
-            "plateau": self.result.plateau,
+            "expected_gain": self.result.expected_gain.as_dict() | {"from_step": self.gain_from, "to_step": self.gain_to},
+            "target": self.target,
+            "law": self.law.law,
+            "law_status": self.law.status,
+            "plateau": self.law.parameters["plateau"],
             "step_of_95_percent": self.done_step,
             "tokens_of_95_percent": self.done_tokens,
             "hours_of_95_percent": self.done_hours,
-            "expected_gain": self.result.expected_gain.as_dict() | {"from_step": self.gain_from, "to_step": self.gain_to},
-            "notes": self.result.notes,
         }
         return {key: plain(value) for key, value in shown.items()}
 
@@ -223,6 +233,8 @@ def fit_metric(
     forecast_level: float = 0.9,
     law: str | None = None,
     with_forecast: bool = True,
+    target: float | None = None,
+    calibration: Calibration | None = None,
 ) -> Fitted:
     """Fit one metric and forecast it."""
     bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
@@ -234,13 +246,10 @@ def fit_metric(
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
-    return dataclasses.replace(
-        bare,
-        fit=fit,
-        outlook=_outlook(bare, at=at, level=forecast_level) if with_forecast else None,
-        held_out_step=later_step,
-        held_out_value=later_value,
-    )
+    outlook = None
+    if with_forecast:
+        outlook = _outlook(bare, fit, at=at, level=forecast_level, target=target, calibration=calibration)
+    return dataclasses.replace(bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value)
 
 
 def unfitted(record: RunRecord, metric: str) -> Fitted:
@@ -289,7 +298,9 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
     return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
 
 
-def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlook:
+def _outlook(
+    bare: Fitted, fit: FitResult, *, at: Sequence[float] | None, level: float, target: float | None, calibration: Calibration | None
+) -> Outlook:
     """Forecast at the steps asked for and on a grid for drawing."""
     from groupwise.curves.forecast import forecast
 
@@ -303,19 +314,28 @@ def _outlook(bare: Fitted, *, at: Sequence[float] | None, level: float) -> Outlo
         series.time_T,
         series.value_T,
         time_S,
-        variance_T=series.variance_T,
         window=series.window,
         smoothing=series.smoothing,
         level=level,
-        healthy=series.healthy,
-        bounds=series.bounds,
+        bounds=series.likely_bounds,
+        target=target,
+        calibration=calibration,
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
     rows = tuple(ForecastRow(*row) for row in zip(shown, *(column.tolist() for column in columns), strict=True))
-    done = result.time_to_95
+    done = _arrival(fit, series)
+    reached = result.target and dataclasses.replace(result.target, reached=clock.in_steps(result.target.reached))
     spent = clock.tokens(done.value), clock.hours(done.value)
-    return Outlook(result, rows[: len(wanted)], rows[len(wanted) :], clock.in_steps(done), *spent, last, float(grid[-1]))
+    return Outlook(result, rows[: len(wanted)], rows[len(wanted) :], fit, clock.in_steps(done), *spent, last, float(grid[-1]), reached)
+
+
+def _arrival(fit: FitResult, series: MetricSeries) -> Interval:
+    """When 95 % of the way is done, in the clock of the series; nan of a law that does not move."""
+    nan = math.nan
+    took = fit.parameters.get("time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level))
+    start = float(series.time_T[0]) - (series.window - 1)
+    return Interval(start + took.value, start + took.low, start + took.high, took.level)
 
 
 def _checked(at: Sequence[float], first: float) -> list[float]:

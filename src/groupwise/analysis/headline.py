@@ -1,4 +1,4 @@
-"""A fit and its forecast in plain sentences: where a metric stands, where its law takes it, why nothing can be forecast.
+"""A fit and its forecast in plain sentences: where a metric stands, where it goes, what more steps gain.
 
 It puts results into words, computes nothing, and judges no run.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from groupwise.analysis.fitted import NO_LAW, Fitted, Outlook
+from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult
-from groupwise.wording import alike, capital, clean, count, duration, ranged, readable, tokens
+from groupwise.intervals import percent
+from groupwise.wording import alike, capital, clean, duration, readable, tokens
 
-ALL_LAWS = "all laws averaged"
 THIS_LAW = "this law alone"
 
 
@@ -23,33 +23,43 @@ def subject(metric: str, quantity: str) -> str:
 
 
 def ahead(fitted: Fitted) -> str:
-    """Say in a sentence where a metric stands and where its law takes it; "" where no law holds."""
-    fit, outlook = fitted.fit, fitted.outlook
-    if fit is None or outlook is None or not fitted.law_holds:
+    """Say in a sentence where a metric stands and where it is forecast to be."""
+    outlook = fitted.outlook
+    if outlook is None:
         return ""
-    who = subject(fitted.metric, fitted.quantity)
+    who, far = subject(fitted.metric, fitted.quantity), outlook.rows[-1]
     now = capital(f"{who} is {fitted.now} at step {fitted.clock.step_T[-1]:,.0f}")
-    if fit.status == "flat":
-        level = fit.parameters.get("plateau")
-        return capital(f"{who} stays at {ranged(level) if level else fitted.now} over {count(fit.n, 'row')}.")
-    if fit.status == "not_identifiable":
-        far = outlook.rows[-1]
-        low, high = alike(far.mean_low, far.mean_high)
-        return f"{now}, and its mean is forecast at {low} to {high} by step {far.step:,.0f}: too early to say where it ends."
-    there = "at its plateau of" if outlook.result.time_to_95.value <= fitted.clock.time_T[-1] else "and heads for"
-    joint = "," if there.startswith("at") else ""
-    return f"{now}{joint} {there} {ranged(outlook.result.plateau)}, {ALL_LAWS}."
+    if outlook.result.status == "still":
+        return f"{now}; {readable(outlook.result.message)}."
+    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    return f"{now}, and its mean is forecast at {mean} ({low} to {high}) by step {far.step:,.0f}."
 
 
-def nothing_to_forecast(fitted: Fitted, *, dated: bool = True) -> str:
-    """Say why there is no forecast where no law holds, and from where unless the judgement dates it; "" where one does."""
-    fit = fitted.fit
-    if fit is None or fitted.law_holds:
+def gained(fitted: Fitted) -> str:
+    """Say what the steps ahead are expected to gain, and at what cost."""
+    outlook = fitted.outlook
+    if outlook is None or not fitted.rewarding or outlook.gain_to <= outlook.gain_from:
         return ""
-    changed = fit.time_T >= fit.change_time
-    since = f" Find what happened at step {fitted.clock.step(fit.change_time):,.0f} before training on."
-    inside = dated and changed.any() and not changed.all()
-    return f"{NO_LAW}{since if inside else ''}"
+    gain, clock = outlook.result.expected_gain, fitted.clock
+    low, value, high = alike(gain.low, gain.value, gain.high)
+    hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
+    cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
+    doubt = " A gain is not certain." if gain.low <= 0 else ""
+    sign = "" if value.startswith("−") else "+"
+    return f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to {high}).{doubt}"
+
+
+def aimed(outlook: Outlook) -> str:
+    """Say how likely a target is reached, and by which step."""
+    found = outlook.target
+    if found is None:
+        return ""
+    said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
+    if not math.isfinite(found.reached.low):
+        return f"{said}."
+    ends = [f"step {end:,.0f}" if math.isfinite(end) else "later than that" for end in (found.reached.low, found.reached.high)]
+    middle = f"step {found.reached.value:,.0f}" if math.isfinite(found.reached.value) else "later than that"
+    return f"{said}; it is reached by {middle} ({ends[0]} to {ends[1]}, {percent(found.reached.level)})."
 
 
 def said_of(fit: FitResult) -> str:

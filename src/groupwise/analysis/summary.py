@@ -14,11 +14,10 @@ from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
 from groupwise.analysis.fitted import Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
-from groupwise.analysis.headline import nothing_to_forecast
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, Learning, State
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
@@ -195,14 +194,12 @@ def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
 
 
 def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
-    """Say why no law and no forecast is drawn, "" where they are."""
+    """Say why no forecast is drawn, "" where one is."""
     if judged.alarm:
-        return "No forecast: a law through a failure says nothing of what comes next."
+        return "No forecast: rows of a failure say nothing of what comes next."
     if judged.state is State.CANNOT_TELL:
         return f"No forecast: {judged.headline}."
-    if judged.learning is Learning.FLAT:
-        return "No forecast: nothing is learnt, so there is no course to go on by."
-    return nothing_to_forecast(fitted) or fitted.problem
+    return fitted.problem
 
 
 def _made(chart: Chart | None) -> tuple[Chart, ...]:
@@ -245,10 +242,8 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[SourceRow, ...]:
 
 
 def _notes(record: RunRecord, fitted: Fitted) -> tuple[str, ...]:
-    """Return the notes of reader, series, fit and forecast, each once."""
+    """Return the notes of reader, series and fit, each once."""
     notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
     if fitted.fit is not None:
         notes += map(readable, fitted.fit.notes)
-    if fitted.outlook is not None:
-        notes += map(readable, fitted.outlook.result.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

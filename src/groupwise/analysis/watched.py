@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, beyond_spikes, definition_of, meaning_of
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, Learning
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
@@ -169,15 +169,15 @@ class Judged(Plain):
     moved: tuple[str, ...]  # keys and titles of the lines that the judgement speaks of
     last_step: int | None  # the newest step that it saw
     rows: int  # that it saw
-    forecast: str  # a sentence, "" where the run does not learn or something is wrong
+    forecast: str  # a sentence, "" where something is wrong
 
 
 def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judged:
-    """Judge a run; forecast its metric where it learns and nothing is wrong."""
+    """Judge a run; forecast its metric where it can be told how it stands and nothing is wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = judge(record, ended=ended)
-        forecast = "" if found.alarm or found.learning is not Learning.LEARNING else _forecast(record, metric, level)
+        forecast = "" if found.alarm or found.state is State.CANNOT_TELL else _forecast(record, metric, level)
     signs = [sign for sign in (found.first_sign, *found.then) if sign is not None]
     # What was held out goes by its own name in the words.
     moved = tuple(name for sign in signs for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60)))
@@ -185,14 +185,14 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
 
 
 def _forecast(record: RunRecord, metric: str, level: float) -> str:
-    """Say where the metric is forecast to be, "" where no law holds."""
+    """Say where the metric is forecast to be."""
     from groupwise.analysis.fitted import fit_metric  # by the process that fits, and not by the one that serves
 
     try:
         fitted = fit_metric(record, metric, forecast_level=level)
     except GroupwiseError:
         return ""
-    if fitted.outlook is None or not fitted.law_holds:
+    if fitted.outlook is None:
         return ""
     far = fitted.outlook.rows[-1]
     mean = ranged(Interval(far.mean, far.mean_low, far.mean_high, level))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from groupwise.analysis.fitted import Outlook
+    from groupwise.curves.calibration import Calibration
     from groupwise.curves.results import Backtest, FitResult, Forecast
     from groupwise.diagnostics.judgement import Judgement
 
@@ -39,16 +40,22 @@ class KnownOfFit(Known, total=False):
     momentum: float | None
 
 
-class KnownOfForecast(Known, total=False):
-    """The same for a forecast."""
+class KnownOfForecast(TypedDict, total=False):
+    """The same for a forecast, and what is asked of it."""
 
+    window: float
+    smoothing: int | None
     bounds: tuple[float, float] | None
     rows: int
+    target: float | None
+    calibration: Calibration | None
 
 
-class KnownOfBacktest(Known, total=False):
+class KnownOfBacktest(TypedDict, total=False):
     """The same for a backtest."""
 
+    window: float
+    smoothing: int | None
     bounds: tuple[float, float] | None
 
 
@@ -124,7 +131,7 @@ def forecast(
         until: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        known: of arrays with `at_S`: variance_T, window, smoothing, healthy, bounds and rows, as in `curves.forecast`; a run has its own.
+        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in `curves.forecast`; a run has its own.
 
     Returns:
         Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays with `at_S` a `Forecast`. `print`
@@ -138,7 +145,7 @@ def forecast(
         >>> steps = range(1, 201)
         >>> ahead = forecast(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400)
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
-        (400, 0.8)
+        (400, 0.79)
     """
     if value_T is None or at_S is None:
         _refuse(known)
@@ -167,10 +174,10 @@ def backtest(
         metric: of a run, the log's own key or a canonical quantity.
         from_share: share of the rows that the forecast sees.
         level: nominal coverage of the band.
-        known: of arrays: variance_T, window, smoothing, healthy and bounds, as in `curves.backtest`; a run has its own.
+        known: of arrays: window, smoothing and bounds, as in `curves.backtest`; a run has its own.
 
     Returns:
-        Errors of the forecast and of simple methods; `print` shows them in sentences.
+        Errors of the forecast and of other methods, coverage and scores of the band; `print` shows them in sentences.
 
     Raises:
         InsufficientDataError: fewer than 20 finite rows.

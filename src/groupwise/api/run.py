@@ -74,7 +74,13 @@ class Run(RunRecord):
         return fit_metric(self, metric, level=level, law=law, with_forecast=False).in_steps()
 
     def forecast(
-        self, *, until: float | None = None, at: Sequence[float] | None = None, metric: str = "reward", level: float = 0.9
+        self,
+        *,
+        until: float | None = None,
+        at: Sequence[float] | None = None,
+        metric: str = "reward",
+        level: float = 0.9,
+        target: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -83,6 +89,7 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
+            target: a level of the mean, to be told how likely it is reached and when.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a sentence.
@@ -96,7 +103,8 @@ class Run(RunRecord):
 
         if until is not None and at is not None:
             raise InvalidArgumentError("expected until or at, got both: leave out one of them")
-        fitted = fit_metric(self, metric, at=at if until is None else self._steps_until(until), forecast_level=level)
+        steps = at if until is None else self._steps_until(until)
+        fitted = fit_metric(self, metric, at=steps, forecast_level=level, target=target)
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return replace(fitted.outlook, stands=self.judgement.fact) if self.judgement.alarm else fitted.outlook
@@ -110,18 +118,17 @@ class Run(RunRecord):
             level: nominal coverage of the band.
 
         Returns:
-            Errors of the forecast and of simple methods.
+            Errors of the forecast and of other methods, coverage and scores of the band.
 
         Raises:
             MissingMetricError: the log has no such metric.
             InsufficientDataError: there are too few rows.
         """
-        from groupwise.curves.backtest import backtest
+        from groupwise.analysis.backtest import trial_of
+        from groupwise.curves.calibration import shipped
         from groupwise.series.metric import metric_series
 
-        series = metric_series(self, metric)
-        known = {name: getattr(series, name) for name in ("variance_T", "window", "smoothing", "healthy", "bounds")}
-        return backtest(series.time_T, series.value_T, from_share=from_share, level=level, **known)
+        return trial_of(metric_series(self, metric), from_share).score(shipped(), level=level)
 
     def plot(self, *, metric: str = "reward") -> Plot:
         """Draw one metric, smoothed over raw, a failure shaded, without a law.

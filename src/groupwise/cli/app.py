@@ -31,6 +31,7 @@ COMMANDS = {
     "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
     "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
     "backtest": "Forecast each run from its beginning and score that on the rest, beside simple methods.",
+    "calibrate": "Make a table of how runs went on after a forecast, which stretches the bands of forecasts to come.",
     "compare": "Did a run fail, and is the difference of the others real: level and speed, with step noise and seed noise apart.",
     "check": "Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, 1 damaged, 2 unusable.",
     "components": "Variance components of the gradient, from scores in a file or from a run and its model.",

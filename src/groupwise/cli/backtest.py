@@ -2,73 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError
 
 if TYPE_CHECKING:
-    from groupwise.analysis.backtest import ScoredRun
+    from groupwise.analysis.backtest import TriedRun
+    from groupwise.curves.rivals import Method
+
+
+def shares(param: typer.CallbackParam, given: list[float] | None) -> list[float] | None:
+    """Refuse what is no share among several."""
+    for one in given or ():
+        cli.share(param, one)
+    return given
 
 
 def backtest(
     runs: cli.Runs,
     *,
     metric: cli.Metric = "reward",
-    from_share: Annotated[float, cli.option("SHARE", "Share of each run that the forecast sees.", "--from", check=cli.share)] = 0.4,
+    from_share: Annotated[
+        list[float] | None,
+        cli.option("SHARE", "Share of each run that the forecast sees. Repeatable; by default .1, .2, .4 and .6.", "--from", check=shares),
+    ] = None,
     level: cli.BandLevel = 0.9,
+    calibration: cli.CalibrationTable = None,
     min_rows: Annotated[int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))] = 20,
     settings: cli.Settings = None,
     config: cli.Config = None,
     column: cli.Column = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the scores of every run.")] = False,
     as_json: cli.Json = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
-    from groupwise.analysis.backtest import Scores
+    from groupwise.analysis.backtest import ScoredRun, Scores
+    from groupwise.curves.backtest import SHARES
+    from groupwise.curves.calibration import shipped
     from groupwise.report.text import print_scores
-    from groupwise.wording import clean
 
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
-    scored: list[ScoredRun] = []
-    left_out: list[tuple[str, str]] = []
-    with cli.advancing(quiet=as_json, total=len(runs)) as step:
-        for path in runs:
-            step(f"forecasting {path.name}")
-            try:
-                scored.append(_score(path, opening, metric, from_share=from_share, level=level, min_rows=min_rows))
-            except GroupwiseError as error:
-                left_out.append((clean(path.name), clean(error, longest=500)))
-    if not scored:
-        name, reason = left_out[0]
-        raise InsufficientDataError(reason if len(left_out) == 1 else f"none of {len(left_out)} runs can be scored; {name}: {reason}")
-    scores = Scores.of(scored, left_out)
+    table = cli.calibration_of(calibration) or shipped()
+    tried = tried_runs(runs, opening, metric, from_share or SHARES, min_rows, quiet=as_json)
+    scores = Scores.of([ScoredRun(one.name, one.cluster, one.trial.score(table, level=level)) for one in tried.runs], tried.left_out)
     if as_json:
         cli.print_json(scores.as_dict())
     else:
-        print_scores(scores, cli.out_console())
+        print_scores(scores, cli.out_console(), every=verbose)
 
 
-def _score(path: Path, opening: cli.Opening, metric: str, *, from_share: float, level: float, min_rows: int) -> ScoredRun:
-    """Score one run."""
-    from groupwise.analysis.backtest import ScoredRun, cluster_of
-    from groupwise.curves.backtest import backtest as score_forecast
+@dataclass(slots=True)
+class Tried:
+    """What was foretold of the runs of a command."""
+
+    runs: list[TriedRun] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # name and reason of those that could not be
+    logs: list[Path] = field(default_factory=list)  # the files that they were read from
+
+
+def tried_runs(
+    paths: Sequence[Path],
+    opening: cli.Opening,
+    metric: str,
+    shares: Sequence[float],
+    min_rows: int,
+    *,
+    methods: Mapping[str, Method] | None = None,
+    quiet: bool,
+) -> Tried:
+    """Foretell each run from each cli.share of it, and name those that cannot be with the reason."""
+    from groupwise.analysis.backtest import TriedRun, cluster_of, trial_of
     from groupwise.series.metric import metric_series
     from groupwise.wording import clean
 
-    record = opening.open(path)
-    series = metric_series(record, metric)
-    if len(series.value_T) < min_rows:
-        raise InsufficientDataError(f"expected at least {min_rows} rows with {series.metric}, got {len(series.value_T)}")
-    result = score_forecast(
-        series.time_T,
-        series.value_T,
-        variance_T=series.variance_T,
-        window=series.window,
-        smoothing=series.smoothing,
-        from_share=from_share,
-        level=level,
-        healthy=series.healthy,
-        bounds=series.bounds,
-    )
-    return ScoredRun(clean(record.name), cluster_of(path), result)
+    tried = Tried()
+    with cli.advancing(quiet=quiet, total=len(paths)) as step:
+        for path in paths:
+            step(f"forecasting {path.name}")
+            try:
+                record = opening.open(path)
+                series = metric_series(record, metric)
+                if len(series.value_T) < min_rows:
+                    raise InsufficientDataError(f"expected at least {min_rows} rows with {series.metric}, got {len(series.value_T)}")
+            except GroupwiseError as error:
+                tried.left_out.append((clean(path.name), clean(error, longest=500)))
+                continue
+            tried.logs += cli.logs_of(record)
+            for one in shares:
+                try:
+                    tried.runs.append(TriedRun(clean(record.name), cluster_of(path), trial_of(series, one, methods)))
+                except GroupwiseError as error:
+                    tried.left_out.append((clean(path.name), clean(error, longest=500)))
+    if not tried.runs:
+        name, reason = tried.left_out[0]
+        raise InsufficientDataError(reason if len(paths) == 1 else f"none of {len(paths)} runs can be scored; {name}: {reason}")
+    return tried

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from groupwise.cli import shared as cli
 from groupwise.errors import InsufficientDataError
 
@@ -12,7 +14,9 @@ def forecast(
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     at: cli.At = None,
+    target: Annotated[float | None, cli.option("LEVEL", "Say how likely the mean ends above this level, and when it is reached.")] = None,
     level: cli.BandLevel = 0.9,
+    calibration: cli.CalibrationTable = None,
     settings: cli.Settings = None,
     config: cli.Config = None,
     column: cli.Column = None,
@@ -27,7 +31,8 @@ def forecast(
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
     steps = cli.steps_of(at)
     record = opening.open(run)
-    fitted = fit_metric(record, metric, until=until, at=steps, forecast_level=level)
+    table = cli.calibration_of(calibration)
+    fitted = fit_metric(record, metric, until=until, at=steps, forecast_level=level, target=target, calibration=table)
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     judged = judge(cut(record, until), ended=has_ended(record))

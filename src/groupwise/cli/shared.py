@@ -23,6 +23,7 @@ from groupwise.plain import to_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from groupwise.curves.calibration import Calibration
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.record.run import RunRecord
 
@@ -111,6 +112,9 @@ Why = Annotated[bool, flag("--why", "Also the numbers that the checks rest on, a
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
 FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
 BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)]
+CalibrationTable = Annotated[
+    Path | None, option("FILE", "Stretch the bands by this table, as groupwise calibrate writes it.", "--calibration")
+]
 Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.", check=share)]
 
 
@@ -237,6 +241,21 @@ def progress(*, quiet: bool) -> Iterator[Show]:
             bar.update(task, description=escape(clean(doing, longest=80)), completed=done, total=total)
 
         yield show
+
+
+def calibration_of(path: Path | None) -> Calibration | None:
+    """The table in a file, None for the one that is shipped."""
+    from groupwise.curves.calibration import read_calibration
+    from groupwise.limits import LARGEST_SETTINGS
+
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_SETTINGS).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {error.strerror}") from None
+    return read_calibration(text)
 
 
 @contextmanager

@@ -1,62 +1,64 @@
-"""The forecast scored on what came after, beside the simple methods that people use.
+r"""The forecast scored on what came after, beside the methods that a person could take instead.
 
-Each method sees the first part of a run and is compared with the window means of the rest. It judges one run at a time;
-`summarise_backtests` puts runs together and counts dependent ones as one.
+A run is cut in two; each method sees the first part and is compared with ten window means of the rest. `Trial` holds what was foretold and
+what came, so that other tables of calibration are scored, and made, without foretelling anew. Of a band with the ends $l$ and $u$ the
+interval score is $u - l + \frac{2}{1 - c}(\max(l - y, 0) + \max(y - u, 0))$ at coverage $c$; the CRPS is twice the integral of the pinball
+loss $(p - [y < q_p])(y - q_p)$ over $p$ (Gneiting and Raftery 2007). One run at a time; `scoreboard` puts runs together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import least_squares
 
 from groupwise.arrays import Float
-from groupwise.curves.fit import Direction
-from groupwise.curves.forecast import forecast
-from groupwise.curves.laws import Law, law_by_name
-from groupwise.curves.results import Backtest
+from groupwise.curves.calibration import PROBABILITIES, Calibration, Case, Kind, shipped
+from groupwise.curves.forecast import FEWEST, Ahead, foreseen
+from groupwise.curves.observations import observe
+from groupwise.curves.results import Backtest, Tally
+from groupwise.curves.rivals import Method, Rival, Stretches, available, foretold_by
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, wilson
 
-SIMPLE = ("last_mean", "exponential", "scalerl_sigmoid", "power_law")
 WINDOWS = 10
+SHARES = (0.1, 0.2, 0.4, 0.6)
+FEWEST_ROWS = 20
+NODES = (*PROBABILITIES[:5], 0.5, *PROBABILITIES[5:])  # probabilities that the CRPS is summed over
 
 
 def backtest(
     time_T: ArrayLike,
     value_T: ArrayLike,
     *,
-    variance_T: ArrayLike | None = None,
     window: float = 1.0,
     smoothing: int | None = None,
     from_share: float = 0.4,
     level: float = 0.9,
-    healthy: Direction = "any",
     bounds: tuple[float, float] | None = None,
+    calibration: Calibration | None = None,
 ) -> Backtest:
     """Forecast the rest of a run from its first part, and score it.
 
     Args:
         time_T: increasing times in updates, shape (T,).
         value_T: the metric, shape (T,).
-        variance_T: sampling variance of each value where known.
         window: updates that one row averages over.
         smoothing: as in `fit`.
         from_share: share of the rows that the forecast sees.
         level: nominal coverage of the band.
-        healthy: as in `fit`.
-        bounds: as in `forecast`.
+        bounds: as in `forecast`; every method's band is held within them.
+        calibration: as in `forecast`.
 
     Returns:
-        Mean absolute error of our forecast ("groupwise") and of each simple method over window means, and the coverage.
+        Errors of our forecast ("groupwise") and of the other methods over window means, coverage, interval score and CRPS.
 
     Raises:
-        InsufficientDataError: fewer than 20 finite rows.
-        InvalidArgumentError: the share is not inside (0, 1), or lengths differ.
+        InsufficientDataError: fewer than 20 finite rows, or the rows seen never move.
+        InvalidArgumentError: the share or the level is not inside (0, 1), or lengths differ.
 
     Example:
         >>> t = np.arange(200.0)
@@ -67,90 +69,125 @@ def backtest(
 
     Source: derived by us.
     """
-    if not 0 < from_share < 1:
-        raise InvalidArgumentError(f"a backtest sees a share of the run between 0 and 1; got {from_share}")
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
-    variance = None if variance_T is None else np.asarray(variance_T, dtype=float)
-    if time.ndim != 1 or time.shape != value.shape or (variance is not None and variance.shape != value.shape):
-        raise InvalidArgumentError("times, values and variances need one and the same length")
-    keep = np.isfinite(time) & np.isfinite(value)
-    time, value = time[keep], value[keep]
-    variance = None if variance is None else variance[keep]
-    if time.size < 20:
-        raise InsufficientDataError(f"a backtest needs at least 20 finite rows; the series has {time.size}")
-    cut = max(8, int(from_share * time.size))
-    groups = np.array_split(np.arange(cut, time.size), min(WINDOWS, time.size - cut))
-    centre = np.array([time[g].mean() for g in groups])
-    truth = np.array([value[g].mean() for g in groups])
-    rows = round(float(np.mean([g.size for g in groups])))
-    seen = None if variance is None else variance[:cut]
-    asked = partial(forecast, window=window, smoothing=smoothing, level=level, healthy=healthy, rows=rows, bounds=bounds)
-    ahead = asked(time[:cut], value[:cut], centre, variance_T=seen)
-    forecasts = {name: simple_forecast(name, time[:cut], value[:cut], centre) for name in SIMPLE}
-    errors = {name: float(np.abs(mean - truth).mean()) for name, mean in {"groupwise": ahead.mean_S, **forecasts}.items()}
-    covered = int(((truth >= ahead.low_S) & (truth <= ahead.high_S)).sum())
-    return Backtest(errors, covered, len(groups), level, cut, time.size - cut)
-
-
-def simple_forecast(name: str, time_T: Float, value_T: Float, at_S: Float) -> Float:
-    """What a person would do by hand: the mean of the last fifth, or an unweighted bounded least-squares fit."""
-    if name == "last_mean":
-        return np.full(at_S.size, value_T[-max(5, value_T.size // 5) :].mean())
-    law = law_by_name(name)
-    origin = time_T[0]
-    return law.curve(at_S - origin, **_bounded_fit(law, time_T - origin, value_T))
-
-
-def _bounded_fit(law: Law, time_T: Float, value_T: Float) -> dict[str, float]:
-    """Least squares with the levels held within one observed range of the data, as curve fitters do in practice."""
-    reach = max(float(np.ptp(value_T)), 1e-9 * float(np.abs(value_T).max()), 1e-100)
-    guess = law.guess(time_T, value_T)
-    span = float(time_T[-1])
-    low = [value_T.min() - reach] * 2 + [axis.low * (span if axis.spans else 1) for axis in law.axes]
-    high = [value_T.max() + reach] * 2 + [axis.high * (span if axis.spans else 1) for axis in law.axes]
-    margin = 1e-6 * (np.array(high) - np.array(low))
-    start = np.clip([guess[name] for name in law.parameters], np.array(low) + margin, np.array(high) - margin)
-    found = least_squares(
-        lambda p: law.curve(time_T, **dict(zip(law.parameters, p, strict=True))) - value_T,
-        start,
-        jac=lambda p: law.jacobian(time_T, **dict(zip(law.parameters, p, strict=True))),
-        bounds=(low, high),
-        x_scale=np.maximum(np.abs(start), margin),
-    )
-    return dict(zip(law.parameters, (float(v) for v in found.x), strict=True))
+    tried = trial(time_T, value_T, from_share, window=window, smoothing=smoothing, bounds=bounds)
+    return tried.score(calibration or shipped(), level=level)
 
 
 @dataclass(frozen=True, slots=True)
-class BacktestSummary:
-    """Backtests of many runs together."""
+class Trial:
+    """A run cut in two: what was foretold from its first part, and what came."""
 
-    ratios: Mapping[str, float]  # geometric mean over clusters of our error over each simple method's
-    best_simple: str  # the simple method with the smallest geometric-mean error over all runs
-    coverage: Interval  # share of windows inside the band, with a Wilson interval whose trials are the clusters
-    runs: int  # number of runs
-    clusters: int  # number of independent clusters
+    share: float  # of the rows that were seen, as it was asked for
+    n_train: int  # rows seen
+    n_test: int  # rows after them
+    deviation: float  # standard deviation of all rows
+    truth_S: Float  # mean of each window of the rest
+    row_S: Float  # the row in its middle
+    windows: Ahead  # what was foreseen of the means
+    rows: Ahead  # and of the rows
+    rivals: Mapping[str, Rival]  # what the other methods foretold of the means
+
+    def score(self, table: Calibration, *, level: float = 0.9) -> Backtest:
+        """Score what was foretold, the bands of ours stretched by a table."""
+        if not 0 < level < 1:
+            raise InvalidArgumentError(f"the level of a band lies between 0 and 1; got {level}")
+        ours, rows = replace(self.windows, table=table), replace(self.rows, table=table)
+        ends = (1 - level) / 2, (1 + level) / 2
+        (low, high), (row_low, row_high) = ([one.quantile(p) for p in ends] for one in (ours, rows))
+        within = (self.row_S >= row_low) & (self.row_S <= row_high)
+        off: dict[str, Float] = {"groupwise": np.abs(ours.within(ours.centre_S) - self.truth_S)}
+        interval = {"groupwise": interval_score(self.truth_S, low, high, level)}
+        ranked = {"groupwise": crps(self.truth_S, np.stack([ours.quantile(p) for p in NODES]), NODES)}
+        for name, rival in self.rivals.items():
+            off[name] = np.abs(ours.within(rival.centre_S) - self.truth_S)
+            if rival.deviation_S is not None:
+                first, last = (ours.within(rival.quantile(p)) for p in ends)
+                interval[name] = interval_score(self.truth_S, first, last, level)
+                ranked[name] = crps(self.truth_S, np.stack([ours.within(rival.quantile(p)) for p in NODES]), NODES)
+
+        def over(part: slice) -> dict[str, Any]:
+            """What the windows of a part come to."""
+            errors, intervals, ranks = ({name: float(one[part].mean()) for name, one in all_.items()} for all_ in (off, interval, ranked))
+            above, below = int((self.truth_S > high)[part].sum()), int((self.truth_S < low)[part].sum())
+            many = within[part].size
+            return {
+                "errors": errors, "covered": many - above - below, "windows": many, "above": above, "below": below,
+                "rows_covered": int(within[part].sum()), "interval_scores": intervals, "crps": ranks,
+            }  # fmt: skip
+
+        cuts = np.cumsum([0, *(one.size for one in np.array_split(self.truth_S, 3))])
+        thirds = tuple(Tally(**over(slice(*cut))) for cut in pairwise(cuts)) if self.truth_S.size >= 3 else ()
+        return Backtest(**over(slice(None)), level=level, n_train=self.n_train, n_test=self.n_test, share=self.share,
+                        deviation=self.deviation, thirds=thirds)  # fmt: skip
+
+    def case(self, cluster: str, run: str) -> Case:
+        """How the run went on, for a table of calibration."""
+        windows, rows = self.windows, self.rows
+        error: dict[Kind, Float] = {
+            "window": (self.truth_S - windows.centre_S) / windows.spread_S,
+            "row": (self.row_S - rows.centre_S) / rows.spread_S,
+        }
+        return Case(cluster, run, self.share, windows.seen, windows.place_S, error)
 
 
-def summarise_backtests(scored: Sequence[tuple[str, Backtest]]) -> BacktestSummary:
-    """Put backtests together; runs of one cluster (seeds of one sweep) count as one."""
-    if not scored:
-        raise InsufficientDataError("no run was long enough to be scored; a backtest needs at least 20 finite rows")
-    names = [name for name in scored[0][1].errors if name != "groupwise"]
-    clusters = sorted({cluster for cluster, _ in scored})
-    logs = {name: [_cluster_mean_log(scored, cluster, name) for cluster in clusters] for name in ("groupwise", *names)}
-    mean_log = {name: float(np.mean(values)) for name, values in logs.items()}
-    share = [float(np.mean([test.covered / test.windows for own, test in scored if own == cluster])) for cluster in clusters]
-    return BacktestSummary(
-        ratios={name: float(np.exp(mean_log["groupwise"] - mean_log[name])) for name in names},
-        best_simple=min(names, key=lambda name: mean_log[name]),
-        coverage=wilson(float(np.sum(share)), len(clusters)),
-        runs=len(scored),
-        clusters=len(clusters),
+def rows_seen(rows: int, share: float) -> int:
+    """How many rows of a run a share of it is."""
+    if not 0 < share < 1:
+        raise InvalidArgumentError(f"a backtest sees a share of the run between 0 and 1; got {share}")
+    return max(FEWEST, int(share * rows))
+
+
+def trial(
+    time_T: ArrayLike,
+    value_T: ArrayLike,
+    share: float,
+    *,
+    window: float = 1.0,
+    smoothing: int | None = None,
+    bounds: tuple[float, float] | None = None,
+    methods: Mapping[str, Method] | None = None,
+) -> Trial:
+    """Cut a run in two and foretell the second part from the first, by ours and by other methods (None: all there are)."""
+    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+    if time.ndim != 1 or time.shape != value.shape:
+        raise InvalidArgumentError("times and values need one and the same length")
+    keep = np.isfinite(time) & np.isfinite(value)
+    time, value = time[keep], value[keep]
+    cut = rows_seen(time.size, share)
+    if time.size < FEWEST_ROWS:
+        raise InsufficientDataError(f"a backtest needs at least {FEWEST_ROWS} finite rows; the series has {time.size}")
+    seen = observe(time[:cut], value[:cut], window=window, smoothing=smoothing)
+    if seen.still:
+        raise InsufficientDataError(f"every one of the {cut} rows seen is exactly {value[0]:.6g}: there is no band to score")
+    groups = np.array_split(np.arange(cut, time.size), min(WINDOWS, time.size - cut))
+    middle = np.array([group[group.size // 2] for group in groups])
+    centre = np.array([time[group].mean() for group in groups])
+    # Rows that were averaged before they were logged count as fewer.
+    size = max(1.0, (time.size - cut) / len(groups) / seen.smoothing)
+    windows, rows = foreseen(seen, (centre, size), (time[middle], 1), bounds=bounds, table=shipped())
+    ahead = Stretches(centre, *(np.array([group[end] - cut + 1.0 for group in groups]) for end in (0, -1)))
+    tried = {name: foretold_by(method, time[:cut], value[:cut], ahead) for name, method in (methods or available()).items()}
+    return Trial(
+        share,
+        cut,
+        time.size - cut,
+        float(value.std()),
+        np.array([value[group].mean() for group in groups]),
+        value[middle],
+        windows,
+        rows,
+        {name: rival for name, rival in tried.items() if rival is not None},
     )
 
 
-def _cluster_mean_log(scored: Sequence[tuple[str, Backtest]], cluster: str, name: str) -> float:
-    """Mean log error of a method over the runs of a cluster; no error counts as less than a millionth of the run's largest."""
-    tests = [test for own, test in scored if own == cluster]
-    floors = [1e-6 * max(test.errors.values()) or 1.0 for test in tests]
-    return float(np.mean([np.log(max(test.errors[name], floor)) for test, floor in zip(tests, floors, strict=True)]))
+def interval_score(truth_S: Float, low_S: Float, high_S: Float, level: float) -> Float:
+    """Width of each band, and a fine for the truth outside; also by Winkler's name."""
+    return high_S - low_S + 2 / (1 - level) * (np.maximum(low_S - truth_S, 0) + np.maximum(truth_S - high_S, 0))
+
+
+def crps(truth_S: Float, quantile_PS: Float, probability_P: Sequence[float]) -> Float:
+    """Twice the pinball loss of the quantiles, each weighing the probabilities that lie nearest to its own."""
+    probability = np.array(probability_P)
+    weight = np.diff(np.concatenate([[0.0], (probability[1:] + probability[:-1]) / 2, [1.0]]))
+    error = truth_S - quantile_PS
+    return np.asarray(2 * weight @ np.maximum(probability[:, None] * error, (probability[:, None] - 1) * error))

@@ -17,7 +17,7 @@ from groupwise.curves.laws import LAWS, Law, law_by_name
 from groupwise.curves.observations import Observations, observe
 from groupwise.curves.profile import linearised, shapes_by_search
 from groupwise.curves.results import Candidate, FitResult, Noise, Outcome
-from groupwise.curves.status import INERTIA, Verdict, doubtful, find_break, judge, ranked
+from groupwise.curves.status import INERTIA, Verdict, close_laws, doubtful, find_break, judge, ranked
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
@@ -54,7 +54,8 @@ def fit(
 
     Returns:
         The fit with its status as a sentence; the number is handed over whatever the status. The interval of the plateau
-        covers every law that the evidence does not rule out; the others, and all if `law` is given, take the law as true.
+        covers every law that the evidence does not rule out, those of start and time to 95 % the law that is best by AICc; the others, and
+        all if `law` is given, take the law as true.
 
     Raises:
         InsufficientDataError: fewer than three finite values.
@@ -109,7 +110,7 @@ def judged_fits(
     fits = ranked([fit_law(observations, law) for law in able])
     parameters = intervals_of(fits[0], level=level)
     if fits[0].law.shapes:
-        parameters["plateau"] = _over_laws(fits, parameters["plateau"])
+        parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
         parameters = {name: Interval(found.value, -np.inf, np.inf, level) for name, found in parameters.items()}
     questioned = len(laws) > 1
@@ -118,17 +119,19 @@ def judged_fits(
     return JudgedFits(fits, parameters, verdict)
 
 
-def _over_laws(fits: list[LawFit], plateau: Interval) -> Interval:
-    """The plateau's interval widened to cover every law that the evidence does not rule out.
+def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Interval]:
+    """What all laws share, widened: the plateau to every law that the evidence does not rule out, the others to the best.
 
     An interval that takes the chosen law as true is far too short where another law fits as well: the choice itself is
     the larger part of the uncertainty.
     """
-    best = min(found.aicc for found in fits)
-    close = [found for found in fits[1:] if found.law.shapes and found.aicc - best < INERTIA]
-    others = [intervals_of(found, level=plateau.level)["plateau"] for found in close]
-    low, high = min(other.low for other in (plateau, *others)), max(other.high for other in (plateau, *others))
-    return Interval(plateau.value, low, high, plateau.level)
+    level, shared = alone["plateau"].level, {}
+    others = {found.law.name: intervals_of(found, level=level) for found in close_laws(fits, INERTIA)}
+    best = min(fits, key=lambda found: found.aicc).law.name
+    for name in ("plateau", "start", "time_to_95"):
+        every = [alone[name], *(one[name] for law, one in others.items() if law == best or name == "plateau")]
+        shared[name] = Interval(alone[name].value, min(one.low for one in every), max(one.high for one in every), level)
+    return alone | shared
 
 
 def akaike_weights(fits: list[LawFit]) -> Float:

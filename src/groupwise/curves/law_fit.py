@@ -151,11 +151,26 @@ def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None =
         out[name] = Interval(best + found.centre, low + found.centre, high + found.centre, level)
     for name, quantity, limit in zip(found.law.shapes, area.shapes, limits[2:], strict=True):
         out[name] = shape_interval(found.values[name], quantity, float(limit))
+    arrival, best_arrival = (arrival_of(found.law, shapes, found.whole.span) for shapes in (area.shapes, found.whole.at(found.point)))
+    out["time_to_95"] = shape_interval(float(best_arrival[0]), arrival, float(limits[2:].max()))
     if found.law.name == "oscillator":
         here = oscillator_quantities(*(np.array([found.values[name]]) for name in found.law.shapes))
         for name, quantity in oscillator_quantities(*area.shapes).items():
             out[name] = shape_interval(float(here[name][0]), quantity, float(limits[2:].max()))
     return out
+
+
+def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
+    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where out of sight."""
+    time_S = span * np.geomspace(1e-3, 30.0, 240)
+    decay_QS = law.decay(time_S[None, :], *(shape[:, None] for shape in shapes))
+    done = decay_QS <= 0.05
+    i = done.argmax(1)
+    row, before = np.arange(i.size), np.maximum(i - 1, 0)
+    # Interpolated in the logarithm, in which an exponential is straight.
+    left, right = (np.log(np.maximum(decay_QS[row, j], 1e-12)) for j in (before, i))
+    share = np.clip((left - np.log(0.05)) / np.where(left > right, left - right, 1.0), 0.0, 1.0)
+    return np.where(done.any(1), time_S[before] + share * (time_S[i] - time_S[before]), np.inf)
 
 
 def widening_of(found: LawFit, level: float) -> Float:

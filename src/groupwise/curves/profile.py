@@ -42,12 +42,6 @@ class Gram:
         """Of the constant with itself."""
         return float(self.inner[-2, -2])
 
-    def with_prior(self, level: float, weight: float) -> Gram:
-        """Add one pseudo-observation of the plateau at `level`, worth `weight` observations of unit noise."""
-        row = np.zeros(len(self.inner))
-        row[-2:] = 1.0, level
-        return Gram(self.nodes_K, self.inner + weight * np.outer(row, row))
-
     def without(self, cross: Float, own: float) -> Gram:
         """Sweep out one further regressor, given by its inner products with all of these and with itself."""
         return Gram(self.nodes_K, self.inner - np.outer(cross, cross) / own)

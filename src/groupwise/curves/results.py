@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
 from groupwise.intervals import Interval
-from groupwise.plain import Said
+from groupwise.plain import Plain, Said
 from groupwise.wording import alike, number, readable, sentence, share
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
@@ -22,6 +22,7 @@ class Outcome(Enum):
     """What fits come to: the status that is reported, and the sentence that takes its numbers."""
 
     CONVERGED = "converged", "the {law} law holds: {way} from {start} to a plateau of {plateau}; {where}"
+    SHARED = "converged", "the metric {way} from {start} to a plateau of {plateau} by each law that fits ({laws}); {where}"
     FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}{hint}"
     STILL = "flat", "flat: every one of {rows} rows is exactly {value:.6g}; a metric without any noise is rarely a live one"
     COLLAPSED = "non_stationary", "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on"
@@ -133,27 +134,37 @@ def band_said(mean: tuple[float, float, float], following: tuple[float, float], 
     return f"The mean is forecast at {value} ({low} to {high}) by {where}, a row there at {ends[0]} to {ends[1]} ({share(level)} bands)."
 
 
+ForecastStatus = Literal["forecast", "short", "still"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target(Plain):
+    """Whether and when the mean reaches a level."""
+
+    target: float  # the level, in the unit of the metric
+    chance: float  # that the mean lies above it at the last time forecast
+    reached: Interval  # times by which that is so with half a chance and with the ends of the level's; inf where not by the last time
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Forecast(Said):
     """Where the metric is going.
 
     Args:
-        status: the status of the fit behind it.
+        status: forecast; short (fewer rows than any run was forecast from before) or still (a metric that never moved).
         message: one sentence.
         level: nominal coverage of both bands.
         time_S: updates, in the clock of the log, that are forecast.
-        mean_S: expected value, reward units.
+        mean_S: median of the mean, reward units.
         mean_low_S: lower end of the band of the mean.
         mean_high_S: upper end.
         low_S: lower end of the band of the next observation at that time.
         high_S: upper end.
-        plateau: the level that is approached.
-        time_to_95: update, in the clock of the log, at which 95 % of the way from start to plateau is done.
         expected_gain: gain of the mean from the last row to the last time forecast.
-        notes: further findings.
+        target: what is foreseen of a level that was asked for, else None.
     """
 
-    status: FitStatus
+    status: ForecastStatus
     message: str
     level: float
     time_S: Float
@@ -162,38 +173,58 @@ class Forecast(Said):
     mean_high_S: Float
     low_S: Float
     high_S: Float
-    plateau: Interval
-    time_to_95: Interval
     expected_gain: Interval
-    notes: tuple[str, ...] = ()
+    target: Target | None = None
 
     def __str__(self) -> str:
-        """The last of the times forecast, in a sentence; where no law holds, that."""
-        if self.status == "non_stationary":
+        """The last of the times forecast, in a sentence; of a metric that never moved, that."""
+        if self.status == "still":
             return sentence(readable(self.message))
         mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
         return band_said(mean, (float(self.low_S[-1]), float(self.high_S[-1])), f"update {number(self.time_S[-1])}", self.level)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Backtest(Said):
+class Tally(Plain):
+    """How the methods did on some windows of what came after, in the unit of the metric."""
+
+    errors: Mapping[str, float]  # mean absolute error of each method
+    covered: int  # windows whose mean lay inside our band
+    windows: int
+    above: int  # windows whose mean lay above our band
+    below: int
+    rows_covered: int  # of the row in the middle of each window, those inside our band of rows
+    interval_scores: Mapping[str, float]  # of the methods with a band: its width, and a fine for truth outside
+    crps: Mapping[str, float]  # of the same: continuous ranked probability score
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Backtest(Tally, Said):
     """One run's forecast scored on what came after.
 
     Args:
         errors: mean absolute error of each method over the windows held out, reward units.
         covered: windows whose mean lay inside the predictive band.
         windows: windows held out.
+        above: windows whose mean lay above the band.
+        below: windows whose mean lay below it.
+        rows_covered: of the row in the middle of each window, those inside the band of rows.
+        interval_scores: mean interval score (Winkler) of each method with a band.
+        crps: mean continuous ranked probability score of the same.
         level: nominal coverage of the band.
         n_train: rows the forecast saw.
         n_test: rows held out.
+        share: share of the rows that the forecast was to see.
+        deviation: standard deviation of all rows.
+        thirds: the same of the near, the middle and the far third of the windows.
     """
 
-    errors: Mapping[str, float]
-    covered: int
-    windows: int
     level: float
     n_train: int
     n_test: int
+    share: float
+    deviation: float
+    thirds: tuple[Tally, ...]
 
     def __str__(self) -> str:
         """How far the forecast and the best simple method were off, in a sentence."""

@@ -51,6 +51,12 @@ def ranked(fits: Sequence[LawFit]) -> list[LawFit]:
     return [lead, *(found for found in ordered if found is not lead)]
 
 
+def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawFit]:
+    """The laws that move, beside the one reported first, and lie so close to the best in AICc."""
+    best = min(found.aicc for found in fits)
+    return [found for found in fits[1:] if found.law.shapes and found.aicc - best < within]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the fits come to, its sentence, the time of a change (nan: none), and further findings."""
@@ -99,7 +105,9 @@ def judge(
         return verdict(Outcome.EMPTY, law=best.law.name)
     if open_names:
         return verdict(Outcome.OPEN, law=best.law.name, names=", ".join(f"{name} {_range(parameters[name])}" for name in open_names))
-    return verdict(Outcome.CONVERGED, law=best.law.name, **_converged(best, parameters))
+    outcome = Outcome.SHARED if close_laws(fits) else Outcome.CONVERGED
+    laws = ", ".join(found.law.name for found in (best, *close_laws(fits)))
+    return verdict(outcome, law=best.law.name, laws=laws, **_converged(best, parameters))
 
 
 def _collapse(
@@ -180,7 +188,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, An
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
     done = (now - start) / (plateau - start) if plateau != start else 1.0
-    where = "the plateau is reached" if done > 0.95 else f"{100 * done:.0f} % of the way is done"
+    where = f"{100 * min(done, 1.0):.0f} % of the way is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
         where += f"; overshoots by {100 * parameters['overshoot'].value:.0f} % of the way"
     way = "rises" if plateau > start else "falls"

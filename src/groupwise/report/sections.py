@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.group_size import shown_sizes
-from groupwise.analysis.headline import THIS_LAW, said_of
+from groupwise.analysis.headline import THIS_LAW, ahead, gained, said_of
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
-from groupwise.intervals import percent
 from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.report.screen import head_of
 from groupwise.report.stability_tables import evidence_grid, limit_grid
@@ -29,7 +28,7 @@ from groupwise.report.tables import (
     reward_grid,
     title_of,
 )
-from groupwise.wording import alike, count, file_size, law_name, number, sentence
+from groupwise.wording import count, file_size, law_name, number, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -207,9 +206,7 @@ def _forecast(summary: Summary, path: str) -> Markup:
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
         return tag("p", text(summary.no_forecast or summary.fitted.problem))
-    far = outlook.rows[-1]
-    mean, low, high = alike(far.mean, far.mean_low, far.mean_high)
-    lead = tag("p", text(f"The mean is forecast at {mean} by step {far.step:,.0f} ({low} to {high}, {percent(outlook.result.level)})."))
+    lead = tag("p", text(" ".join((ahead(summary.fitted), gained(summary.fitted)))))
     return join((lead, _figures(summary.charts["forecast"], f"{path}/charts/forecast"), _folded("numbers", grid(forecast_grid(outlook)))))
 
 

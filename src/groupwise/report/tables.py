@@ -38,6 +38,7 @@ PARAMETER_WORDS = {
     "period": Word("Period", "updates", "of the oscillation"),
     "overshoot": Word("Overshoot", "of the way", "beyond the plateau, as a share of plateau minus start"),
     "inflection": Word("Inflection", "updates", "where the rise is steepest"),
+    "time_to_95": Word("Time to 95 %", "updates", "95 % of the way is done"),
     "time_constant": Word("Time constant τ", "updates", "63 % of the way"),
     "midpoint": Word("Midpoint", "updates", "half of the way"),
     "width": Word("Width", "updates", "how long the step takes"),

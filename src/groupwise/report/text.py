@@ -15,11 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.backtest import METHOD_NAMES, Scores
+from groupwise.analysis.calibrate import Calibrated
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.analysis.group_size import RewardFacts, shown_sizes
-from groupwise.analysis.headline import ALL_LAWS, THIS_LAW, ahead, nothing_to_forecast, said_of, spent_by_then
+from groupwise.analysis.headline import THIS_LAW, ahead, aimed, gained, said_of, spent_by_then
 from groupwise.analysis.plan import RunPlan
 from groupwise.curves.results import FitResult
+from groupwise.curves.scoreboard import ShareSummary
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -39,7 +41,7 @@ from groupwise.report.tables import (
     zero_variance_grid,
 )
 from groupwise.stability.mode import Stability
-from groupwise.wording import capital, clean, count, law_name, number, ranged, readable, sentence, steps_of_interval
+from groupwise.wording import capital, clean, count, law_name, number, readable, sentence, share, steps_of_interval
 
 
 def shown(text: str, *, longest: int = 1000) -> str:
@@ -105,42 +107,89 @@ def _status(fitted: Fitted, said: str, judged: Judgement) -> str:
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
-    """Print how the run stands, then a forecast: where the law holds that far, and of a failure only as what it would go on to."""
+    """Print how the run stands, then where the metric goes; of a failure only as what it would go on to."""
     out, outlook = Printer(console), fitted.outlook
     assert outlook is not None
     print_first_line(judged, console)
-    nothing = nothing_to_forecast(fitted, dated=not judged.alarm)
-    if judged.alarm and not nothing:
-        out.line("This is no answer to the failure: what follows goes on from all rows, those of the failure included.")
+    out.line("This is no answer to the failure: what follows goes on from all rows, those of the failure included." if judged.alarm else "")
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted))
-    out.line(_status(fitted, readable(outlook.result.message), judged))
-    if nothing:
-        out.line(nothing)
-    else:
-        out.grid(forecast_grid(outlook))
-    if outlook.result.status == "converged":  # an open plateau is no place to date
-        out.line(f"Plateau, {ALL_LAWS}: {ranged(outlook.result.plateau)}.{_cost(outlook)}")
-    out.notes(readable(note) for note in outlook.result.notes)
+    out.line(aimed(outlook))
+    out.line(gained(fitted))
+    out.grid(forecast_grid(outlook))
+    out.line(_status(fitted, said_of(outlook.law), judged))
+    out.line(f"95 % of the way: {_cost(outlook)}." if outlook.law.status == "converged" else "")  # an open plateau is no place to date
+    if outlook.result.status == "short":
+        out.notes((outlook.result.message,))
 
 
-def print_scores(scores: Scores, console: Console) -> None:
-    """Print how well forecasts did on what came after, the smallest error of each run in bold."""
-    out = Printer(console)
+def print_scores(scores: Scores, console: Console, *, every: bool) -> None:
+    """Print how well forecasts did on what came after, by the share that was seen; of every run where that is asked for."""
+    out, rivals = Printer(console), scores.methods[1:]
+    out.heading("By the share of the run that was seen: error of groupwise over that of each method, and how its band did")
+    head = ("Seen", "Runs", *(f"÷ {METHOD_NAMES.get(name, name)}" for name in rivals), *_BAND_HEAD, "Rows in", "Winkler", "CRPS")
+    rows = [
+        (
+            *_seen(one),
+            *(f"{one.whole.ratios[name].value:.2f}" if name in one.whole.ratios else "–" for name in rivals),
+            *_band(one),
+            share(one.whole.row_coverage.value),
+            *(f"{score['groupwise']:.2f}" for score in (one.whole.interval_scores, one.whole.crps)),
+        )
+        for one in scores.summary.shares
+    ]
+    out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
+    for said in scores.sentences():
+        out.line(said)
+    if every:
+        _print_runs(scores, out)
+    out.notes(f"left out {name}: {reason}" for name, reason in scores.left_out)
+
+
+_BAND_HEAD = ("Windows in", "Above", "Below")
+
+
+def _seen(one: ShareSummary) -> tuple[str, str]:
+    """Return the share that was seen, and of how many runs."""
+    return share(one.share), str(one.runs)
+
+
+def _band(one: ShareSummary) -> tuple[str, ...]:
+    """Return the share of the windows inside the band, above and below it."""
+    return tuple(share(part) for part in (one.whole.coverage.value, one.whole.above, one.whole.below))
+
+
+def _print_runs(scores: Scores, out: Printer) -> None:
+    """Print the errors of every run, the smallest in bold."""
     rows, bold = [], set()
     for place, run in enumerate(scores.runs):
         result = run.result
         errors = [result.errors.get(method, math.nan) for method in scores.methods]
-        best = min(filter(math.isfinite, result.errors.values()), default=math.nan)
+        best = min(result.errors.values())
         bold |= {(place, 3 + column) for column, error in enumerate(errors) if error == best}
-        band = f"{result.covered} of {result.windows}"
-        rows.append((run.name, f"{result.n_train:,}", f"{result.n_test:,}", *map(number, errors), band))
+        rows.append((run.name, f"{result.n_train:,}", f"{result.n_test:,}", *map(number, errors), f"{result.covered} of {result.windows}"))
     head = ("Run", "Rows seen", "Rows left", *(METHOD_NAMES.get(method, method) for method in scores.methods), "In the band")
-    out.heading("Mean absolute error of the rows left, each run forecast from its beginning")
+    out.heading("Mean absolute error of the rows left")
     out.grid(Grid(head, tuple(rows), tuple(range(1, len(head))), bold=frozenset(bold)))
-    for said in scores.sentences():
-        out.line(said)
-    out.notes(f"left out {name}: {reason}" for name, reason in scores.left_out)
+
+
+def print_calibration(found: Calibrated, left_out: Sequence[tuple[str, str]], console: Console) -> None:
+    """Print how a table of calibration does on runs that it has not seen."""
+    out = Printer(console)
+    out.heading(f"{count(found.table.runs, 'run')} in {count(found.table.clusters, 'cluster')}, each foretold by the table of the others")
+    head = ("Seen", "Runs", *_BAND_HEAD, "Winkler", "without", "Error ÷ last mean", "÷ smoothing")
+    rows = [
+        (
+            *_seen(one),
+            *_band(one),
+            *(f"{by.whole.interval_scores['groupwise']:.2f}" for by in (one, bare)),
+            *(f"{one.whole.ratios[name].value:.2f}" for name in ("last_mean", "smoothing")),
+        )
+        for one, bare in zip(found.by_others.shares, found.uncalibrated.shares, strict=True)
+    ]
+    out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
+    out.line(found.sentence())
+    out.notes(f"left out {name}: {reason}" for name, reason in left_out)
 
 
 def print_plan(
@@ -222,6 +271,5 @@ def _cost(outlook: Outlook) -> str:
     """Write what 95 % of the way costs."""
     done = outlook.done_step
     if not math.isfinite(done.value):
-        return ""
-    parts = [f"step {steps_of_interval(done.value, done.low, done.high)[0]}", *spent_by_then(outlook)]
-    return f" 95 % of the way: {', '.join(parts)}."
+        return "out of sight"
+    return ", ".join([f"step {steps_of_interval(done.value, done.low, done.high)[0]}", *spent_by_then(outlook)])

@@ -181,17 +181,11 @@ def compare_runs(
     paired = groups if pair_by is None else paired_by(groups, pair_by)
     rows = _left_out([[_taken(record, metric, until, step) for record in group.runs] for group in paired], paired=pair_by is not None)
     used = [g for g, row in enumerate(rows) if any(not run.left_out for run in row)]
-    for row in rows:
-        if not any(run.rows for run in row):
-            what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
-            raise InsufficientDataError(f"expected rows of {what}, got none in {name}: give a run that logs it, or another metric with -m")
+    _need_rows(rows, metric)
     used = used if len(used) > 1 else []
     curves = tuple(_curves([run for run in rows[g] if not run.left_out]) for g in used)
     every = [run.series for row in rows for run in row if used and not run.left_out] or [run.series for row in rows for run in row]
-    known = [series.likely_bounds or (-math.inf, math.inf) for series in every]
-    bounds = min(low for low, _ in known), max(high for _, high in known)
-    rises = all(series.healthy == "up" for series in every)
-    question = replace(question, rises=rises, bounds=bounds, paired=pair_by is not None)
+    question = _known_of(question, every, paired=pair_by is not None)
     # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
     found = compare_curves(curves, question, np.random.default_rng(20_240_501)) if used else not_compared(question)
     shown = _shown(paired, rows, used, found)
@@ -202,6 +196,21 @@ def compare_runs(
     if len(columns) > 1:
         notes.append(f"The runs log it under several keys: {', '.join(sorted(clean(column, longest=60) for column in columns))}.")
     return RunComparison(columns[0], shown, curves, found, answered(shown, found), differing, tuple(notes))
+
+
+def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
+    """Refuse a group of which no run logs the metric."""
+    for row in rows:
+        if not any(run.rows for run in row):
+            what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
+            raise InsufficientDataError(f"expected rows of {what}, got none in {name}: give a run that logs it, or another metric with -m")
+
+
+def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool) -> Question:
+    """The question with what the series know: which way is better, and the range that holds all of them."""
+    known = [series.likely_bounds or (-math.inf, math.inf) for series in every]
+    bounds = min(low for low, _ in known), max(high for _, high in known)
+    return replace(question, rises=all(series.healthy == "up" for series in every), bounds=bounds, paired=paired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,21 +246,20 @@ def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[
 
 def _left_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[list[_Taken]]:
     """Say of runs why they are shown and not compared: too few rows, or so early an end that the others would be cut down to it."""
-    found = [
-        [run if run.rows >= FEWEST_ROWS else replace(run, left_out=f"{run.rows} rows of {FEWEST_ROWS} needed") for run in row]
-        for row in rows
-    ]
+    found = [[_without(run, f"{run.rows} rows of {FEWEST_ROWS} needed", out=run.rows < FEWEST_ROWS) for run in row] for row in rows]
     longest = max((run.last_step for row in found for run in row if not run.left_out), default=math.nan)
-    stays = [[run.left_out or not run.last_step < _SHORT * longest for run in row] for row in found]
-    if sum(any(stay is True for stay in row) for row in stays) > 1:
-        found = [
-            [run if stay else replace(run, left_out=f"ends at step {run.last_step:,.0f}") for run, stay in zip(row, own, strict=True)]
-            for row, own in zip(found, stays, strict=True)
-        ]
+    ends = [[_without(run, f"ends at step {run.last_step:,.0f}", out=run.last_step < _SHORT * longest) for run in row] for row in found]
+    if sum(any(not run.left_out for run in row) for row in ends) > 1:  # else nothing would be left to compare
+        found = ends
     if paired:
         lost = {i for row in found for i, run in enumerate(row) if run.left_out}
-        found = [[replace(run, left_out=run.left_out or "no partner") if i in lost else run for i, run in enumerate(row)] for row in found]
+        found = [[_without(run, "no partner", out=i in lost) for i, run in enumerate(row)] for row in found]
     return found
+
+
+def _without(run: _Taken, why: str, *, out: bool) -> _Taken:
+    """A run that is left out for a reason, unless it is for another."""
+    return replace(run, left_out=why) if out and not run.left_out else run
 
 
 def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:

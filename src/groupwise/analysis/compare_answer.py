@@ -6,7 +6,7 @@ It computes nothing: judgements come from `diagnostics`, contrasts from `compari
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, shared_key, shown_decimals
 from groupwise.comparison.results import Comparison, Contrast, SeedNoise
@@ -172,18 +172,24 @@ def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool
     if not found.pairings:
         return notes
     compared = [[run for run in group.runs if not run.left_out] for group in groups if group.place is not None]
-    counts = [len(runs) for runs in compared]
     methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
+    notes += _method_notes([len(runs) for runs in compared], methods, ungrouped=ungrouped)
+    ends = [run.last_step for runs in compared for run in runs]
+    if max(ends) > 1.05 * min(ends):
+        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
+    return notes + _seed_notes(found.seed_noise["level"])
+
+
+def _method_notes(counts: Sequence[int], methods: Collection[str], *, ungrouped: bool) -> list[str]:
+    """What few runs of a group do to the tests."""
+    notes = []
     if max(counts) == 1 and len(counts) > 2 and ungrouped:
         notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
     if "pooled_t" in methods:
         notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
     if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
         notes.append("With two runs in one group and more in the other, false alarms may exceed their rate where the two scatter more.")
-    ends = [run.last_step for runs in compared for run in runs]
-    if max(ends) > 1.05 * min(ends):
-        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
-    return notes + _seed_notes(found.seed_noise["level"])
+    return notes
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:

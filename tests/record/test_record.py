@@ -248,15 +248,18 @@ class TestWriter:
             assert record.steps["step"].to_list() == list(range(1, expected + 1)), cut
             assert (0 if record.rollouts is None else len(record.rollouts)) == 2 * expected, cut
 
-    def test_a_reopened_writer_cuts_the_torn_tail_and_goes_on(self, tmp_path: Path) -> None:
+    def test_a_reopened_writer_puts_the_torn_tail_beside_and_goes_on(self, tmp_path: Path) -> None:
         whole = written(tmp_path / "run", 4)
-        path = tmp_path / "run" / "journal.jsonl"
+        path, beside, kept = tmp_path / "run" / "journal.jsonl", tmp_path / "run" / "journal.jsonl.torn", b""
         for cut in range(len(whole) - 60, len(whole) + 1, 7):
             path.write_bytes(whole[:cut])
+            torn = whole[whole.rfind(b"\n", 0, cut) + 1 : cut]
             had = RunRecord.load(tmp_path / "run").steps["step"].to_list()
             with demo_writer(tmp_path / "run") as writer:
                 writer.append({"step": had[-1] + 1, "reward": 1.0})
             assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [*had, had[-1] + 1]
+            kept += torn + b"\n" if torn else b""
+            assert beside.read_bytes() == kept
 
     def test_a_damaged_entry_costs_itself_and_is_noted(self, tmp_path: Path) -> None:
         whole = bytearray(written(tmp_path / "run", 4))

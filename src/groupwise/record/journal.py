@@ -215,7 +215,8 @@ def _sync_folder(folder: Path) -> None:
 class Journal(AbstractContextManager["Journal"]):
     """An open journal; every append is on the disk when it returns, or has left no trace.
 
-    Opening it takes away a last line that is torn, and nothing else: what is damaged stays where it is, and writing goes on behind it.
+    Opening it moves a last line that is torn into a file beside it, and cuts nothing else off: what is damaged stays where it is, and
+    writing goes on behind it.
     `entries` are those that were there when it was opened, `damage` what was damaged.
     """
 
@@ -238,6 +239,7 @@ class Journal(AbstractContextManager["Journal"]):
             content = read_journal(path, keep=keep)
             self.entries, self.damage = content.entries, content.damage
             if content.torn:
+                self._keep_apart(content)
                 self._file.truncate(content.end)
             self._open_line = content.end > 0 and not _ends_a_line(self._file, content.end)
         except OSError as error:
@@ -250,6 +252,14 @@ class Journal(AbstractContextManager["Journal"]):
             # A file's own fsync does not keep its name: that is in the folder, and a new folder's name in the one above.
             for folder in (path.parent, path.parent.parent):
                 _sync_folder(folder)
+
+    def _keep_apart(self, content: Content) -> None:
+        """Write what is about to be cut off behind what was cut off before, in a file beside the journal."""
+        with self.path.open("rb") as whole, self.path.with_name(f"{self.path.name}.torn").open("ab") as copy:
+            whole.seek(content.end)
+            copy.write(whole.read() + b"\n")
+            copy.flush()
+            os.fsync(copy.fileno())
 
     def append(self, entry: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
         """Write one entry and wait until it is on the disk."""

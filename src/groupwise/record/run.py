@@ -59,7 +59,13 @@ FORMAT = "groupwise-record"
 VERSION = 1
 COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # files beside a journal that stay untouched
 _RESTORE = "save the record again, or use a copy of it"
-RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL = "steps.parquet", "rollouts.parquet", "record.json", "journal.jsonl"
+RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL, _TORN = (
+    "steps.parquet",
+    "rollouts.parquet",
+    "record.json",
+    "journal.jsonl",
+    "journal.jsonl.torn",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def fitted(run: str, group_size: int) -> Rows:
     plain = gw.fit(step_T, reward_T, law="exponential", **given)
     for name, part in plain.parameters.items():
         row |= {f"exponential_{name}": part.value, f"exponential_{name}_low": part.low, f"exponential_{name}_high": part.high}
-    score = backtest(step_T, reward_T, from_share=0.4, bounds=(0.0, 1.0), **given)
+    score = backtest(step_T, reward_T, from_share=0.4, smoothing=1, bounds=(0.0, 1.0))
     return [row | {f"error_{name}": value for name, value in score.errors.items()} | {"covered": score.covered, "windows": score.windows}]
 
 

@@ -123,6 +123,10 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
     assert [one.words for one in found.then] == ["loss 0.364 → not finite"]
     assert found.cause.names == ("numerics (loss first)",)
     assert found.do.startswith("restart from step 89; ")
+    # A run that went on to learn with such a gradient failed of something later.
+    learnt = judge(log(grad_norm=grown, loss=from_row(norms(), 110, np.nan), reward=rewards() + np.where(np.arange(N) < 95, 0.0, 0.2)))
+    assert learnt.first_sign is not None
+    assert (learnt.first_sign.signal, learnt.first_sign.step) == ("loss", 111)
     # A gradient that grew after it, or not at all, leads to nothing.
     alone = judge(log(grad_norm=from_row(norms(3), 110, np.nan), loss=from_row(norms(), 110, np.nan), reward=rewards()))
     assert alone.first_sign is not None

@@ -88,7 +88,7 @@ def fit(
     Example:
         >>> steps = range(300)
         >>> print(fit(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], law="exponential"))
-        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8 (0.7981 to 0.8019); the plateau is reached.
+        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8 (0.7981 to 0.8019); 100 % of the way is done.
     """
     if value_T is None:
         _refuse(known)
@@ -145,7 +145,7 @@ def forecast(
         >>> steps = range(1, 201)
         >>> ahead = forecast(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400)
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
-        (400, 0.79)
+        (400, 0.81)
     """
     if value_T is None or at_S is None:
         _refuse(known)

@@ -145,9 +145,23 @@ def _of_finding(look: Look, found: Finding) -> Story:
 
 
 def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:
-    """The signs of a gradient that had exploded for sure when numbers ended."""
+    """The signs of a gradient that had exploded for sure when numbers ended, unless the run learnt on with it."""
     gradient = look.answers[numerics.GRADIENT]
-    return gradient.signs if step is not None and gradient.step is not None and gradient.step < step else ()
+    before = step is not None and gradient.step is not None and gradient.step < step
+    return gradient.signs if before and not _learnt_since(look.evidence.reward, gradient.signs[0].step) else ()
+
+
+def _learnt_since(reward: Signal | None, step: int) -> bool:
+    """Whether the best ten rows of the reward came after a step, two standard errors above the best ten before."""
+    few = 10
+    if reward is None or len(reward) < 2 * few:
+        return False
+    means = np.convolve(reward.value_T, np.full(few, 1 / few), "valid")
+    began = int(np.searchsorted(reward.step_T, step))
+    if not few <= began <= len(reward) - few:
+        return False
+    scatter = float(np.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2))
+    return float(means[began:].max() - means[: began - few + 1].max()) > 2 * scatter * np.sqrt(2 / few)
 
 
 def _reach(evidence: Evidence) -> int:

@@ -161,7 +161,7 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     if not few <= began <= len(reward) - few:
         return False
     scatter = float(np.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2))
-    return float(means[began:].max() - means[: began - few + 1].max()) > 2 * scatter * np.sqrt(2 / few)
+    return bool(means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few))
 
 
 def _reach(evidence: Evidence) -> int:

@@ -263,7 +263,8 @@ def _notes(summary: Summary) -> Markup:
     """Return how the numbers come about, and what had to be decided."""
     method = (
         "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. Intervals are profile-likelihood; "
-        "forecasts average the laws by their Akaike weights. Time runs in optimiser updates and is shown in logged steps."
+        "forecasts follow no law, and their bands are as wide as public runs went astray. "
+        "Time runs in optimiser updates and is shown in logged steps."
     )
     fit = summary.fitted.fit
     lines = [method]

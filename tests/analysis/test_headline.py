@@ -72,6 +72,8 @@ def test_a_target_is_said_with_its_chance_and_its_steps(made_fitted: Make, reach
     outlook = made_fitted().outlook
     assert outlook is not None
     assert aimed(outlook) == ""
+    unknown = dataclasses.replace(outlook, target=Target(0.7, math.nan, Interval(math.nan, math.nan, math.nan, 0.9)))
+    assert aimed(unknown) == "Nothing tells how likely the mean ends above 0.7."
     asked = dataclasses.replace(outlook, target=Target(0.7, 0.35, Interval(*reached, 0.9)))
     assert aimed(asked) == f"The mean ends above 0.7 at step 150 with a chance of 35 %{said}"
 

@@ -158,6 +158,13 @@ def test_the_chance_of_a_target_is_that_of_the_band() -> None:
         assert found.chance == pytest.approx(chance, abs=1e-6)
 
 
+def test_of_a_metric_that_never_moved_a_target_has_no_chance_to_tell() -> None:
+    found = forecast(TIME, np.zeros(N), [210.0], target=0.5, bounds=(0.0, 1.0)).target
+    assert found is not None
+    assert found.target == 0.5
+    assert math.isnan(found.chance)
+
+
 def test_few_rows_are_forecast_and_said_to_be_few() -> None:
     ahead = forecast(np.arange(5.0), [0.2, 0.25, 0.22, 0.3, 0.27], [10.0])
     assert ahead.status == "short"

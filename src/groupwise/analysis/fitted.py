@@ -298,10 +298,15 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
     return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
 
 
-def _outlook(
-    bare: Fitted, fit: FitResult, *, at: Sequence[float] | None, level: float, target: float | None, calibration: Calibration | None
-) -> Outlook:
-    """Forecast at the steps asked for and on a grid for drawing."""
+def foretold(
+    bare: Fitted,
+    *,
+    at: Sequence[float] | None = None,
+    level: float = 0.9,
+    target: float | None = None,
+    calibration: Calibration | None = None,
+) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
+    """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.curves.forecast import forecast
 
     series, clock = bare.series, bare.clock
@@ -324,10 +329,16 @@ def _outlook(
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
     rows = tuple(ForecastRow(*row) for row in zip(shown, *(column.tolist() for column in columns), strict=True))
-    done = _arrival(fit, series)
+    return result, rows[: len(wanted)], rows[len(wanted) :]
+
+
+def _outlook(bare: Fitted, fit: FitResult, **asked: Any) -> Outlook:
+    """What is foretold, with what the law of the fit says of the end."""
+    result, rows, grid = foretold(bare, **asked)
+    clock, done = bare.clock, _arrival(fit, bare.series)
     reached = result.target and dataclasses.replace(result.target, reached=clock.in_steps(result.target.reached))
     spent = clock.tokens(done.value), clock.hours(done.value)
-    return Outlook(result, rows[: len(wanted)], rows[len(wanted) :], fit, clock.in_steps(done), *spent, last, float(grid[-1]), reached)
+    return Outlook(result, rows, grid, fit, clock.in_steps(done), *spent, float(grid[0].step), float(grid[-1].step), reached)
 
 
 def _arrival(fit: FitResult, series: MetricSeries) -> Interval:

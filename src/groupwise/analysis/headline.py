@@ -54,6 +54,8 @@ def aimed(outlook: Outlook) -> str:
     found = outlook.target
     if found is None:
         return ""
+    if math.isnan(found.chance):
+        return f"Nothing tells how likely the mean ends above {found.target:g}."
     said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
     if not math.isfinite(found.reached.low):
         return f"{said}."

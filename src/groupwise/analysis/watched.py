@@ -186,14 +186,12 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
 
 def _forecast(record: RunRecord, metric: str, level: float) -> str:
     """Say where the metric is forecast to be."""
-    from groupwise.analysis.fitted import fit_metric  # by the process that fits, and not by the one that serves
+    from groupwise.analysis.fitted import foretold, unfitted  # by the process that judges, and not by the one that serves
 
     try:
-        fitted = fit_metric(record, metric, forecast_level=level)
+        _, rows, _ = foretold(unfitted(record, metric), level=level)
     except GroupwiseError:
         return ""
-    if fitted.outlook is None:
-        return ""
-    far = fitted.outlook.rows[-1]
+    far = rows[-1]
     mean = ranged(Interval(far.mean, far.mean_low, far.mean_high, level))
     return f"Forecast of the mean at step {far.step:,.0f}: {mean}, {percent(level)} band."

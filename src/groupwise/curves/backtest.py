@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import PROBABILITIES, Calibration, Case, Kind, shipped
+from groupwise.curves.calibration import NODES, Calibration, Case, Kind, shipped
 from groupwise.curves.forecast import FEWEST, Ahead, foreseen
 from groupwise.curves.observations import observe
 from groupwise.curves.results import Backtest, Tally
@@ -27,7 +27,6 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 WINDOWS = 10
 SHARES = (0.1, 0.2, 0.4, 0.6)
 FEWEST_ROWS = 20
-NODES = (*PROBABILITIES[:5], 0.5, *PROBABILITIES[5:])  # probabilities that the CRPS is summed over
 
 
 def backtest(

@@ -24,6 +24,8 @@ from groupwise.errors import InvalidArgumentError
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
 PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975, 0.99)
+# The same and the median, which is the centre.
+NODES = (*PROBABILITIES[:5], 0.5, *PROBABILITIES[5:])
 SPREAD = 2 * float(ndtri(0.95))  # the spread is a standard deviation where the foresight is normal
 # A run seen to a tenth is as far as public runs tell.
 FURTHEST = float(np.log(10))
@@ -46,9 +48,9 @@ class Calibration:
     def stretch(self, kind: Kind, probability: float, seen: float, row_S: Float, *, bounded: bool) -> Float:
         """How many spreads above the centre each quantile lies; between the probabilities of the table by their normal quantiles."""
         known = np.sort(_terms(seen, row_S) @ self.terms[kind].T, axis=1)
-        node, wanted = ndtri(PROBABILITIES), float(ndtri(probability))
+        node, wanted = ndtri(NODES), float(ndtri(probability))
         # The centre is the median, and beyond the table a tail is as long as a normal one.
-        node, known = np.insert(node, 5, 0.0), np.insert(known, 5, 0.0, axis=1)
+        known = np.insert(known, NODES.index(0.5), 0.0, axis=1)
         inside = np.array([np.interp(wanted, node, row) for row in known])
         z = inside + np.arcsinh(wanted) - np.arcsinh(np.clip(wanted, node[0], node[-1]))
         stretch = np.sinh(z)

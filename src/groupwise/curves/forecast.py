@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import PROBABILITIES, SPREAD, Calibration, Kind, shipped
+from groupwise.curves.calibration import NODES, SPREAD, Calibration, Kind, shipped
 from groupwise.curves.observations import LARGEST, Observations, observe
 from groupwise.curves.process import foresee
 from groupwise.curves.results import Forecast, ForecastStatus, Target
@@ -83,7 +83,7 @@ def forecast(
     if float(ahead.min()) < seen.origin:
         raise InvalidArgumentError(f"a forecast looks at times of the log or later; got {float(ahead.min()):g}")
     if seen.still:
-        return _still(seen, ahead, level, bounds)
+        return _still(seen, ahead, level, bounds, target)
     last = seen.row_time_T[-1] + seen.origin
     moments = np.linspace(last, max(float(ahead.max()), last), _MOMENTS)
     mean, row, course = foreseen(seen, (ahead, np.inf), (ahead, rows), (moments, np.inf), bounds=bounds, table=calibration or shipped())
@@ -125,14 +125,15 @@ def _message(status: ForecastStatus, rows: int) -> str:
     return f"the bands are those of {rows} rows, stretched as far as runs of before went astray"
 
 
-def _still(seen: Observations, ahead: Float, level: float, bounds: tuple[float, float] | None) -> Forecast:
-    """A metric that never moved says nothing of how far it can: its band is all that its bounds leave."""
+def _still(seen: Observations, ahead: Float, level: float, bounds: tuple[float, float] | None, target: float | None) -> Forecast:
+    """A metric that never moved says nothing of how far it can: its band is all that its bounds leave, and no target has a chance."""
     value = float(seen.row_value_T[0])
     low, high = bounds or (-np.inf, np.inf)
     line, least, most = (np.full(ahead.size, one) for one in (value, low, high))
     message = f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
     gain = Interval(0.0, low - value, high - value, level)
-    return Forecast("still", message, level, ahead, line, least, most, least, most, gain, None)
+    unknown = None if target is None else Target(target, np.nan, Interval(np.nan, np.nan, np.nan, level))
+    return Forecast("still", message, level, ahead, line, least, most, least, most, gain, unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,7 @@ class Ahead:
 
     def chance_above(self, level: float) -> Float:
         """Chance of each to lie above a level, by the quantiles of the table and their normal quantiles between."""
-        known = np.stack([self.quantile(p) for p in (*PROBABILITIES[:5], 0.5, *PROBABILITIES[5:])], axis=1)
-        node = ndtri(np.insert(PROBABILITIES, 5, 0.5))
+        known, node = np.stack([self.quantile(p) for p in NODES], axis=1), ndtri(NODES)
         # Where the bounds hold several quantiles in one place, the level is above all of them.
         return np.array([1 - ndtr(np.interp(level, row + 1e-12 * node * max(self.spread_S.max(), 1e-300), node)) for row in known])
 

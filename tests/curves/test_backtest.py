@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from groupwise.curves.backtest import NODES, SHARES, backtest, crps, interval_score, rows_seen, trial
-from groupwise.curves.calibration import UNCALIBRATED, shipped
+from groupwise.curves.backtest import SHARES, backtest, crps, interval_score, rows_seen, trial
+from groupwise.curves.calibration import NODES, UNCALIBRATED, shipped
 from groupwise.curves.rivals import MODELS, SIMPLE, Rival, Stretches, available, foretold_by, smoothing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 

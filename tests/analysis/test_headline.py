@@ -62,9 +62,9 @@ def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
 @pytest.mark.parametrize(
     ("reached", "said"),
     [
-        ((120.0, 110.0, 140.0), "; it is reached by step 120 (step 110 to step 140, 90 %)."),
-        ((120.0, 110.0, math.inf), "; it is reached by step 120 (step 110 to later than that, 90 %)."),
-        ((math.inf, 130.0, math.inf), "; it is reached by later than that (step 130 to later than that, 90 %)."),
+        ((120.0, 110.0, 140.0), "; it is probably reached by step 120 (90 %: step 110 to step 140)."),
+        ((120.0, 110.0, math.inf), "; it is probably reached by step 120, and hardly before step 110."),
+        ((math.inf, 130.0, math.inf), "; it is probably not reached by then, and hardly before step 130."),
         ((math.inf, math.inf, math.inf), "."),
     ],
 )

@@ -9,7 +9,7 @@ import math
 
 from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.curves.results import FitResult
-from groupwise.intervals import percent
+from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, clean, duration, readable, tokens
 
 THIS_LAW = "this law alone"
@@ -59,9 +59,16 @@ def aimed(outlook: Outlook) -> str:
     said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
     if not math.isfinite(found.reached.low):
         return f"{said}."
-    ends = [f"step {end:,.0f}" if math.isfinite(end) else "later than that" for end in (found.reached.low, found.reached.high)]
-    middle = f"step {found.reached.value:,.0f}" if math.isfinite(found.reached.value) else "later than that"
-    return f"{said}; it is reached by {middle} ({ends[0]} to {ends[1]}, {percent(found.reached.level)})."
+    return f"{said}; {_when(found.reached)}."
+
+
+def _when(reached: Interval) -> str:
+    """Say by which step a target is reached, where it may be."""
+    earliest, likely, latest = (f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high))
+    if math.isfinite(reached.high):
+        return f"it is probably reached by {likely} ({percent(reached.level)}: {earliest} to {latest})"
+    probably = f"probably reached by {likely}" if math.isfinite(reached.value) else "probably not reached by then"
+    return f"it is {probably}, and hardly before {earliest}"
 
 
 def said_of(fit: FitResult) -> str:

@@ -56,15 +56,13 @@ def gram(observations: Observations, basis: tuple[Float, Float], centred_M: Floa
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """The weighted error over shape values, the best linear parameters, their unit (co)variances, and the information's determinant."""
+    """The weighted error over shape values, the best linear parameters and their unit variances."""
 
     error_Q: Float
     plateau_Q: Float
     start_Q: Float
     plateau_variance_Q: Float
     start_variance_Q: Float
-    covariance_Q: Float
-    determinant_Q: Float
 
 
 def surface(law: Law, products: Gram, *shapes_Q: Float) -> Surface:
@@ -91,8 +89,6 @@ def solved(products: Gram, decay: Float) -> Surface:
         plateau + drop,
         np.where(solvable, c / safe, np.inf),
         np.where(solvable, (c + s - 2 * a) / safe, np.inf),
-        np.where(solvable, (c - a) / safe, 0.0),
-        np.where(solvable, determinant, 0.0),
     )
 
 
@@ -233,11 +229,9 @@ class Region:
     edge: NDArray[np.bool_]
 
 
-def region(
-    products: Gram, whole: Box, best: tuple[float, ...], largest_error: float, reach: float, *, counts: tuple[int, int] = (24, 16)
-) -> Region:
+def region(products: Gram, whole: Box, best: tuple[float, ...], largest_error: float, reach: float) -> Region:
     """Close in on the region where the error stays below `largest_error`, from `reach` linear standard errors about the best point."""
-    coarse, fine = ((14, 10), counts) if len(best) == 2 else ((60,), (4 * counts[0],))
+    coarse, fine = ((14, 10), (24, 16)) if len(best) == 2 else ((60,), (96,))
     box = _ellipse_box(products, whole, best, reach)
     points, inside = _inside(products, box, coarse, largest_error)
     for grid in ((40, 28)[: len(best)], coarse):

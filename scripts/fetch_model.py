@@ -143,7 +143,7 @@ def machine_memory() -> int:
 def memory_lines(gguf: Path, precision: str) -> list[str]:
     """Say what a model takes, by its header; refuse one that does not fit here."""
     header = read_gguf_header(gguf)
-    check_memory(header, 2 * header.bytes_to_load(), available=machine_memory())  # the weights and the model that is made of them
+    check_memory(gguf.name, 2 * header.bytes_to_load(), available=machine_memory())  # the weights and the model that is made of them
     stored = ", ".join(f"{count} {kind}" for kind, count in sorted(header.kinds.items()))
     load, whole, adapter = (
         f"{size / 1e9:.2f} GB" for size in (header.bytes_to_load(precision), header.bytes_to_train(), header.bytes_to_train(lora_rank=16))

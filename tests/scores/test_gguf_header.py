@@ -78,6 +78,6 @@ def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
     header = read_gguf_header(tiny(tmp_path / "tiny.gguf"))
-    check_memory(header, 100, available=100)
-    with pytest.raises(InvalidArgumentError, match=r"at most the 1\.5 GB of memory here, got tiny\.gguf, which takes 6\.2 GB"):
-        check_memory(header, 6_200_000_000, available=1_500_000_000)
+    check_memory(header.path.name, 100, available=100)
+    with pytest.raises(InvalidArgumentError, match=r"at most the 1\.5 GB of memory here, got tiny\.gguf, whose weights take 6\.2 GB"):
+        check_memory(header.path.name, 6_200_000_000, available=1_500_000_000)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.language_models import UnreadableModelError, batch_of, load_language_model, tokens_of
+from groupwise.scores import language_models
+from groupwise.scores.language_models import UnreadableModelError, batch_of, load_language_model, parameters_of, tokens_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -228,4 +229,85 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     there = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else there(name, *rest))
     with pytest.raises(UnreadableModelError, match=r"expected transformers to be installed .*: pip install 'groupwise\[hf\]'"):
+        load_language_model(folder)
+
+
+def gguf_folder(folder: Path) -> Path:
+    """A random llama of one block in single precision, as llama.cpp's converter lays it down, with a tokenizer of one merge."""
+    gguf = pytest.importorskip("gguf")
+    folder.mkdir()
+    writer = gguf.GGUFWriter(str(folder / "tiny.gguf"), "llama")
+    for name, value in {
+        "block_count": 1, "context_length": 64, "embedding_length": 16, "feed_forward_length": 24, "head_count": 2, "head_count_kv": 1,
+        "layer_norm_rms_eps": 1e-5, "rope_dimension_count": 8, "vocab_size": 20, "tokenizer_model": "gpt2", "eos_token_id": 1,
+        "token_list": ["<pad>", "<end>", *"0123456789+-*/()=", "12"], "token_merges": ["1 2"], "token_types": [3, 3] + [1] * 18,
+        "pad_token_id": 0, "bos_token_id": 1,
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{name}")(value)
+    draw = np.random.default_rng(0)
+    matrices = {"attn_q": (16, 16), "attn_k": (8, 16), "attn_v": (8, 16), "attn_output": (16, 16), "ffn_gate": (24, 16), "ffn_up": (24, 16)}
+    shapes: dict[str, tuple[int, ...]] = {f"blk.0.{name}": shape for name, shape in matrices.items()}
+    shapes |= {"token_embd": (20, 16), "blk.0.ffn_down": (16, 24), "blk.0.attn_norm": (16,), "blk.0.ffn_norm": (16,), "output_norm": (16,)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", (0.3 * draw.standard_normal(shape)).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder
+
+
+def test_a_folder_with_a_gguf_file_opens_and_is_saved_as_what_it_is_now(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from groupwise.trainer.language_policy import LanguagePolicy
+
+    opened: Any = load_language_model(gguf_folder(tmp_path / "gguf"))
+    assert capfd.readouterr().err == ""
+    assert (opened.context, opened.tokenizer.eos_token_id) == (64, 1)
+    assert opened.tokenizer.encode("12+3=") == [19, 12, 5, 18]
+    embedding, gate = opened.model.get_input_embeddings().weight.detach(), opened.model.model.layers[0].mlp.gate_proj.weight.detach()
+    draw = np.random.default_rng(0)
+    by_hand = [0.3 * draw.standard_normal(shape) for shape in ((16, 16), (8, 16), (8, 16), (16, 16), (24, 16), (24, 16), (20, 16))]
+    np.testing.assert_allclose(gate, by_hand[4], rtol=1e-6)
+    np.testing.assert_allclose(embedding, by_hand[6], rtol=1e-6)
+    (tmp_path / "saved").mkdir()
+    LanguagePolicy(opened).save(tmp_path / "saved")
+    again, ids = load_language_model(tmp_path / "saved"), torch.arange(2, 9)[None]
+    assert torch.equal(again.model(ids).logits, opened.model(ids).logits)
+    assert again.tokenizer.encode("12+3=") == [19, 12, 5, 18]
+    (tmp_path / "gguf" / "other.gguf").write_bytes((tmp_path / "gguf" / "tiny.gguf").read_bytes())
+    with pytest.raises(UnreadableModelError, match=r"expected one GGUF file in .*, got 2: join its parts, or keep one"):
+        load_language_model(tmp_path / "gguf")
+
+
+def test_a_new_adapter_changes_nothing_at_first_and_is_drawn_from_its_seed(tmp_path: Path) -> None:
+    folder, ids = checkpoint(tmp_path / "model", "llama"), torch.arange(3, 9)[None]
+    plain, first, other = (load_language_model(folder, lora=rank, seed=seed) for rank, seed in ((None, 0), (2, 0), (2, 1)))
+    assert first.adapter
+    assert torch.equal(first.model(ids).logits, plain.model(ids).logits)
+    own = {name: parameter for name, parameter in first.model.named_parameters() if parameter.requires_grad}
+    # Seven matrices a layer and two layers: a rank of 2 for each input and each output.
+    assert sum(parameter.numel() for parameter in own.values()) == 2 * 2 * (4 * (16 + 16) + 3 * (16 + 24))
+    again = dict(load_language_model(folder, lora=2, seed=0).model.named_parameters())
+    assert all(torch.equal(parameter, again[name]) for name, parameter in own.items())
+    assert not all(torch.equal(parameter, dict(other.model.named_parameters())[name]) for name, parameter in own.items())
+    half = load_language_model(folder, lora=2, precision="bfloat16")
+    assert {parameter.dtype for parameter in half.model.parameters() if parameter.requires_grad} == {torch.float32}
+    adapted: Any = first.model
+    adapted.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(UnreadableModelError, match="expected a model without an adapter for a new one of rank 2, got an adapter"):
+        load_language_model(tmp_path / "adapter", base=folder, lora=2)
+    with pytest.raises(InvalidArgumentError, match="expected the rank of a LoRA adapter to be a whole number of at least 1; got 0"):
+        load_language_model(folder, lora=0)
+
+
+def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint(tmp_path / "model", "llama")
+    assert parameters_of(folder, None) == sum(parameter.numel() for parameter in load_language_model(folder).model.parameters())
+    monkeypatch.setattr(language_models, "free_memory", lambda _device: 4 * parameters_of(folder, None) - 1)
+    load_language_model(folder, precision="bfloat16")
+    with pytest.raises(InvalidArgumentError, match=r"of memory here, got .*model, whose weights take 0\.0 GB: take a smaller model"):
+        load_language_model(folder)
+    about = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(about | {"quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(UnreadableModelError, match=r"expected weights in floating point in .*, got them quantised by gptq: give the model"):
         load_language_model(folder)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from groupwise.cli.app import main
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 from groupwise.trainer.settings import TrainSettings
@@ -88,8 +91,8 @@ def test_our_own_checkpoint_as_a_language_model_is_the_same_policy(folders: dict
     assert float((mine.completion_NL == theirs.completion_NL).float().mean()) > 0.99  # other rounding may turn a draw at a boundary
     assert own.texts(task, mine.completion_NL, mine.mask_NL)[1] == other.texts(task, mine.completion_NL, mine.mask_NL)[1]
     np.testing.assert_allclose(
-        other.log_probabilities(other.prompt_tokens(task, task.train[:8]), mine.completion_NL).detach(),
-        own.log_probabilities(prompt, mine.completion_NL).detach(),
+        other.log_probabilities(other.prompt_tokens(task, task.train[:8]), mine.completion_NL).detach() * mine.mask_NL,
+        own.log_probabilities(prompt, mine.completion_NL).detach() * mine.mask_NL,
         atol=1e-4,
     )
 
@@ -233,17 +236,122 @@ def test_a_tokenizer_without_an_end_is_refused(folders: dict[str, Path]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_a_prompt_only_the_last_places_logits_are_computed(
+def test_of_a_prompt_only_the_last_places_logits_are_computed_and_once_a_group(
     kind: str, folders: dict[str, Path], task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = LanguagePolicy(load_language_model(folders[kind]))
-    lengths: list[int] = []
+    shapes: list[tuple[int, int]] = []
     model: Any = policy.model
-    model.get_output_embeddings().register_forward_hook(lambda module, given, out: lengths.append(out.shape[1]))
+    model.get_output_embeddings().register_forward_hook(lambda module, given, out: shapes.append(tuple(out.shape[:2])))
     prompt = policy.prompt_tokens(task, task.train[:3])
     sampled = policy.sample(prompt, 2, torch.Generator().manual_seed(0), task.completion_length)
+    assert shapes[0] == (3, 1)
+    assert {length for _, length in shapes} == {1}
+    shapes.clear()
     scored = policy.log_probabilities(prompt, sampled.completion_NL)
-    assert set(lengths) == {1, task.completion_length}
+    assert shapes[0] == (3, 1)
+    assert sum(rows for rows, _ in shapes[1:]) == int((sampled.mask_NL.sum(1) > 1).sum())
     monkeypatch.setattr(policy, "_few", False)
     np.testing.assert_allclose(policy.log_probabilities(prompt, sampled.completion_NL).detach(), scored.detach(), atol=1e-5)
-    assert lengths[-1] == prompt.shape[1] + task.completion_length - 1
+    assert shapes[-1][1] < task.completion_length
+
+
+def _plain(policy: LanguagePolicy, prompts: list[list[int]], completion_NL: Any) -> Any:
+    """Log-probabilities of completions by one pass each over prompt and completion, without a cache or a batch."""
+    rows, group = [], len(completion_NL) // len(prompts)
+    model: Any = policy.model
+    for number, tokens in enumerate(completion_NL.tolist()):
+        before = prompts[number // group]
+        log = model(input_ids=torch.tensor([before + tokens])).logits[0].log_softmax(-1)
+        rows.append(torch.stack([log[len(before) - 1 + place, token] for place, token in enumerate(tokens)]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_a_group_that_shares_its_prompt_is_that_of_plain_passes(kind: str, folders: dict[str, Path], task: Task) -> None:
+    """Prompts of two lengths, completions that end at every place and one that does not."""
+    policy = LanguagePolicy(load_language_model(folders[kind], precision="float64"))
+    problems = [min(task.train, key=lambda one: len(one.prompt)), max(task.train, key=lambda one: len(one.prompt))]
+    completion = torch.tensor([[1, 0, 0, 0, 0], [5, 1, 0, 0, 0], [4, 3, 1, 0, 0], [7, 8, 3, 1, 0], [3, 4, 5, 6, 1], [9, 9, 9, 9, 9]])
+    mask = torch.tensor([[place < length for place in range(5)] for length in (1, 2, 3, 4, 5, 5)]).double()
+    weight = torch.linspace(-1, 2, 6).double()[:, None] * mask
+    parameters = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+
+    def gradient(log_NL: Any) -> Any:
+        found = torch.autograd.grad((weight * log_NL).sum(), parameters, allow_unused=True)
+        return torch.cat(
+            [torch.zeros_like(one).flatten() if part is None else part.flatten() for one, part in zip(parameters, found, strict=True)]
+        )
+
+    ours = policy.log_probabilities(policy.prompt_tokens(task, problems), completion)
+    assert not (ours * (1 - mask)).any()
+    theirs = _plain(policy, [policy.tokenizer.encode(problem.prompt) for problem in problems], completion) * mask
+    np.testing.assert_allclose(ours.detach(), theirs.detach(), atol=1e-5)
+    mine, wanted = gradient(ours), gradient(theirs)
+    assert float((mine - wanted).norm() / wanted.norm()) < 1e-6
+    checkpointed = LanguagePolicy(load_language_model(folders[kind], precision="float64"), checkpointing=True)
+    parameters = [parameter for parameter in checkpointed.model.parameters() if parameter.requires_grad]
+    again = gradient(checkpointed.log_probabilities(checkpointed.prompt_tokens(task, problems), completion))
+    assert float((again - wanted).norm() / wanted.norm()) < 1e-6
+
+
+def test_a_text_becomes_what_the_user_says_in_a_chat(folders: dict[str, Path], task: Task) -> None:
+    loaded = load_language_model(folders["llama"])
+    loaded.tokenizer.chat_template = "{% for message in messages %}{{ '(' + message['content'] + ')' }}{% endfor %}{{ '=' }}"
+    problems = [replace(task.train[0], prompt="1+2")]
+    plain, chat = (LanguagePolicy(loaded, chat=chat).prompt_tokens(task, problems)[0].tolist() for chat in (False, True))
+    assert plain == task.vocabulary.encode("1+2")
+    assert chat == task.vocabulary.encode("(1+2)=")
+
+
+def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, Path], task: Task) -> None:
+    """By hand: 16 keys and values of 2 layers in two copies, and 20 logits; 8 times the width and 4 times the inner width of a layer."""
+    loaded = load_language_model(folders["llama"])
+    prompt = LanguagePolicy(loaded).prompt_tokens(task, task.train[:6])
+    tokens = prompt.shape[1] + task.completion_length
+    group = 5 * (2 * 4 * 2 * 2 * 16 * tokens + 24 * 20)
+    shapes: list[int] = []
+    model: Any = loaded.model
+    model.get_output_embeddings().register_forward_hook(lambda module, given, out: shapes.append(out.shape[0]))
+    drawn = []
+    for limit, prompts in ((math.inf, 6), (2 * group + 1, 2), (1.0, 1)):
+        shapes.clear()
+        drawn.append(LanguagePolicy(loaded, memory_limit=limit).sample(prompt, 5, torch.Generator().manual_seed(0), task.completion_length))
+        assert shapes[0] == prompts
+    assert all(torch.equal(drawn[0].completion_NL, other.completion_NL) for other in drawn[1:])
+    layer, logits = 4 * (8 * 32 + 4 * 48), 3 * 4 * 20
+    kept = 2 * layer * (7 + 4 * 3) + logits * 4 * 3
+    assert LanguagePolicy(loaded, memory_limit=2.5 * kept).rollouts_of_a_pass(4, 7, 3) == 8
+    again = (2 * 4 * 32 + layer) * (4 * 7 + 4 * 3) + logits * 4 * 3
+    assert LanguagePolicy(loaded, memory_limit=1.5 * again, checkpointing=True).rollouts_of_a_pass(4, 7, 3) == 4
+    with pytest.raises(InvalidArgumentError, match=r"completions of 3 tokens to fit into memory_limit 1e-09 GB, got 0\.0 GB: raise it"):
+        LanguagePolicy(loaded, memory_limit=1.0).rollouts_of_a_pass(4, 7, 3)
+
+
+def test_the_command_trains_an_adapter_and_goes_on_with_it(
+    folders: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "addition", "--level", "1", "--model", str(folders["llama"]), "--lora", "2"]
+    words += ["--max-completion-length", "5", "-G", "4"]
+    words += ["-N", "32", "--set", "format_reward=true", "--set", "evaluation_problems=4", "--set", "rollouts_every=1", "--device", "cpu"]
+    words += ["--set", "memory_limit=0.0004", "-o", str(tmp_path / "run")]
+    assert main([*words, "--steps", "2"]) == 0
+    assert main([*words, "--steps", "3", "--resume"]) == 0
+    assert main([*words, "--steps", "4", "--resume", "--lora", "3"]) == 2
+    said = capfd.readouterr()
+    assert "3 of 3 steps" in said.out
+    assert "to go on as it began, with lora 2; got 3" in said.err
+    record = RunRecord.load(tmp_path / "run")
+    assert record.config.max_completion_length is not None
+    assert record.config.max_completion_length.value == 5
+    assert (tmp_path / "run" / "checkpoints" / "checkpoint-3" / "adapter_model.safetensors").exists()
+    about = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-3" / "state.json").read_text())
+    assert 4 <= about["settings"]["micro_batch"] < 32
+
+
+@pytest.mark.parametrize("words", [["--lora", "4"], ["--chat-template"], ["--max-completion-length", "9"], ["--set", "memory_limit=1"]])
+def test_what_a_language_model_alone_has_is_refused_without_one(
+    words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "addition", *words, "-o", str(tmp_path / "run")]) == 2
+    assert "expects --model, the folder of a language model; got none" in capfd.readouterr().err

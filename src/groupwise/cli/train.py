@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
 _LARGEST_FILE = 2**20
+_LONGEST = 16  # prompts that are the longest in characters, among which the longest in tokens is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Start:
     model: Path | None = None  # folder of a language model in its place
     warm_up: float | None = None  # probability of the right answer to teach first; 0 for none
     cache: Path | None = None  # folder of warm-ups; the user's own where None
+    lora: int | None = None  # rank of a new LoRA adapter on it; all weights are trained where None
+    chat_template: bool = False  # put a prompt that is a text into the model's chat template, as the user's
+    max_completion_length: int | None = None  # tokens, of a language model; the task's own where None
+    gradient_checkpointing: bool = False  # run the layers again in the backward pass: less memory, more time
+    memory_limit: float = 4.0  # GB of one pass of a language model, its weights apart
     start_seed: int = 0  # of the task, the initial weights and the warm-up
     device: str = "auto"  # as torch names it, or auto
     threads: int = 1  # of torch on a CPU
@@ -54,6 +60,16 @@ class Start:
         """Refuse two policies, and no thread."""
         if self.model is not None and self.checkpoint is not None:
             raise InvalidArgumentError("--checkpoint expects no --model beside it; got both: name one policy to start from")
+        if self.model is None:
+            of_models = ("lora", "chat_template", "max_completion_length", "gradient_checkpointing", "memory_limit")
+            defaults = {field.name: field.default for field in dataclasses.fields(self)}
+            name = next((name for name in of_models if getattr(self, name) != defaults[name]), None)
+            if name is not None:
+                raise InvalidArgumentError(f"{name} expects --model, the folder of a language model; got none: name one, or leave it out")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise InvalidArgumentError(f"expected max_completion_length to be at least 1; got {self.max_completion_length}")
+        if not self.memory_limit > 0:
+            raise InvalidArgumentError(f"expected memory_limit to be above 0; got {self.memory_limit}")
         if self.threads < 1:
             raise InvalidArgumentError(f"expected threads to be a whole number of at least 1; got {self.threads}")
 
@@ -82,6 +98,9 @@ def train(
     size: Annotated[str | None, option("NAME", "Size of a new policy: tiny, small (the default), medium or large.")] = None,
     checkpoint: Annotated[Path | None, option("FOLDER", "Start from this policy.")] = None,
     model: Annotated[Path | None, option("FOLDER", "Train this Hugging Face language model or LoRA adapter.")] = None,
+    lora: Annotated[int | None, option("R", "Train a new LoRA adapter of this rank on the model.")] = None,
+    chat_template: Annotated[bool | None, flag("--chat-template", "Put prompts into the model's chat template.")] = None,
+    max_completion_length: Annotated[int | None, option("L", "The most tokens of a completion of the model.")] = None,
     group_size: Annotated[int | None, option("G", "Rollouts of a prompt; by default 8.", "--group-size", "-G")] = None,
     rollouts_per_step: Annotated[
         int | None, option("N", "Rollouts of one update, of N/G prompts; by default 512.", "--rollouts-per-step", "-N")
@@ -103,7 +122,8 @@ def train(
     if resume and force:
         raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
     typed = {
-        "level": level, "size": size, "checkpoint": checkpoint, "model": model, "group_size": group_size, "steps": steps,
+        "level": level, "size": size, "checkpoint": checkpoint, "model": model, "lora": lora, "chat_template": chat_template,
+        "max_completion_length": max_completion_length, "group_size": group_size, "steps": steps,
         "rollouts_per_step": rollouts_per_step, "learning_rate": learning_rate, "advantage": advantage, "seed": seed, "device": device,
     }  # fmt: skip
     wanted = _wanted(settings, overrides or (), {name: value for name, value in typed.items() if value is not None})
@@ -130,6 +150,8 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
     from groupwise.trainer.grpo import train
 
     torch.set_num_threads(start.threads)
+    if start.max_completion_length is not None:
+        task = dataclasses.replace(task, completion_length=start.max_completion_length)
     held_out = ""
     with progress(quiet=as_json) as show, _stopping() as stopped:
 
@@ -140,7 +162,8 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
             show(f"reward {'...' if reward is None else f'{reward:.3f}'}{held_out}", step, chosen.steps)
             return bool(stopped)
 
-        actor = _actor(start, task, _device(start.device), show)
+        actor = _actor(start, task, chosen, show)
+        chosen = _within_memory(actor, task, chosen)
         folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
         folder.check(resume=resume, force=force)
         before = folder.latest_step() if resume else None
@@ -225,6 +248,9 @@ def _begun(start: Start, actor: Any) -> dict[str, str | float | None]:
     for parameter in actor.parameters() if start.given else ():
         checksum = zlib.crc32(parameter.detach().float().cpu().contiguous().numpy().tobytes(), checksum)
     return {
+        "lora": start.lora,
+        "chat_template": float(start.chat_template) or None,
+        "completion_length": start.max_completion_length,
         "size": None if start.model is not None else start.size,
         "weights": f"of {start.given} ({checksum:08x})" if start.given else "of a new policy",
         "warm_up": start.warm_target,
@@ -246,17 +272,35 @@ def _device(wanted: str) -> str:
     return wanted
 
 
-def _actor(start: Start, task: Task, device: str, show: Show) -> Any:
+def _within_memory(actor: Any, task: Task, chosen: TrainSettings) -> TrainSettings:
+    """Let a language model read as many rollouts at once as its memory holds, where nobody has said how many."""
+    from groupwise.trainer.language_policy import LanguagePolicy
+
+    if not isinstance(actor, LanguagePolicy) or chosen.micro_batch is not None:
+        return chosen
+    prompt_PL = actor.prompt_tokens(task, sorted(task.train, key=lambda problem: len(str(problem.prompt)))[-_LONGEST:])
+    most = actor.rollouts_of_a_pass(chosen.group_size, prompt_PL.shape[1], task.completion_length)
+    return chosen if most >= chosen.rollouts_per_step else dataclasses.replace(chosen, micro_batch=most)
+
+
+def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     """Return the policy that is to be trained, before any warm-up."""
     from groupwise.scores.language_models import load_language_model
     from groupwise.trainer.checkpoints import load_policy
     from groupwise.trainer.tasks import LONGEST_SEQUENCE
 
+    device = _device(start.device)
     if start.model is not None:
         from groupwise.trainer.language_policy import LanguagePolicy
 
         show("loading the model", 0, 1)
-        return LanguagePolicy(load_language_model(start.model, device=device))
+        # Weights that stay as they are may be rounded; those that are trained are kept in single precision.
+        frozen = chosen.precision == "bfloat16" and start.lora is not None
+        loaded = load_language_model(
+            start.model, device=device, precision="bfloat16" if frozen else "float32", lora=start.lora, seed=start.start_seed
+        )
+        memory = start.memory_limit * 1e9
+        return LanguagePolicy(loaded, chat=start.chat_template, checkpointing=start.gradient_checkpointing, memory_limit=memory)
     from groupwise.trainer.policy import Policy, policy_size
 
     size = policy_size(start.size)

@@ -90,13 +90,26 @@ def read_gguf_header(path: str | Path) -> GgufHeader:
     return GgufHeader(path, _text(reader, "general.architecture") or "", shapes, kinds, template)
 
 
-def check_memory(header: GgufHeader, needed: int, *, available: int) -> None:
-    """Refuse a model for which this machine has too little memory, before it is loaded."""
+def check_memory(name: str, needed: int, *, available: float) -> None:
+    """Refuse a model whose weights alone take more memory than is free, before they are loaded."""
     if needed > available:
         raise InvalidArgumentError(
-            f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got {header.path.name}, which takes"
-            f" {needed / 1e9:.1f} GB: take a smaller model or a larger machine"
+            f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got {name}, whose weights take"
+            f" {needed / 1e9:.1f} GB: take a smaller model, a lower precision or a larger machine"
         )
+
+
+def free_memory(device: str) -> float:
+    """Return the bytes that are free on a device; infinity where nobody knows."""
+    if device.startswith("cuda"):
+        import torch
+
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        import psutil
+    except ImportError:
+        return math.inf
+    return float(psutil.virtual_memory().available)
 
 
 def _reader(path: Path) -> Any:

@@ -1,19 +1,23 @@
 """A causal language model or LoRA adapter from a folder on this machine, and prompts with completions as its tokens.
 
-Only safetensors are read, nothing is fetched and no code of the folder is run. Prompt and completion are encoded apart and joined, so that
-the boundary between them is exact.
+Only safetensors and GGUF files are read, nothing is fetched and no code of the folder is run. Prompt and completion are encoded apart and
+joined, so that the boundary between them is exact.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
+from groupwise.scores.gguf_header import BYTES, check_memory, free_memory, read_gguf_header
 
 if TYPE_CHECKING:
     import torch
@@ -38,9 +42,19 @@ class LanguageModel:
 
 
 def load_language_model(
-    folder: str | Path, *, base: str | Path | None = None, device: str = "cpu", precision: Precision = "float32"
+    folder: str | Path,
+    *,
+    base: str | Path | None = None,
+    device: str = "cpu",
+    precision: Precision = "float32",
+    lora: int | None = None,
+    seed: int = 0,
 ) -> LanguageModel:
-    """Load a Hugging Face causal language model, or a LoRA adapter with its base model, from disk."""
+    """Load a Hugging Face causal language model or a LoRA adapter with its base model from disk.
+
+    The folder holds safetensors, or one GGUF file, which is turned into weights of the precision asked for. With `lora` the model gets a
+    new adapter of that rank, drawn from the seed.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise UnreadableModelError(
@@ -49,14 +63,24 @@ def load_language_model(
     adapter = (folder / "adapter_config.json").is_file()
     if base is not None and not adapter:
         raise UnreadableModelError(f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json there")
+    if adapter and lora is not None:
+        raise UnreadableModelError(
+            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in {folder}: leave one out"
+        )
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
-    _check_weights(under, "model")
+    gguf = _gguf_of(under)
+    if gguf is None:
+        _check_weights(under, "model")
     if adapter:
         _check_weights(folder, "adapter")
-    _check_installed("peft" if adapter else "transformers")
-    model = _loaded_model(under, folder if adapter else None, precision).to(device)
-    tokenizer = _loaded_tokenizer([folder, under])
-    return LanguageModel(model.eval(), tokenizer, adapter, _context(model))
+    _check_installed("peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers")
+    check_memory(str(gguf or under), BYTES[precision] * parameters_of(under, gguf), available=free_memory(device))
+    model = _loaded_model(under, folder if adapter else None, precision, gguf)
+    if lora is not None:
+        model = _with_adapter(model, lora, seed)
+    tokenizer = _loaded_tokenizer([folder, under], gguf)
+    model = model.to(device)
+    return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(model))
 
 
 def tokens_of(
@@ -67,7 +91,7 @@ def tokens_of(
     The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of its text, the score is of the latter.
     """
     tokenizer = language_model.tokenizer
-    before = [_prompt_ids(tokenizer, prompt) for prompt in prompts]
+    before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
     for ids, end in zip(after, ended, strict=True):
         if end:
@@ -115,14 +139,42 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
+def _gguf_of(folder: Path) -> str | None:
+    """Return the name of the one GGUF file of a folder without a configuration of its own; None where there is none."""
+    found = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
+    if len(found) > 1:
+        raise UnreadableModelError(f"expected one GGUF file in {folder}, got {len(found)}: join its parts, or keep one")
+    return found[0].name if found else None
+
+
+def parameters_of(folder: Path, gguf: str | None) -> int:
+    """Return the number of weights by the headers of their files."""
+    if gguf is not None:
+        return read_gguf_header(folder / gguf).parameters
+    from safetensors import safe_open
+
+    count = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with _one_sentence(f"the model in {folder}"), safe_open(str(path), framework="pt") as file:
+            count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
+    return count
+
+
 def _check_weights(folder: Path, kind: str) -> None:
     """Refuse folders without configuration, and weights that could run code when they are read."""
     configuration = "config.json" if kind == "model" else "adapter_config.json"
     if not (folder / configuration).is_file():
         raise UnreadableModelError(f"expected {configuration} in {folder}, got none: give the folder that save_pretrained wrote")
-    if "auto_map" in _json(folder / configuration):
+    about = _json(folder / configuration)
+    if "auto_map" in about:
         raise UnreadableModelError(
             f"expected an architecture that transformers has, got one with code of its own in {folder}: code of a checkpoint is never run"
+        )
+    quantised = about.get("quantization_config")
+    if isinstance(quantised, dict):
+        raise UnreadableModelError(
+            f"expected weights in floating point in {folder}, got them quantised by {str(quantised.get('quant_method'))[:40]}:"
+            " give the model that they were made of"
         )
     if any(folder.glob("*.safetensors" if kind == "model" else "adapter_model.safetensors")):
         return
@@ -170,15 +222,19 @@ def silent_bars() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _loaded_model(base: Path, adapter: Path | None, precision: Precision) -> torch.nn.Module:
+def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: str | None) -> torch.nn.Module:
     """Return the model, with the adapter on it where there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    with _one_sentence(f"the model in {base}"):
+    kind = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
+    # The bar of turning a GGUF file into weights obeys no setting.
+    with _one_sentence(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
-            str(base), dtype=getattr(torch, precision), local_files_only=True, use_safetensors=True, trust_remote_code=False
+            str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, **kind
         )
+    if gguf is not None:
+        _forget_quantisation(model)
     if adapter is None:
         result: torch.nn.Module = model
         return result
@@ -191,7 +247,29 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision) -> tor
     return adapted.to(getattr(torch, precision))
 
 
-def _loaded_tokenizer(folders: Sequence[Path]) -> Any:
+def _forget_quantisation(model: Any) -> None:
+    """Let a model whose weights were quantised in its file be saved as what it is now."""
+    for configuration in (model.config, model.config.get_text_config()):
+        if hasattr(configuration, "quantization_config"):
+            del configuration.quantization_config
+    model.hf_quantizer, model.is_quantized = None, False
+
+
+def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Module:
+    """Return a model with a new LoRA adapter on every linear layer but the head, in single precision; at the start it changes nothing."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    if rank < 1:
+        raise InvalidArgumentError(f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}")
+    configuration = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    with torch.random.fork_rng(), _one_sentence("a new LoRA adapter"):
+        torch.manual_seed(seed)
+        adapted: torch.nn.Module = get_peft_model(model, configuration)
+    return adapted
+
+
+def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
     """Return the tokenizer of the first folder that has one."""
     from transformers import AutoTokenizer
 
@@ -199,6 +277,9 @@ def _loaded_tokenizer(folders: Sequence[Path]) -> Any:
         if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")):
             with _one_sentence(f"the tokenizer in {folder}"):
                 return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    if gguf is not None:
+        with _one_sentence(f"the tokenizer in {folders[-1] / gguf}"):
+            return AutoTokenizer.from_pretrained(str(folders[-1]), gguf_file=gguf, local_files_only=True, trust_remote_code=False)
     raise UnreadableModelError(f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and tokenizer_config.json there")
 
 
@@ -212,7 +293,7 @@ def _context(model: torch.nn.Module) -> int | None:
     return None
 
 
-def _prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     """Return the tokens of a prompt; messages go through the chat template."""
     if isinstance(prompt, str):
         return [int(number) for number in tokenizer.encode(prompt, add_special_tokens=True)]

@@ -1,39 +1,48 @@
 """A Hugging Face causal language model, or a LoRA adapter on one, in the policy's place.
 
-Prompts are texts that its own tokenizer encodes; the prompt is run once and its cache repeated for the group. It loads no model:
-`groupwise.scores.language_models` does.
+Prompts are texts or chats that its own tokenizer encodes; a prompt is read once for its group, in sampling and in the loss. It loads no
+model: `groupwise.scores.language_models` does.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.language_models import silent_bars
+from groupwise.scores.language_models import prompt_ids, silent_bars
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
-    from groupwise.scores.language_models import LanguageModel
+    from groupwise.scores.language_models import LanguageModel, Prompt
     from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
 
+_WORTH = 0.8  # share of the batch that goes on
+_MOST_GROUPS = 10**6
 NO_TOKEN = -1  # before a prompt: to be told from every token, the padding token too
 
 
 class LanguagePolicy(nn.Module):
-    """A language model that samples and scores as `Policy` does, in evaluation mode throughout (no dropout)."""
+    """A language model that samples and scores as `Policy` does, without dropout."""
 
-    def __init__(self, language_model: LanguageModel) -> None:
+    def __init__(
+        self, language_model: LanguageModel, *, chat: bool = False, checkpointing: bool = False, memory_limit: float = math.inf
+    ) -> None:
         super().__init__()
         self.model = language_model.model
-        self.tokenizer, self.context = language_model.tokenizer, language_model.context
+        self.memory_limit = memory_limit  # bytes of one pass, the weights apart
+        self.tokenizer, self.context, self.chat = language_model.tokenizer, language_model.context, chat
         if self.tokenizer.eos_token_id is None:
             raise InvalidArgumentError("expected a tokenizer with an end-of-sequence token, got one without: a completion could never end")
         self.end = int(self.tokenizer.eos_token_id)
@@ -42,6 +51,9 @@ class LanguagePolicy(nn.Module):
         self._model: Any = self.model
         self.ends = _ends(self._model, self.end)
         self._few = _takes_few_logits(self.model)
+        self._checkpointing = checkpointing
+        if checkpointing:
+            _checkpoint_layers(self._model)
         self._one_spelling: dict[str, bool] = {}
 
     @property
@@ -53,45 +65,111 @@ class LanguagePolicy(nn.Module):
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
         """Draw completions at temperature 1 from the whole vocabulary."""
         self._check_length(prompt_PL.shape[1], completion_length)
-        prompts, count = len(prompt_PL), len(prompt_PL) * group_size
-        real_PL = self.real(prompt_PL)
-        uniform_LN = uniform(completion_length, count, generator=generator)
-        # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
-        few = {"logits_to_keep": 1} if self._few else {}
-        out = self._model(input_ids=prompt_PL.clamp(min=0), attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
+        uniform_LPG = uniform(completion_length, len(prompt_PL), group_size, generator=generator)
+        group = _cache_bytes(self._model, group_size, prompt_PL.shape[1] + completion_length)
+        many = max(1, int(min(self.memory_limit / group, _MOST_GROUPS)))
+        parts = [self._sampled(prompt_PL[at : at + many], uniform_LPG[:, at : at + many]) for at in range(0, len(prompt_PL), many)]
+        return Sampled(*(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Sampled)))
+
+    def _sampled(self, prompt_PL: Tensor, uniform_LPG: Tensor) -> Sampled:
+        """Draw completions of as many prompts as the memory holds at once."""
+        completion_length, prompts, group_size = uniform_LPG.shape
+        count, uniform_LN = prompts * group_size, uniform_LPG.flatten(1)
+        logits_PV, cache = self._read(prompt_PL)
         drawn = Drawn(count, completion_length, prompt_PL.device, ends=self.ends, padding=self.padding)
-        running = drawn.add(0, out.logits[:, -1].float(), uniform_LN[0].view(prompts, group_size))
-        cache = out.past_key_values
-        cache.batch_repeat_interleave(group_size)
-        real_NL = real_PL.repeat_interleave(group_size, 0)
+        drawn.add(0, logits_PV, uniform_LPG[0])
+        row_R = torch.arange(count, device=prompt_PL.device)
+        prompt_R, real_RL = row_R // group_size, self.real(prompt_PL)
         for place in range(1, completion_length):
-            if not running:
+            going_R = drawn.running_N[row_R]
+            many = int(going_R.sum())
+            if not many:
                 break
-            real_NL = torch.cat([real_NL, torch.ones_like(real_NL[:, :1])], 1)
-            last = drawn.completion_NL[:, place - 1 : place]
+            # Completions that have ended leave the batch, once they are enough to be worth a copy of the cache.
+            if place == 1 or many <= _WORTH * len(row_R):
+                stay = going_R.nonzero().squeeze(1)
+                row_R = row_R[stay]
+                cache.batch_select_indices(prompt_R[stay] if place == 1 else stay)
+                real_RL = real_RL[prompt_R[stay] if place == 1 else stay]
+            real_RL = functional.pad(real_RL, (0, 1), value=1)
+            last_R1 = drawn.completion_NL[row_R, place - 1 : place]
             out = self._model(
-                input_ids=last, attention_mask=real_NL, position_ids=_places(real_NL)[:, -1:], past_key_values=cache, use_cache=True
+                input_ids=last_R1, attention_mask=real_RL, position_ids=_places(real_RL)[:, -1:], past_key_values=cache, use_cache=True
             )
             cache = out.past_key_values
-            running = drawn.add(place, out.logits[:, -1].float(), uniform_LN[place].view(-1, 1))
+            drawn.add(place, out.logits[:, -1].float(), uniform_LN[place, row_R].view(-1, 1), row_R)
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
-        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable."""
-        before = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)
-        length = completion_NL.shape[1]
-        self._check_length(prompt_PL.shape[1], length)
+        r"""Return $\log \pi(y_t | x, y_{<t})$ of every token up to the end of its completion, differentiable; 0 behind it."""
+        self._check_length(prompt_PL.shape[1], completion_NL.shape[1])
+        length_N = self._lengths(completion_NL)
+        if self._checkpointing:
+            return self._read_whole(prompt_PL, completion_NL, length_N)
+        prompt_N = torch.arange(len(completion_NL), device=prompt_PL.device) // (len(completion_NL) // len(prompt_PL))
+        logits_PV, cache = self._read(prompt_PL)
+        first_N = logits_PV.log_softmax(-1)[prompt_N, completion_NL[:, 0]]
+        found_NL = functional.pad(first_N[:, None], (0, completion_NL.shape[1] - 1))
+        real_PL = self.real(prompt_PL)
+        for row_R, length in _of_like_length(length_N):
+            token_RL = completion_NL[row_R, :length]
+            real_RL = torch.cat([real_PL[prompt_N[row_R]], torch.ones_like(token_RL[:, 1:])], 1)
+            behind = _selected(cache, prompt_N[row_R])
+            place_RL = _places(real_RL)[:, -length + 1 :]
+            out = self._model(
+                input_ids=token_RL[:, :-1], attention_mask=real_RL, position_ids=place_RL, past_key_values=behind, use_cache=True
+            )
+            later_RL = functional.pad(_log_probability(out.logits, token_RL[:, 1:]), (1, completion_NL.shape[1] - length))
+            found_NL = found_NL.index_add(0, row_R, later_RL)
+        return found_NL * _before(length_N, completion_NL.shape[1])
+
+    def rollouts_of_a_pass(self, group_size: int, prompt_length: int, completion_length: int) -> int:
+        """Return how many rollouts, of whole groups, one pass forward and backward takes within the memory limit."""
+        kept, logits = _token_bytes(self._model, checkpointed=self._checkpointing)
+        read = prompt_length * (group_size if self._checkpointing else 1) + group_size * completion_length
+        group = kept * read + logits * group_size * completion_length
+        if group > self.memory_limit:
+            raise InvalidArgumentError(
+                f"expected a group of {group_size} completions of {completion_length} tokens to fit into memory_limit"
+                f" {self.memory_limit / 1e9:g} GB, got {group / 1e9:.1f} GB: raise it, take shorter completions"
+                + ("" if self._checkpointing else ", or set gradient_checkpointing")
+            )
+        return group_size * int(min(self.memory_limit / group, _MOST_GROUPS))
+
+    def _read(self, prompt_PL: Tensor) -> tuple[Tensor, Any]:
+        """Return the logits behind each prompt, and the cache of its tokens."""
+        real_PL = self.real(prompt_PL)
+        # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
+        few = {"logits_to_keep": 1} if self._few else {}
+        out = self._model(input_ids=prompt_PL.clamp(min=0), attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
+        return out.logits[:, -1].float(), out.past_key_values
+
+    def _read_whole(self, prompt_PL: Tensor, completion_NL: Tensor, length_N: Tensor) -> Tensor:
+        """Score completions behind prompts that are read again for each: layers that are run twice keep no cache."""
+        before, length = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0), completion_NL.shape[1]
         real_NL = torch.cat([self.real(before), torch.ones_like(completion_NL[:, 1:])], 1)
         read = torch.cat([before.clamp(min=0), completion_NL[:, :-1]], 1)
         few = {"logits_to_keep": length} if self._few else {}
-        logits = self._model(input_ids=read, attention_mask=real_NL, position_ids=_places(real_NL), **few).logits[:, -length:].float()
-        found: Tensor = logits.log_softmax(-1).gather(-1, completion_NL[..., None]).squeeze(-1)
-        return found
+        self.model.train()  # without which the layers do not know that they are to be run twice
+        out = self._model(input_ids=read, attention_mask=real_NL, position_ids=_places(real_NL), use_cache=False, **few)
+        self.model.eval()
+        return _log_probability(out.logits[:, -length:], completion_NL) * _before(length_N, length)
+
+    def _lengths(self, completion_NL: Tensor) -> Tensor:
+        """Return the tokens of each completion, its end included."""
+        ended_NL = torch.isin(completion_NL, torch.tensor(self.ends, device=completion_NL.device))
+        return torch.where(ended_NL.any(1), ended_NL.int().argmax(1) + 1, completion_NL.shape[1])
 
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
         """Return prompts as the model's own tokens, padded on the left."""
         del task
-        return self.padded([self.tokenizer.encode(problem.prompt) for problem in problems])
+        return self.padded([self._encoded(problem.prompt) for problem in problems])
+
+    def _encoded(self, prompt: Prompt) -> list[int]:
+        """Return a prompt as tokens; a text that is to be a chat is what the user says first."""
+        if self.chat and isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        return prompt_ids(self.tokenizer, prompt)
 
     def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return prompts of one length."""
@@ -163,3 +241,68 @@ def _takes_few_logits(model: Any) -> bool:
 def _places(real_NL: Tensor) -> Tensor:
     """Places that count real tokens."""
     return (real_NL.cumsum(1) - 1).clamp(min=0)
+
+
+def _before(length_N: Tensor, longest: int) -> Tensor:
+    """1 for the tokens of completions, 0 behind their ends."""
+    return (torch.arange(longest, device=length_N.device) < length_N[:, None]).float()
+
+
+def _of_like_length(length_N: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """Yield the completions of more than one token, those of like length together: padding is read like any token."""
+    longest = 2
+    while bool((length_N > longest // 2).any()):
+        row_R = ((length_N > longest // 2) & (length_N <= longest)).nonzero().squeeze(1)
+        if len(row_R):
+            yield row_R, int(length_N[row_R].max())
+        longest *= 2
+
+
+def _log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:
+    """Return the log-probability of tokens, in single precision whatever the pass ran in."""
+    flat = functional.cross_entropy(logits_NLV.flatten(0, 1).float(), token_NL.flatten(), reduction="none")
+    return -flat.view(token_NL.shape)
+
+
+def _selected(cache: Any, prompt_R: Tensor) -> Any:
+    """Return the cache of a prompt for each completion; the tensors of the one given stay, for the next."""
+    taken = copy.copy(cache)
+    taken.layers = [copy.copy(layer) for layer in cache.layers]
+    taken.batch_select_indices(prompt_R)
+    return taken
+
+
+def _checkpoint_layers(model: Any) -> None:
+    """Let the layers be run again in the backward pass rather than kept."""
+    dropping = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p]
+    dropping += ["attention_dropout"] if getattr(model.config, "attention_dropout", 0) else []
+    if dropping:
+        raise InvalidArgumentError(
+            f"expected a model without dropout for gradient_checkpointing, got {dropping[0]}: set its share to 0 in config.json"
+        )
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
+
+
+def _token_bytes(model: Any, *, checkpointed: bool) -> tuple[float, float]:
+    """Return the bytes that a token leaves behind for the backward pass, and those of its logits, in single precision."""
+    configuration = model.config.get_text_config()
+    width, layers = configuration.hidden_size, configuration.num_hidden_layers
+    inner = getattr(configuration, "intermediate_size", None) or 4 * width
+    # Of a layer: two norms and their inputs, query, key, value, the attention's output; of its feed-forward gate, up and their product.
+    layer = 4 * (8 * width + 4 * inner)
+    kept = 4 * layers * width + layer if checkpointed else layers * layer
+    return kept, 3 * 4 * configuration.vocab_size
+
+
+def _cache_bytes(model: Any, group_size: int, tokens: int) -> float:
+    """Return the bytes that sampling a group holds: keys and values of every token, and the logits of one."""
+    configuration = model.config.get_text_config()
+    every = configuration.num_attention_heads
+    heads, head = (
+        getattr(configuration, "num_key_value_heads", None) or every,
+        getattr(configuration, "head_dim", None) or configuration.hidden_size // every,
+    )
+    # The cache is copied when a token is appended; of the logits there are their softmax and its sum in double precision too.
+    cache = 2 * 4 * 2 * configuration.num_hidden_layers * heads * head * tokens
+    return float(group_size * (cache + 24 * configuration.vocab_size))

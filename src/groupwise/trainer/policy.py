@@ -370,27 +370,28 @@ class Drawn:
         self._ends = torch.tensor(list(ends), device=device)
         self.completion_NL = torch.full((count, length), padding, dtype=torch.long, device=device)
         self.mask_NL, self.log_probability_NL, self.entropy_NL = torch.zeros(3, count, length, device=device, dtype=precision).unbind()
-        self._running_N = torch.ones(count, dtype=torch.bool, device=device)
+        self.running_N = torch.ones(count, dtype=torch.bool, device=device)
 
-    def add(self, place: int, logits_RV: Tensor, uniform_RG: Tensor) -> bool:
-        """Draw the token at one place of every completion."""
+    def add(self, place: int, logits_RV: Tensor, uniform_RG: Tensor, row_R: Tensor | None = None) -> bool:
+        """Draw the token at one place of every completion, or of those in some rows."""
+        row: Tensor | slice = slice(None) if row_R is None else row_R
         log_RV = logits_RV.log_softmax(-1).squeeze(1)
         probability_RV = log_RV.exp()
         # Inversion: one uniform number a token, so that a token depends on its own number alone. In single precision the sum over a large
         # vocabulary ends away from 1, and whatever lies behind its end would become the last token. What is not finite is clamped.
         sum_RV = probability_RV.cumsum(-1, dtype=torch.float64)
         token_RG = torch.searchsorted(sum_RV, uniform_RG * sum_RV[:, -1:], right=True).clamp_(max=log_RV.shape[-1] - 1)
-        going = self._running_N
+        going = self.running_N[row]
         entropy_R = -(probability_RV * log_RV.clamp(min=-1e4)).sum(-1, keepdim=True).expand_as(uniform_RG)
         for kept, values in (
             (self.completion_NL, token_RG),
             (self.log_probability_NL, log_RV.gather(1, token_RG)),
             (self.entropy_NL, entropy_R),
         ):
-            kept[:, place] = torch.where(going, values.reshape(-1), kept[:, place])
-        self.mask_NL[:, place] = going.to(self.mask_NL.dtype)
-        self._running_N = going & ~torch.isin(self.completion_NL[:, place], self._ends)
-        return bool(self._running_N.any())
+            kept[row, place] = torch.where(going, values.reshape(-1), kept[row, place])
+        self.mask_NL[row, place] = going.to(self.mask_NL.dtype)
+        self.running_N[row] = going & ~torch.isin(self.completion_NL[row, place], self._ends)
+        return bool(self.running_N.any())
 
     def finished(self) -> Sampled:
         """Return what was drawn."""

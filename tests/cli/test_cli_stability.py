@@ -14,7 +14,6 @@ from groupwise import examples
 from groupwise.cli import app as cli
 from groupwise.curves.laws import oscillator_decay
 from groupwise.stability.mode import stability
-from groupwise.stability.threshold import mixed_threshold
 from groupwise.theory.oscillator import recursion
 
 NUMBERS = "--learning-rate 0.11 --momentum 0.9 --stiffness 0.182398 --refresh-interval 8 --lag-kind refresh"
@@ -32,7 +31,6 @@ PROMISED = {
     "oscillation_onset",
 }
 TRL = "--trainer trl --set num_iterations=2 --set steps_per_generation=4 --set gradient_accumulation_steps=4"
-SHARES = "--learning-rate .01 --momentum .9 --stiffness 1 --lag-shares .5,.3,.2"
 SETTING = "--learning-rate .01 --momentum .9 --stiffness 1"
 
 
@@ -99,13 +97,11 @@ def test_the_numbers_of_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_several_modes_and_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    rival = "--horizon 1000 --update-norm 2 --batch-radius 1.4 --critical-radius 500"
-    plain = answer(capsys, f"--learning-rate .05 --momentum .9 --stiffness .18,3 --refresh-interval 8 --lag-kind refresh {rival}")
+    plain = answer(capsys, "--learning-rate .05 --momentum .9 --stiffness .18,3 --refresh-interval 8 --lag-kind refresh")
     assert [mode["stable"] for mode in plain["modes"]] == [False, True]
     assert plain["stiffness"] == 3.0
     assert plain["stable"] is False
-    assert {row["rule"]: row["binds"] for row in plain["limits"]} == {"exact": False, "published": True, "rival": False}
-    assert plain["limits"][2]["max_learning_rate"] == pytest.approx(1.4 / (7 * 2))
+    assert {row["rule"]: row["binds"] for row in plain["limits"]} == {"exact": False, "published": True}
 
 
 def test_adam_is_mapped_and_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,25 +268,6 @@ def test_momenta_that_are_too_small_are_said(capsys: pytest.CaptureFixture[str])
     assert "Largest momentum" not in printed(capsys, arguments)
 
 
-def test_shares_of_lags(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = answer(capsys, SHARES)
-    assert (plain["lag"], plain["lag_shares"], plain["max_refresh_interval"]) == ("mixed", [0.5, 0.3, 0.2], None)
-    assert plain["threshold"] == pytest.approx(mixed_threshold(0.9, [0.5, 0.3, 0.2]))
-    assert plain["margin"] == pytest.approx(plain["threshold"] / 0.01)
-    pure = answer(capsys, SHARES.replace(".5,.3,.2", "0,0,1"))
-    assert pure["threshold"] == pytest.approx(stability(0.01, 0.9, refresh_interval=2, lag="fixed").threshold)
-    assert "a mixture of lags" in printed(capsys, SHARES)
-
-
-@pytest.mark.usefixtures("home")
-def test_shares_of_lags_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Force .002, and lags 0 to 7 alike, which is what a refresh every eight updates is on average."""
-    mixed = answer(capsys, "run.csv --momentum .9 --lag-shares " + ",".join(["0.125"] * 8))
-    force = mixed["effective_force"]["force"]
-    assert force["low"] < 0.002 < force["high"]
-    assert mixed["lag"] == "mixed"
-
-
 @pytest.mark.usefixtures("home")
 def test_one_update_is_singular_and_notes_come_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert "refresh, 1 update " in printed(capsys, NUMBERS + " --refresh-interval 1") + " "
@@ -344,12 +321,6 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (NUMBERS + " --learning-rate inf", "a positive number; got inf"),
         (NUMBERS + " --learning-rate 1e300 --stiffness 1e300", "largest number of the machine, got 1e+300 times 1e+300"),
         (NUMBERS + " --stiffness 1,", "commas between them, as 0.5,20; got '' in '1,'"),
-        (SHARES + " --lag-kind refresh", "got both: the shares tell the lag"),
-        (SHARES + " --stale-share .5", "the first share"),
-        (SHARES + " --trainer trl", "got both"),
-        (SHARES.replace(".5,.3,.2", ".5,x"), "shares of lags 0, 1, 2"),
-        (SHARES.replace(".5,.3,.2", ".5,.3"), "sum to 1"),
-        (SHARES + " -o map.svg", "a setting that has a map"),
         (NUMBERS + " --importance-ratio some", "--importance-ratio expects none, exact or clipped"),
         (NUMBERS + " --kl-in nowhere", "--kl-in expects none, reward or loss"),
         (NUMBERS + " --stale-share nan", "--stale-share expects"),
@@ -357,8 +328,6 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (NUMBERS + " --optimizer adam", "no --second-moment"),
         (NUMBERS + " --second-moment 4", "Adam's"),
         (NUMBERS + " --optimizer adam --second-moment 0", "--second-moment expects a positive number"),
-        (NUMBERS + " --horizon 10", "no --update-norm and no --batch-radius and no --critical-radius"),
-        (NUMBERS + " --horizon 10 --update-norm 1 --batch-radius 0 --critical-radius 1", "positive --batch-radius"),
         (NUMBERS + " --trainer trl", "got both"),
         (NUMBERS + " --set group_size=8", "--set with --trainer, or with a run"),
         (NUMBERS + " --column reward=x", "--column or --config"),

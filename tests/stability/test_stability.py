@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.stability.lags import mixed_lag, partly_stale
-from groupwise.stability.map import StalenessRule, rate_limits
+from groupwise.stability.map import rate_limits
 from groupwise.stability.mode import momentum_windows, readings, stability
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
 from groupwise.theory.oscillator import oscillator, recursion
@@ -131,15 +131,10 @@ def test_a_mixture_of_lags_is_judged_by_its_map() -> None:
     assert stability(0.999 * found.threshold, 0.8, lag=mixed_lag(weight)).stable is True
 
 
-def test_which_of_the_three_rules_binds() -> None:
-    """The rival rule of arXiv 2607.01083 beside the exact threshold and the published one; staleness or horizon binds in it."""
+def test_which_of_the_two_rules_binds() -> None:
     found = stability(0.01, 0.9, refresh_interval=8, learning_rate=0.1)
-    stale = StalenessRule(staleness=8, horizon=100, update_norm=1.0, batch_radius=0.5, critical_radius=100.0)
-    long = StalenessRule(staleness=8, horizon=10_000, update_norm=1.0, batch_radius=0.5, critical_radius=100.0)
-    assert (stale.binds, long.binds) == ("staleness", "horizon")
-    assert {one.rule for one in rate_limits(found, 0.1, stale) if one.binds} == {"rival"}
     assert {one.rule for one in rate_limits(found, 0.1) if one.binds} == {"published"}
-    assert [one.learning_rate for one in rate_limits(found, 0.1, stale)] == pytest.approx([0.33859, 0.125, 0.0625], rel=1e-4)
+    assert [one.learning_rate for one in rate_limits(found, 0.1)] == pytest.approx([0.33859, 0.125], rel=1e-4)
 
 
 def test_readings_are_the_theorys() -> None:

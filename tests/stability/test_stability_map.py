@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.map import StalenessRule, adam_force, largest_rates, rate_limits
+from groupwise.stability.map import adam_force, largest_rates, rate_limits
 from groupwise.stability.mode import stability
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
@@ -59,21 +59,11 @@ def test_what_has_no_limit_is_refused(stiffness: float, interval: int, words: st
 
 def test_the_rules_beside_each_other() -> None:
     found = stability(0.02, 0.9, refresh_interval=8, learning_rate=1.0)
-    exact, published, rival = rate_limits(found, 1.0, StalenessRule(7, 1000, 2.0, 1.4, 500.0))
+    exact, published = rate_limits(found, 1.0)
     assert exact.learning_rate == pytest.approx(found.threshold / 0.02)
     assert published.learning_rate == pytest.approx(0.1 / 8 / 0.02)
-    assert rival.learning_rate == pytest.approx(1.4 / (7 * 2))
-    assert [limit.allows for limit in (exact, published, rival)] == [True, False, False]
-    assert [limit.binds for limit in (exact, published, rival)] == [False, False, True]
-    assert "staleness" in rival.note
-
-
-def test_the_rival_rule_knows_which_of_its_two_constraints_binds() -> None:
-    assert StalenessRule(0, 10, 1, 1, 1).batch_limit == math.inf
-    assert StalenessRule(0, 10, 1, 1, 1).binds == "horizon"
-    assert StalenessRule(9, 10, 1, 1, 5).as_dict() == {"batch_limit": 1 / 9, "critical_limit": 0.5, "binding_constraint": "staleness"}
-    with pytest.raises(InvalidArgumentError, match="--update-norm"):
-        StalenessRule(1, 10, 0, 1, 1)
+    assert [limit.allows for limit in (exact, published)] == [True, False]
+    assert [limit.binds for limit in (exact, published)] == [False, True]
 
 
 def test_adam_is_heavy_ball_with_a_divided_force() -> None:

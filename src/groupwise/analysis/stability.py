@@ -23,7 +23,7 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
     from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.map import RateLimit, StalenessRule
+    from groupwise.stability.map import RateLimit
     from groupwise.stability.mode import ImportanceRatio, Stability
     from groupwise.stability.swings import EarlyWarning, LastingSwing
 
@@ -204,8 +204,6 @@ def measured_stability(
     lag: LagSetting,
     *,
     adam: bool = False,
-    learning_rate: float | None = None,
-    rule: StalenessRule | None = None,
     warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
@@ -222,7 +220,7 @@ def measured_stability(
             f"expected a reward that approaches a plateau, got one that does not ({readable(fit.message).rstrip('.')}): "
             "no force can be read off it; give --stiffness instead of a run"
         )
-    rate = _positive(record.config.value("learning_rate") if learning_rate is None else learning_rate)
+    rate = _positive(record.config.value("learning_rate"))
     told_rate = None if adam else rate
     law = law_name(fit.law)
     told, force, margin = margin_of(fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=told_rate)
@@ -236,11 +234,11 @@ def measured_stability(
         found,
         force,
         None if doubts else margin,
-        () if told_rate is None or doubts else rate_limits(found, told_rate, rule),
+        () if told_rate is None or doubts else rate_limits(found, told_rate),
         rate,
         tuple(notes),
         asked=lag.asked,
-        charts=() if doubts or lag.left[0].kind == "mixed" else (map_chart(found, told_rate, force=force.force),),
+        charts=() if doubts else (map_chart(found, told_rate, force=force.force),),
         doubts=doubts,
         swing=swing,
         warning=warning,
@@ -272,7 +270,7 @@ def _warning(told: FitResult) -> EarlyWarning | None:
 
 def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
     """What the mixture of lags behind a bound would allow."""
-    if not lag.weight_D or lag.kind == "mixed":
+    if not lag.weight_D:
         return []
     from groupwise.stability.threshold import mixed_threshold
 

@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
     from groupwise.report.tables import Grid
     from groupwise.series.staleness import LagSetting
-    from groupwise.stability.map import StalenessRule
     from groupwise.stability.mode import Stability
     from groupwise.stability.trainers import TrainerLag
 
 _LONGEST = 1_000_000
 _MOST_MODES = 100
 _WIDEST_SHARE = 100
-_MOST_SHARES = 200
 _CHOSEN = "The law was named, not found: what describes the reward best is for groupwise fit to say."
 
 
@@ -43,7 +41,6 @@ def stability(
         int | None, cli.option("R", "Updates between two generations, or a fixed lag.", check=cli.whole(1, _LONGEST))
     ] = None,
     lag_kind: Annotated[str | None, cli.option("KIND", "The kind of lag: none, fixed, refresh or async.")] = None,
-    lag_shares: Annotated[str | None, cli.option("S0,S1", "Instead of one lag: shares of lags of 0, 1, 2, ... updates.")] = None,
     trainer: Annotated[str | None, cli.option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set.")] = None,
     optimizer: Annotated[str | None, cli.option("NAME", "sgd (the default) or adam.")] = None,
     second_moment: Annotated[float | None, cli.option("V", "Adam's second moment along the mode.", check=cli.positive)] = None,
@@ -54,10 +51,6 @@ def stability(
         str | None, cli.option("PLACE", "Where the KL term is: none, reward or loss.", check=cli.one_of("none", "reward", "loss"))
     ] = None,
     stale_share: Annotated[float | None, cli.option("S", "Stale share of the force: 1 unless a KL term is in the loss.")] = None,
-    horizon: Annotated[float | None, cli.option("T", "For the rule of arXiv:2607.01083: updates of the run.")] = None,
-    update_norm: Annotated[float | None, cli.option("G", "For that rule: norm of an update over the learning rate.")] = None,
-    batch_radius: Annotated[float | None, cli.option("D", "For that rule: distance over which a batch stays useful.")] = None,
-    critical_radius: Annotated[float | None, cli.option("D", "For that rule: distance to collapse.")] = None,
     output: Annotated[Path | None, cli.option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")] = None,
     metric: cli.Metric = "reward",
     law: Annotated[str | None, cli.option("NAME", "Read the force off this law instead of the best one.")] = None,
@@ -74,10 +67,9 @@ def stability(
     from groupwise.curves.laws import law_by_name
     from groupwise.report.text import print_stability
 
-    typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval, lag_shares)
+    typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval)
     loss = Loss(importance_ratio, kl_in, stale_share)
     typed.check(trainer, loss)
-    rule = _rule({"--horizon": horizon, "--update-norm": update_norm, "--batch-radius": batch_radius, "--critical-radius": critical_radius})
     if law is not None:
         law_by_name(law)
     inputs = [place for place in (path, config) if place is not None]
@@ -85,12 +77,12 @@ def stability(
         free_target(output, inputs, force=force, endings=(".html", ".svg"))
     opening, told = _trainer_apart(cli.Opening.parse(column=column, settings=settings, config=config), trainer, of_run=path is not None)
     if path is None:
-        answer = _of_numbers(typed, loss, told, rule)
+        answer = _of_numbers(typed, loss, told)
     else:
         record = opening.open(path)
         inputs += cli.logs_of(record)
         fit = partial(fit_metric, metric=metric, until=until, level=level, law=law, with_forecast=False)
-        answer = _of_run(typed.over(record, loss), typed, loss, told, rule, fit, chosen=law is not None)
+        answer = _of_run(typed.over(record, loss), typed, loss, told, fit, chosen=law is not None)
     if output is not None:
         free_target(output, inputs, force=force)
         typed_paths = [place for place in (path, config, output) if place is not None]
@@ -114,7 +106,6 @@ class Typed:
     second_moment: float | None  # of Adam along the mode
     lag_kind: str | None  # none, fixed, refresh or async
     refresh_interval: int | None  # updates between two generations; of a fixed lag the lag itself
-    lag_shares: str | None  # of the lags 0, 1, 2, ..., with commas: instead of a kind
 
     def check(self, trainer: str | None, loss: Loss) -> None:
         """Check what needs no run: ranges and names, and that the lag is said once."""
@@ -129,15 +120,10 @@ class Typed:
             lag_by_name(self.lag_kind)
         if self.optimizer is not None:
             optimizer_of(self.optimizer)
-        interval = self.lag_kind is not None or self.refresh_interval is not None
-        if trainer is not None and (interval or self.lag_shares is not None):
+        if trainer is not None and (self.lag_kind is not None or self.refresh_interval is not None):
             raise InvalidArgumentError(
                 "expected --trainer or --lag-kind with --refresh-interval, got both: a trainer's settings tell the lag"
             )
-        if self.lag_shares is not None and interval:
-            raise InvalidArgumentError("expected --lag-shares or --lag-kind with --refresh-interval, got both: the shares tell the lag")
-        if self.lag_shares is not None and loss.stale_share is not None:
-            raise InvalidArgumentError("expected --lag-shares or --stale-share, got both: what is current has a lag of 0, the first share")
 
     @property
     def adam(self) -> bool:
@@ -145,18 +131,6 @@ class Typed:
         from groupwise.series.staleness import optimizer_of
 
         return self.optimizer is not None and optimizer_of(self.optimizer) == "adam"
-
-    def mixture(self) -> LagSetting | None:
-        """Return the lag whose shares were typed, or None where none were."""
-        from groupwise.series.staleness import LagSetting
-        from groupwise.stability.lags import shares
-
-        if self.lag_shares is None:
-            return None
-        weight = cli.numbers("--lag-shares", self.lag_shares, "0.5,0.3,0.2, shares of lags 0, 1, 2, ...")
-        if len(weight) > _MOST_SHARES:
-            raise InvalidArgumentError(f"--lag-shares expects at most {_MOST_SHARES} numbers; got {len(weight)}")
-        return LagSetting("mixed", 1, weight_D=tuple(shares(weight)))
 
     def stiffnesses(self) -> list[float]:
         """Split the stiffnesses, stiffest first."""
@@ -251,19 +225,6 @@ class _Answer:
         return stability_page(self.title, self.said, self.chart(), self.grids, self.data["notes"], results=self.data, made=made)
 
 
-def _rule(constants: Mapping[str, float | None]) -> StalenessRule | None:
-    """Return the rival rule, whose staleness the lag will tell, or None where none of its constants was given."""
-    from groupwise.stability.map import StalenessRule
-
-    values = [value for value in constants.values() if value is not None]
-    if not values:
-        return None
-    if len(values) < len(constants):
-        missing = [name for name, value in constants.items() if value is None]
-        raise InvalidArgumentError(f"expected all four constants of the rule of 2607.01083 or none, got no {' and no '.join(missing)}")
-    return StalenessRule(0.0, *values)
-
-
 def _trainer_apart(opening: cli.Opening, trainer: str | None, *, of_run: bool) -> tuple[cli.Opening, TrainerLag | None]:
     """Take a trainer's own settings, and the lag that they tell, from the settings of the run; without a run none may be left."""
     from groupwise.stability.trainers import lag_of_trainer, takes
@@ -285,7 +246,7 @@ def _refuse_unused(opening: cli.Opening, trainer: str | None) -> None:
         raise InvalidArgumentError("expected a run with --column or --config, got none: name the run, or leave them out")
 
 
-def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: StalenessRule | None) -> _Answer:
+def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
     from groupwise.analysis.stability_charts import map_chart
@@ -299,13 +260,12 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: Stalene
     stiffness = typed.stiffnesses()
     modes = tuple(judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness))
     found = modes[0]
-    limits = rate_limits(found, rate, rule and replace(rule, staleness=float(lag.longest)))
+    limits = rate_limits(found, rate)
     notes = [*found.notes, *([ADAM] if typed.adam else []), *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
     notes += [asking(lag.asked)] if lag.asked else []
-    mixed = lag.kind == "mixed"
     data: dict[str, Any] = {
         **found.as_dict(),
-        "lag_shares": list(lag.weight_D) if mixed else None,
+        "lag_shares": None,  # of a mixture, which earlier versions took
         "learning_rate": rate,
         "stiffness": stiffness[0],
         "optimizer": typed.heavy_ball,
@@ -317,20 +277,21 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None, rule: Stalene
         "asked": list(lag.asked),
         "notes": list(dict.fromkeys(notes)),
     }
-    if found.lag in {"none", "mixed"}:
+    if found.lag == "none":
         data |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}  # there is no interval to be too long
     grids = [stability_grid(found), limit_grid(limits), *([mode_grid(modes, stiffness)] if len(modes) > 1 else [])]
     said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
-    return _Answer("Stability of a setting", said, found, data, grids, None if mixed else partial(map_chart, found, rate))
+    return _Answer("Stability of a setting", said, found, data, grids, partial(map_chart, found, rate))
 
 
 def _lag_of_numbers(typed: Typed, told: TrainerLag | None) -> LagSetting:
     """Return the lag of a whole setting, or ask for what is missing."""
     from groupwise.series.staleness import LagSetting, setting_of_trainer
 
-    elsewhere = setting_of_trainer(told) if told is not None else typed.mixture()
-    _refuse_missing(typed, lag_known=elsewhere is not None)
-    return elsewhere or LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1))
+    _refuse_missing(typed, lag_known=told is not None)
+    if told is not None:
+        return setting_of_trainer(told)
+    return LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1))
 
 
 def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
@@ -357,7 +318,6 @@ def _of_run(
     typed: Typed,
     loss: Loss,
     told: TrainerLag | None,
-    rule: StalenessRule | None,
     fit: Callable[[RunRecord], Fitted],
     *,
     chosen: bool,
@@ -371,12 +331,11 @@ def _of_run(
         if value is not None:
             raise InvalidArgumentError(f"expected a run or {name}, got both: a run tells the force itself; leave out one of them")
     momentum, adam = momentum_of(record)
-    lag = loss.over(setting_of_trainer(told) if told is not None else typed.mixture() or lag_of(record))
+    lag = loss.over(setting_of_trainer(told) if told is not None else lag_of(record))
     fitted = fit(record)
     if not fitted.rewarding:
         raise MissingMetricError(f"expected a reward, got {fitted.metric}: the force is read off the approach of a reward to its plateau")
-    rule = rule and replace(rule, staleness=float(lag.longest))
-    evidence = measured_stability(record, fitted, momentum, lag, adam=adam, rule=rule, warn=True)
+    evidence = measured_stability(record, fitted, momentum, lag, adam=adam, warn=True)
     data = {
         **evidence.as_dict(),
         "run": record.name,

@@ -29,7 +29,7 @@ def stability_grid(
 ) -> Grid:
     """Return where a mode stands as a table of texts."""
     updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
-    words = {"none": "no lag", "fixed": f"fixed lag of {updates}", "mixed": "a mixture of lags"}
+    words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
     interval = words.get(found.lag, f"{found.lag}, {updates}")
     head, told = ("", "Value", ""), ranged(force) if force else number(found.force)
     threshold = ("Threshold", number(found.threshold), f"momentum {number(found.momentum)}, {interval}")
@@ -73,8 +73,8 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
 
 
 def _longest(found: Stability) -> str:
-    """The longest interval in words; without a lag, and for a mixture, there is none to bound."""
-    if found.lag in {"none", "mixed"}:
+    """The longest interval in words; without a lag there is none to bound."""
+    if found.lag == "none":
         return "not applicable"
     if math.isinf(found.max_refresh_interval):
         return "any"
@@ -95,7 +95,7 @@ def _momenta(windows: Sequence[tuple[float, float]]) -> str:
 
 def limit_grid(limits: Sequence[RateLimit]) -> Grid:
     """Return the rules with what each allows."""
-    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)", "rival": "Rival rule (2607.01083)"}
+    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
     rows = tuple((names[one.rule], number(one.learning_rate), "allows it" if one.allows else "forbids it", one.note) for one in limits)
     best = next((place for place, one in enumerate(limits) if one.binds), -1)
     return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)

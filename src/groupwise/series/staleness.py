@@ -36,12 +36,12 @@ class UnknownSettingError(InvalidArgumentError):
 class LagSetting:
     """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
 
-    kind: str  # none, fixed, refresh, async, or mixed, which `weight_D` describes
+    kind: str  # none, fixed, refresh or async
     refresh_interval: int  # R in updates
     importance_ratio: ImportanceRatio = "none"  # none, exact or clipped
     kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
     notes: tuple[str, ...] = ()  # how it follows
-    weight_D: tuple[float, ...] = ()  # mixture of lags behind a bound, or the mixture itself, or empty
+    weight_D: tuple[float, ...] = ()  # mixture of lags behind a bound, or empty
     asked: tuple[str, ...] = ()  # settings that are unknown and would change it
     stale_share: float = 1.0  # share of the force that is as old as the rollouts; below 1 where a KL term in the loss is current
     ratio_known: bool = True  # whether the importance ratio is known; where not, none is counted on
@@ -59,7 +59,7 @@ class LagSetting:
     @property
     def longest(self) -> int:
         """The age of the oldest rollouts, in updates."""
-        oldest = {"none": 0, "fixed": self.refresh_interval, "refresh": self.refresh_interval - 1, "mixed": len(self.weight_D) - 1}
+        oldest = {"none": 0, "fixed": self.refresh_interval, "refresh": self.refresh_interval - 1}
         return oldest.get(self.kind, 2 * self.refresh_interval - 1)
 
     @property

@@ -37,64 +37,24 @@ def largest_rates(
 
 
 @dataclass(frozen=True, slots=True)
-class StalenessRule(Plain):
-    r"""The constants of the rival rule $\eta \ll \min\{R_{batch}/(S\,G),\ R_{crit}/(T\,G)\}$.
-
-    Source: arXiv 2607.01083.
-    """
-
-    KEYS = ("batch_limit", "critical_limit", "binding_constraint=binds")
-
-    staleness: float  # S, updates by which the oldest rollouts of a batch lag
-    horizon: float  # T, updates of the run
-    update_norm: float  # G, norm of one update over the learning rate
-    batch_radius: float  # distance in parameters over which a batch stays useful
-    critical_radius: float  # distance over which the run stays out of collapse
-
-    def __post_init__(self) -> None:
-        """Refuse constants that bound nothing."""
-        for name in ("staleness", "horizon", "update_norm", "batch_radius", "critical_radius"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and (value > 0 or (value == 0 and name == "staleness"))):
-                raise InvalidArgumentError(f"expected a positive --{name.replace('_', '-')}, got {value:g}")
-
-    @property
-    def batch_limit(self) -> float:
-        """What staleness allows; infinite without any."""
-        return math.inf if self.staleness == 0 else self.batch_radius / (self.staleness * self.update_norm)
-
-    @property
-    def critical_limit(self) -> float:
-        """What the length of the run allows."""
-        return self.critical_radius / (self.horizon * self.update_norm)
-
-    @property
-    def binds(self) -> str:
-        """Which of the two constraints binds: staleness or horizon."""
-        return "staleness" if self.batch_limit < self.critical_limit else "horizon"
-
-
-@dataclass(frozen=True, slots=True)
 class RateLimit(Plain):
     """What one rule allows."""
 
     KEYS = ("rule", "max_learning_rate=learning_rate", "allows", "binds", "note")
 
-    rule: str  # exact, published or rival
+    rule: str  # exact or published
     learning_rate: float  # its limit
     allows: bool  # whether the present learning rate is below it
     binds: bool  # whether it is the smallest limit of all
     note: str  # what to know
 
 
-def rate_limits(found: Stability, learning_rate: float, rival: StalenessRule | None = None) -> tuple[RateLimit, ...]:
+def rate_limits(found: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
     """Return what each rule allows at most, the smallest one marked."""
     limits = [
         ("exact", learning_rate * found.margin, "of the linear mode, without importance ratio"),
         ("published", learning_rate * found.rule_threshold / found.force, "learning rate × stiffness × interval < 1 − momentum"),
     ]
-    if rival is not None:
-        limits.append(("rival", min(rival.batch_limit, rival.critical_limit), f"an order of magnitude; its {rival.binds} constraint binds"))
     smallest = min(limit for _, limit, _ in limits)
     return tuple(RateLimit(rule, limit, learning_rate < limit, limit == smallest, note) for rule, limit, note in limits)
 

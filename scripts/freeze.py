@@ -55,7 +55,6 @@ OF_ONE_RUN: dict[str, tuple[str, ...]] = {
 WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
     ("plan", "--vp", "1", "--t", "2", "--r", "4", "--budget", "512", "--json"),
     ("plan", "--vp", "0.2", "--t", "1", "--r", "40", "--budget", "4096", "--prompt-cost", "3", "--group-size", "8", "--json"),
-    ("plan", "--vp", "1", "--t", "2", "--r", "4", "--budget", "512", "--objective", "final-gap", "--curvature", "2", "--json"),
     *(
         ("stability", "--learning-rate", "0.01", "--stiffness", "0.5,20", "--momentum", momentum, "--refresh-interval", interval,
          "--lag-kind", kind, "--json")

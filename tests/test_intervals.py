@@ -14,7 +14,6 @@ from scipy.stats import binom, norm
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import (
     Interval,
-    bootstrap_interval,
     effective_freedom,
     finite_or_none,
     mean_interval,
@@ -120,9 +119,6 @@ def test_means_of_few_or_equal_numbers() -> None:
     assert (mean_interval(np.array([1.0, 3.0])).value, mean_interval(np.array([1.0, 3.0])).high) == (2.0, math.inf)
     assert mean_interval(np.full(5, 0.3)).width == 0
     assert mean_interval(np.array([1.0, 2.0, 4.0])).bounded
-    rng = np.random.default_rng(0)
-    assert bootstrap_interval(np.array([1.0, 3.0]), rng).low == -math.inf
-    assert bootstrap_interval(np.full(3, 0.3), rng).width == 0
     assert math.isnan(mean_interval(np.array([])).value)
 
 
@@ -141,18 +137,6 @@ def test_students_quantile_is_that_of_the_tables() -> None:
     for level in (0.0, 1.0):
         with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
             student_quantile(level, 3)
-
-
-def test_the_bootstrap_is_that_of_the_t_statistic() -> None:
-    """Drawn again one by one with the same generator; an all-equal draw counts as infinitely far out."""
-    found, rng = bootstrap_interval(SKEW, np.random.default_rng(3), draws=500, level=0.9), np.random.default_rng(3)
-    rows = rng.integers(8, size=(500, 8))
-    t = []
-    for row in rows:
-        drawn, spread = SKEW[row], SKEW[row].std(ddof=1)
-        t.append((drawn.mean() - SKEW.mean()) / (spread / math.sqrt(8)) if spread else math.copysign(math.inf, drawn.mean() - SKEW.mean()))
-    low, high = np.quantile(np.nan_to_num(t), [0.05, 0.95])
-    assert (found.low, found.high) == pytest.approx((SKEW.mean() - high * stats.sem(SKEW), SKEW.mean() - low * stats.sem(SKEW)), rel=1e-12)
 
 
 COVARIANCE = np.array([[0.04, 0.01], [0.01, 0.09]])

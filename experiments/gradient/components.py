@@ -1,6 +1,6 @@
 """Are the variance components right, and do their intervals cover? Softmax bandits of unlike prompts, where both are known exactly.
 
-    python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--method jackknife|bootstrap] [--in-use 8] [--quick]
+    python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--in-use 8] [--quick]
 
 prints the first table of docs/theory/gradient.md ("How well it works") and writes components.csv beside this file: for three kinds
 of reward, B = 64 and 256 prompts and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.estimators.best_group_size import Budget, plan_from_components
-from groupwise.estimators.components import Method, components
+from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 from worlds.bandit import BanditWorld, random_world
@@ -43,9 +43,7 @@ def true_plan(vp: float, t: float, r: float, in_use: int) -> tuple[int, float]:
     return best, error[in_use] / error[best] - 1
 
 
-def one_cell(
-    kind: str, prompts: int, rollouts: int, replicates: int, seed: int, method: Method = "jackknife", in_use: int = IN_USE
-) -> dict[str, object]:
+def one_cell(kind: str, prompts: int, rollouts: int, replicates: int, seed: int, in_use: int = IN_USE) -> dict[str, object]:
     """Mean error and coverage of one cell."""
     world = world_of(kind)
     truth = dict(zip(NAMES, (world.vp, world.t, world.r), strict=True))
@@ -54,7 +52,7 @@ def one_cell(
     total, hits = dict.fromkeys(NAMES, 0.0), dict.fromkeys((*NAMES, "g_star", "best_size", "regret"), 0)
     for _ in range(replicates):
         score, reward, prompt = world.sample(prompts, rollouts, rng)
-        found = components(reward, prompt, score_ND=score, method=method, rng=rng)
+        found = components(reward, prompt, score_ND=score)
         for name in NAMES:
             interval = getattr(found, name).interval
             total[name] += interval.value / truth[name]
@@ -85,16 +83,15 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--method", choices=("jackknife", "bootstrap"), default="jackknife")
     parser.add_argument("--in-use", type=int, default=IN_USE, help="the group size whose regret is looked at")
     parser.add_argument("--quick", action="store_true", help="only B = 64, m = 8")
     arguments = parser.parse_args()
     cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if arguments.quick else CELLS)]
     with ProcessPoolExecutor(arguments.processes) as pool:
-        jobs = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.method, arguments.in_use) for cell in cells]
+        jobs = [pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.in_use) for cell in cells]
         rows = [job.result() for job in jobs]
     show(rows)
-    if not arguments.quick and arguments.method == "jackknife" and arguments.in_use == IN_USE:
+    if not arguments.quick and arguments.in_use == IN_USE:
         path = Path(__file__).with_name("components.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, rows[0])

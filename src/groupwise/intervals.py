@@ -1,6 +1,6 @@
 """Values with their intervals: the one form in which a number leaves the package.
 
-`Interval` is the record; `wilson` serves proportions, `mean_interval` and `bootstrap_interval` means of prompts, `ratio_interval`
+`Interval` is the record; `wilson` serves proportions, `mean_interval` means of prompts, `ratio_interval`
 ratios of estimates. What is estimated is decided elsewhere.
 """
 
@@ -159,27 +159,6 @@ def student_quantile(level: float, freedom: float) -> float:
 
     _check_level(level)
     return float(stdtrit(freedom, 0.5 + level / 2))
-
-
-def bootstrap_interval(value_P: Float, rng: np.random.Generator, *, draws: int = 2000, level: float = 0.95) -> Interval:
-    """Interval of a mean from the bootstrap of its t statistic: whole draws (prompts) are drawn anew, with replacement.
-
-    Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, section 12.5.
-    """
-    count = len(value_P)
-    mean = float(value_P.mean()) if count else math.nan
-    if count < 3:
-        return Interval(mean, -math.inf, math.inf, level)
-    spread = float(value_P.std(ddof=1)) / math.sqrt(count)
-    if spread == 0:
-        return Interval(mean, mean, mean, level)
-    drawn = value_P[rng.integers(count, size=(draws, count))]
-    error = drawn.std(axis=1, ddof=1) / math.sqrt(count)
-    # A draw of one prompt over and over has no spread: it counts as infinitely far out, on its side.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        studentised = np.nan_to_num((drawn.mean(axis=1) - mean) / error, nan=0.0)
-    low, high = np.quantile(studentised, [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(mean, mean - float(high) * spread, mean - float(low) * spread, level)
 
 
 def ratio_interval(numerator: float, denominator: float, covariance: Float, quantile: float, *, level: float = 0.95) -> Interval:

@@ -189,12 +189,10 @@ def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixt
         (["components", "run.csv"], "log_completions=True"),
         (["components", "run.csv", "--groups", "8"], "--groups goes with --model"),
         (["components", "run.csv", "-o", "x.json"], "--output goes with --model"),
-        (["components", "run.csv", "--method", "bootstrap"], "no file of scores"),
         (["components", "run.csv", "--model", "m", "--group-size", "4"], "no file of scores"),
         (["components", "run.csv", "--any-mean"], "no scores without --model CHECKPOINT"),
         (["components", "scores.npz", "--model", "m"], "which is no run"),
         (["components", "scores.npz", "--steps", "1:2"], "which is no run"),
-        (["components", "scores.npz", "--method", "guess"], "jackknife or bootstrap"),
         (["components", "scores.npz", "--group-size", "8"], "prompt_N"),
         (["components", "scores.npz", "--seed", "-1"], "--seed"),
         (["components", "run.csv", "--model", "m", "--aggregation", "max"], "sequence_mean"),
@@ -357,10 +355,6 @@ def test_components_of_a_file_are_saved_only_where_asked_to(capsys: pytest.Captu
 
 def test_the_choices_of_an_estimate_are_obeyed(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     plain = printed(capsys, "components", "scores.npz")
-    drawn = [printed(capsys, "components", "scores.npz", "--method", "bootstrap", "--seed", seed) for seed in ("1", "1", "2")]
-    assert drawn[0] == drawn[1]
-    assert drawn[0]["t"]["low"] != drawn[2]["t"]["low"]
-    assert drawn[0]["t"]["value"] == pytest.approx(plain["t"]["value"])
     free = printed(capsys, "components", "scores.npz", "--any-mean")
     assert (plain["zero_mean"], free["zero_mean"]) == (True, False)
     assert free["t"]["value"] != plain["t"]["value"]
@@ -438,18 +432,6 @@ def test_any_mean_goes_with_a_model_too(capsys: pytest.CaptureFixture[str], trl_
         printed(capsys, *command, *option)
         assert measured[-1]["zero_mean"] is expected
     assert "--any-mean" in refused(capsys, "components", str(trl_run), "--any-mean")
-    assert "--method" in refused(capsys, *command, "--method", "bootstrap")
-
-
-def test_bootstrap_intervals_are_the_same_from_scores_and_from_the_file_of_components(
-    capsys: pytest.CaptureFixture[str], here: Path
-) -> None:
-    made = printed(capsys, "components", "scores.npz", "--method", "bootstrap", "--seed", "3", "-o", "saved.json")
-    read = printed(capsys, "components", "saved.json")
-    assert read["method"] == "bootstrap"
-    assert read["vp"] == made["vp"]
-    wide = printed(capsys, "components", "scores.npz", "--method", "bootstrap", "--seed", "3", "--level", "0.8")
-    assert printed(capsys, "components", "saved.json", "--level", "0.8")["t"] == wide["t"]
 
 
 def test_what_no_estimate_can_be_is_a_damaged_file(capsys: pytest.CaptureFixture[str], here: Path) -> None:

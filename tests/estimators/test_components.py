@@ -224,17 +224,6 @@ def test_single_precision_scores_lose_nothing_that_matters() -> None:
     assert single.estimate_C == pytest.approx(exact.estimate_C, rel=1e-4, abs=1e-5)
 
 
-def test_bootstrap_and_jackknife_agree() -> None:
-    """On draws without heavy tails, where neither has anything to correct."""
-    rng = np.random.default_rng(1)
-    score, reward, prompt = rng.normal(size=(1600, 30)), rng.normal(size=1600), np.repeat(np.arange(200), 8)
-    one = components(reward, prompt, score_ND=score)
-    other = components(reward, prompt, score_ND=score, method="bootstrap", rng=np.random.default_rng(1))
-    for name in ("vp", "t", "r"):
-        widths = getattr(one, name).interval.width, getattr(other, name).interval.width
-        assert widths[0] == pytest.approx(widths[1], rel=0.25), name
-
-
 def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
     score, reward, prompt = batch(prompts=100)
     assert not components(reward, prompt, score_ND=score).notes

@@ -25,7 +25,6 @@ from groupwise.estimators.components import (
     LARGEST,
     QUANTITIES,
     Components,
-    Method,
     Sample,
     components,
     components_of_pseudo_values,
@@ -37,7 +36,6 @@ from groupwise.wording import clean
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
 _LARGEST_FILE = 200 * 2**20
-_MOST_DRAWN = 10_000  # prompts; a bootstrap of more takes minutes, and the jackknife then needs no correction
 _MOST_ROLLOUTS = 2**53
 _LEVEL = 0.95
 
@@ -132,10 +130,8 @@ def _beginning(path: Path, size: int) -> bytes:
 def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
     """Read components that were saved.
 
-    Where the file has pseudo-values, estimate, covariance and intervals are made anew from them, so that nothing in it can contradict
-    itself; bootstrap intervals are drawn again with the seed in the provenance (0 where there is none). Of more than 10,000 prompts,
-    and for another name of a method, they are the jackknife's. Without pseudo-values, estimate and covariance are taken as they stand,
-    with Student's intervals.
+    Where the file has pseudo-values, estimate, covariance and the jackknife's intervals are made anew from them, so that nothing in it can
+    contradict itself. Without pseudo-values, estimate and covariance are taken as they stand, with Student's intervals.
 
     Args:
         path: the file.
@@ -174,8 +170,9 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
 def _components(plain: Mapping[str, Any], level: float | None) -> Components:
     """Make the components of a parsed file."""
     prompts, rollouts, left_out = (_count(plain[name]) for name in ("prompts", "rollouts", "left_out"))
-    zero_mean, named = plain["zero_mean"], plain["method"]
-    if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not isinstance(zero_mean, bool) or not isinstance(named, str):
+    zero_mean = plain["zero_mean"]
+    typed = isinstance(zero_mean, bool) and isinstance(plain["method"], str)
+    if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not typed:
         raise ValueError("facts")
     sample = Sample(prompts, rollouts, left_out, zero_mean)
     level = float(plain["vp"]["level"]) if level is None else level
@@ -185,9 +182,7 @@ def _components(plain: Mapping[str, Any], level: float | None) -> Components:
     if plain["pseudo_values"] is None:
         return components_of_sums(estimate, covariance, sample, level=level)
     pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
-    method: Method = "bootstrap" if named == "bootstrap" and prompts <= _MOST_DRAWN else "jackknife"
-    rng = np.random.default_rng(_seed(plain["provenance"])) if method == "bootstrap" else None
-    return components_of_pseudo_values(pseudo, sample, level=level, method=method, rng=rng)
+    return components_of_pseudo_values(pseudo, sample, level=level)
 
 
 def _count(value: Any) -> int:
@@ -195,12 +190,6 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_ROLLOUTS:
         raise ValueError("count")
     return value
-
-
-def _seed(provenance: Mapping[str, Any]) -> int:
-    """Return the seed that bootstrap intervals were drawn with; 0 where the file does not say it."""
-    seed = provenance.get("seed")
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _MOST_ROLLOUTS else 0
 
 
 def _plain(values: Float) -> list[list[float | None]]:
@@ -337,8 +326,6 @@ def components_of_scores(
     path: Path,
     *,
     level: float | None = None,
-    method: Method = "jackknife",
-    seed: int = 0,
     zero_mean: bool = True,
     group_size: int | None = None,
 ) -> Components:
@@ -351,8 +338,6 @@ def components_of_scores(
         gram_NN=held.gram_NN,
         zero_mean=zero_mean,
         level=_LEVEL if level is None else level,
-        method=method,
-        rng=np.random.default_rng(seed) if method == "bootstrap" else None,
     )
     if found.others["reward_variance"].value == 0:
         raise InsufficientDataError(

@@ -16,7 +16,6 @@ import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.components import Method
 from groupwise.files import free_target
 from groupwise.scores.scores import Aggregation
 
@@ -33,7 +32,7 @@ def components(
     adapter: Annotated[Path | None, cli.option("DIR", "Folder of a LoRA adapter on the model.")] = None,
     groups: Annotated[int | None, cli.option("P", "How many groups to take scores of; by default 64.", check=cli.whole(2))] = None,
     steps: Annotated[str | None, cli.option("A:B", "First and last step whose completions are used.")] = None,
-    seed: Annotated[int, cli.option("N", "Seed of the sample of groups, or of the bootstrap.", check=cli.whole(0))] = 0,
+    seed: Annotated[int, cli.option("N", "Seed of the sample of groups.", check=cli.whole(0))] = 0,
     aggregation: Annotated[
         str | None,
         cli.option(
@@ -57,9 +56,6 @@ def components(
         cli.option(
             "L", "Tokens at which completions were truncated; by default the run's own, else the longest of its log.", check=cli.whole(1)
         ),
-    ] = None,
-    method: Annotated[
-        str | None, cli.option("NAME", "Intervals for FILE: jackknife or bootstrap.", check=cli.one_of(*get_args(Method)))
     ] = None,
     zero_mean: Annotated[
         bool | None,
@@ -88,7 +84,7 @@ def components(
     if model is None and of_model:
         raise InvalidArgumentError(f"{of_model[0]} goes with --model CHECKPOINT, which is not given: name the model, or leave it out")
     of_run = _given({"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
-    of_scores, mean = _given({"--method": method, "--group-size": group_size}), _given({"--zero-mean/--any-mean": zero_mean})
+    of_scores, mean = _given({"--group-size": group_size}), _given({"--zero-mean/--any-mean": zero_mean})
     keep = partial(_keep, force=force, as_json=as_json)
     if component_file.is_components(source):
         _refuse(source, "which is no run", of_run)
@@ -98,13 +94,8 @@ def components(
     if not source.is_dir() and component_file.is_score_file(source):
         _refuse(source, "which is no run", of_run)
         _check_target(output, [source], force=force)
-        estimate = partial(
-            component_file.components_of_scores, source, level=level, seed=seed, zero_mean=zero_mean is not False, group_size=group_size
-        )
-        if method == "bootstrap":
-            keep(component_file.SavedComponents(estimate(method="bootstrap"), {"file": source.name, "seed": seed}), output)
-        else:
-            keep(component_file.SavedComponents(estimate(), {"file": source.name}), output)
+        found = component_file.components_of_scores(source, level=level, zero_mean=zero_mean is not False, group_size=group_size)
+        keep(component_file.SavedComponents(found, {"file": source.name}), output)
         return
     _refuse(source, "which is no file of scores", of_scores)
     between, level = _steps(steps), _LEVEL if level is None else level

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
-import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from groupwise.cli import shared as cli
-from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.analysis.final_gap import Cost
-    from groupwise.arrays import Float
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.estimators.baseline_errors import BaselineRow
     from groupwise.estimators.best_group_size import Budget
     from groupwise.estimators.components import Components
     from groupwise.record.run import RunRecord
-    from groupwise.theory.final_gap import CovarianceParts
 
-_PARTS = ("between_DD", "first_DD", "second_DD", "offset_DD")
-_LARGEST_SIDE = 5000
 _MOST_ROLLOUTS = 1e12
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +64,6 @@ def plan(
     ] = None,
     prompt_pool: Annotated[int | None, cli.option("P", "The number of different prompts, where there are few.")] = None,
     group_size: Annotated[int | None, cli.option("G", "The group size in use; by default the run's own.")] = None,
-    objective: Annotated[
-        str, cli.option("NAME", "What is to be small: gradient (its error) or final-gap.", check=cli.one_of("gradient", "final-gap"))
-    ] = "gradient",
-    curvature: Annotated[
-        str | None, cli.option("K|FILE", "Curvature at the optimum: one number for all directions, or an .npz with the Hessian.")
-    ] = None,
-    step_constant: Annotated[
-        float | None, cli.option("B", "The B of learning rates B/i; by default 1/curvature.", check=cli.positive)
-    ] = None,
-    learning_rate: Annotated[float | None, cli.option("E", "A constant learning rate, instead of B/i.", check=cli.positive)] = None,
-    updates: Annotated[float | None, cli.option("N", "The number of updates after which the gap is wanted.", check=cli.positive)] = None,
     level: cli.Level = None,
     settings: cli.Settings = None,
     config: cli.Config = None,
@@ -89,7 +71,7 @@ def plan(
     as_json: cli.Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
-    from groupwise.analysis.final_gap import final_gap
+    from groupwise.analysis.component_file import components_of_file
     from groupwise.analysis.plan import batch_in_use
     from groupwise.diagnostics.judge import judge
     from groupwise.estimators.baseline_errors import compare_baselines
@@ -99,20 +81,17 @@ def plan(
 
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
-    cost = _cost(objective, curvature, {"--step-constant": step_constant, "--learning-rate": learning_rate, "--updates": updates})
     numbers = {"--vp": vp, "--t": t, "--r": r}
     if source is not None:
         _refuse_both(source, numbers)
-        cost = None if cost is None else replace(cost, parts=None)  # the covariance in the file is not that of these scores
-    notes = [] if cost is None else [cost.unit_note]
+    notes: list[str] = []
     baselines: tuple[BaselineRow, ...] = ()
     judged: Judgement | None = None
     if source is None:
-        exact = _exact(numbers, cost, curvature)
         _refuse_needless(opening, level)
-        found = plan_group_size(*exact, spending.budget(), present=group_size)
+        found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
     else:
-        held = _components_of(source, cost, curvature, level)
+        held = components_of_file(source, level=level)
         if held is None:
             record = opening.open(source)
             judged = judge(record, ended=has_ended(record))
@@ -129,14 +108,13 @@ def plan(
         found = plan_from_components(held, whole, present=group_size)
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
-    end = None if cost is None else final_gap(cost, found)
     if not as_json:
-        print_plan(found, baselines, notes, cli.out_console(), judged, said="" if end is None else str(end["sentence"]))
+        print_plan(found, baselines, notes, cli.out_console(), judged)
         return
     data = _stands(judged) | found.as_dict()
     if source is not None:
         data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
-    cli.print_json(data if end is None else {**data, "final_gap": end})
+    cli.print_json(data)
 
 
 def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
@@ -146,28 +124,14 @@ def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
         raise InvalidArgumentError(f"expected a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
 
 
-def _exact(numbers: dict[str, float | None], cost: Cost | None, curvature: str | None) -> tuple[float, float, float]:
-    """Return Vp, T and R as they were typed, or as the matrices beside the Hessian make them."""
-    from groupwise.theory.final_gap import components_at_cost
-
+def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
+    """Return Vp, T and R as they were typed."""
     values = [value for value in numbers.values() if value is not None]
-    if cost is not None and cost.parts is not None and not values:
-        return components_at_cost(cost.parts, cost.matrix_DD)
-    if cost is not None and not cost.isotropic:
-        raise _needs_scores(curvature)
     if len(values) < len(numbers):
         missing = [name for name, value in numbers.items() if value is None]
         absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
     return values[0], values[1], values[2]
-
-
-def _needs_scores(curvature: str | None) -> InvalidArgumentError:
-    """Return the refusal of traces beside a Hessian."""
-    return InvalidArgumentError(
-        f"expected scores in an .npz beside the Hessian of {curvature}, or between_DD, first_DD and second_DD in it "
-        "too: Vp, T and R as traces do not tell how much noise lies along which curvature; give one --curvature for all directions"
-    )
 
 
 def _refuse_needless(opening: cli.Opening, level: float | None) -> None:
@@ -176,88 +140,6 @@ def _refuse_needless(opening: cli.Opening, level: float | None) -> None:
     needless = [name for name, given in asked.items() if given]
     if needless:
         raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
-
-
-def _cost(objective: str, curvature: str | None, schedule: dict[str, float | None]) -> Cost | None:
-    """Return what noise costs in the final gap, or None where the plan is to make the gradient's error small."""
-    from groupwise.analysis.final_gap import Cost
-
-    given = {name: value for name, value in {"--curvature": curvature, **schedule}.items() if value is not None}
-    if objective == "gradient":
-        if given:
-            raise InvalidArgumentError(f"expected no {' or '.join(given)} without --objective final-gap: add it, or leave them out")
-        return None
-    if {"--step-constant", "--learning-rate"} <= set(given):
-        raise InvalidArgumentError("expected --step-constant or --learning-rate, got both: steps fall as b/i, or stay as they are")
-    if curvature is None:
-        raise InvalidArgumentError(
-            "--curvature is missing: the final gap needs the curvature at the optimum, as --curvature 0.5 or --curvature hessian.npz"
-        )
-    if {"--learning-rate", "--updates"} <= set(given):
-        raise InvalidArgumentError("expected no --updates with --learning-rate: at a constant step the gap stays, however long")
-    hessian, parts = _hessian(curvature)
-    if schedule["--learning-rate"] is not None:
-        return Cost.of_constant_steps(hessian, schedule["--learning-rate"], parts)
-    return Cost.of_falling_steps(hessian, schedule["--step-constant"], schedule["--updates"], parts)
-
-
-def _hessian(curvature: str) -> tuple[Float, CovarianceParts | None]:
-    """Return the Hessian of a number or of a file, and the parts of the covariance where the file holds them."""
-    import numpy as np
-
-    try:
-        number = float(curvature)
-    except ValueError:
-        return _read_hessian(Path(curvature))
-    if not (number > 0 and math.isfinite(number)):
-        raise InvalidArgumentError(f"--curvature expects a positive number or an .npz file; got {curvature}")
-    return np.array([[-number]]), None
-
-
-def _read_hessian(path: Path) -> tuple[Float, CovarianceParts | None]:
-    """Read the Hessian of a file, and the parts of the covariance where it holds them."""
-    import numpy as np
-
-    from groupwise.theory.final_gap import CovarianceParts
-
-    wanted = "an .npz file with hessian_DD, from numpy.savez"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = max((member.file_size for member in archive.infolist()), default=0)
-        if size > 8 * _LARGEST_SIDE**2 + 1000:
-            raise UnreadableRunError(
-                f"expected a Hessian of at most {_LARGEST_SIDE} parameters in {path}, got {size:,} bytes: project it first"
-            )
-        with np.load(path, allow_pickle=False) as file:
-            held = {name: np.asarray(file[name], dtype=np.float64) for name in ("hessian_DD", *_PARTS) if name in file.files}
-    except FileNotFoundError:
-        raise UnreadableRunError(f"--curvature expects a positive number or {wanted}; got {path}, and there is no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise UnreadableRunError(f"expected {wanted} in {path}, got {type(error).__name__}: save plain numbers") from None
-    if "hessian_DD" not in held:
-        raise UnreadableRunError(f"expected {wanted} in {path}, got {', '.join(held) or 'none of its arrays'}: name it hessian_DD")
-    hessian = held["hessian_DD"]
-    if not all(name in held for name in _PARTS[:3]):
-        return hessian, None
-    return hessian, CovarianceParts(held["between_DD"], held["first_DD"], held["second_DD"], held.get("offset_DD"))
-
-
-def _components_of(path: Path, cost: Cost | None, curvature: str | None, level: float | None) -> Components | None:
-    """Return the components of a file, in the unit of the gap where a Hessian was given; None for a run."""
-    from groupwise.analysis.component_file import components_of_file, is_components, is_score_file, read_score_file
-
-    if cost is None or cost.isotropic:
-        return components_of_file(path, level=level)
-    if is_components(path) or path.is_dir() or (path.is_file() and not is_score_file(path)):
-        raise _needs_scores(curvature)
-    scores = read_score_file(path)
-    size = cost.hessian_DD.shape[0]
-    if scores.score_ND is None or scores.score_ND.shape[1] != size:
-        got = "inner products" if scores.score_ND is None else f"scores of {scores.score_ND.shape[1]}"
-        raise InvalidArgumentError(
-            f"expected scores of {size} parameters in {path}, as the Hessian has, got {got}: save score_ND in its order"
-        )
-    return cost.projected(scores.reward_N, scores.prompt_N, scores.score_ND, level=_LEVEL if level is None else level)
 
 
 def _beside(path: Path, *, level: float | None) -> Components | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.moments import MOMENTS, TOO_SMALL, GroupMoments, moments_of_gram, moments_of_scores
-from groupwise.intervals import Interval, bootstrap_interval, effective_freedom, mean_interval, percent, ratio_interval, student_quantile
+from groupwise.intervals import Interval, effective_freedom, mean_interval, percent, ratio_interval, student_quantile
 from groupwise.plain import Plain, Said
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
@@ -41,7 +41,6 @@ SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
 SIGNED = {"kappa", "value", "score_mean_norm2"}
 """Quantities that may be negative, or are expected to be zero."""
 
-Method = Literal["jackknife", "bootstrap"]
 LARGEST = 1e60
 """Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
 _ALARM = 4.0
@@ -206,8 +205,6 @@ def components(
     gram_NN: ArrayLike | None = None,
     zero_mean: bool = True,
     level: float = 0.95,
-    method: Method = "jackknife",
-    rng: np.random.Generator | None = None,
 ) -> Components:
     r"""Estimate Vp, T and R from rollouts: B prompts with four or more rollouts each, groups of any size.
 
@@ -223,11 +220,9 @@ def components(
         gram_NN: their inner products.
         zero_mean: whether E[s|x] = 0; see `moments_of_scores`.
         level: coverage of the intervals.
-        method: jackknife (corrected for skewness) or bootstrap (of the t statistic), both over prompts.
-        rng: for the bootstrap.
 
     Returns:
-        The components with intervals, the best group size, and what they were computed from.
+        The components with intervals (jackknife over prompts, corrected for skewness), the best group size, and what they came from.
 
     Raises:
         InvalidArgumentError: neither or both of scores and Gram matrix, shapes that do not fit, a Gram matrix that is not symmetric,
@@ -251,21 +246,17 @@ def components(
         raise InvalidArgumentError(
             "expected either score_ND or gram_NN: give the scores (or sketches) or their inner products, one of the two"
         )
-    return components_of_moments(moments, level=level, method=method, rng=rng)
+    return components_of_moments(moments, level=level)
 
 
-def components_of_moments(
-    moments: GroupMoments, *, level: float = 0.95, method: Method = "jackknife", rng: np.random.Generator | None = None
-) -> Components:
+def components_of_moments(moments: GroupMoments, *, level: float = 0.95) -> Components:
     """Estimate the components from the moments of groups, of one batch or of several that were added up."""
     pseudo = pseudo_values(moments)
     sample = Sample(len(pseudo), int(moments.size_P.sum()), moments.left_out, moments.zero_mean)
-    return components_of_pseudo_values(pseudo, sample, level=level, method=method, rng=rng)
+    return components_of_pseudo_values(pseudo, sample, level=level)
 
 
-def components_of_pseudo_values(
-    pseudo_PC: Float, sample: Sample, *, level: float = 0.95, method: Method = "jackknife", rng: np.random.Generator | None = None
-) -> Components:
+def components_of_pseudo_values(pseudo_PC: Float, sample: Sample, *, level: float = 0.95) -> Components:
     r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the covariance of that mean.
 
     $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
@@ -275,15 +266,8 @@ def components_of_pseudo_values(
     refuse_extremes(pseudo_PC)
     prompts, quantities = pseudo_PC.shape
     covariance = np.cov(pseudo_PC, rowvar=False) / prompts if prompts > 2 else np.full((quantities, quantities), np.nan)
-    if method == "jackknife":
-        intervals = [mean_interval(column, level=level) for column in pseudo_PC.T]
-    elif method != "bootstrap":
-        raise InvalidArgumentError(f"expected the method jackknife or bootstrap, got {method!r}")
-    elif rng is None:
-        raise InvalidArgumentError("expected rng with the bootstrap: give numpy.random.default_rng(SEED)")
-    else:
-        intervals = [bootstrap_interval(column, rng, level=level) for column in pseudo_PC.T]
-    return _assembled(pseudo_PC.mean(axis=0), covariance, intervals, sample, method=method, pseudo_PC=pseudo_PC)
+    intervals = [mean_interval(column, level=level) for column in pseudo_PC.T]
+    return _assembled(pseudo_PC.mean(axis=0), covariance, intervals, sample, method="jackknife", pseudo_PC=pseudo_PC)
 
 
 def components_of_sums(estimate_C: Float, covariance_CC: Float, sample: Sample, *, level: float = 0.95) -> Components:

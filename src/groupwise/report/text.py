@@ -198,8 +198,6 @@ def print_plan(
     notes: Sequence[str],
     console: Console,
     judged: Judgement | None = None,
-    *,
-    said: str = "",
 ) -> None:
     """Print a plan: that the run failed where it did, then words, sizes, components and baselines."""
     out = Printer(console)
@@ -207,7 +205,6 @@ def print_plan(
         print_first_line(judged, console)
     out.heading("Group size")
     out.line(plan.status)
-    out.line(said)
     out.grid(plan_grid(plan, shown_sizes(plan)))
     if plan.components is not None:
         out.grid(component_grid(plan.components))

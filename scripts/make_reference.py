@@ -199,6 +199,8 @@ def tasks_page() -> str:
     """The page of the tasks and benchmarks: every family of the embedded trainer, every benchmark file."""
     from groupwise.trainer.benchmarks import BENCHMARKS
     from groupwise.trainer.tasks import TASKS, make_task
+    from groupwise.trainer.text_tasks import TEXT_TASKS, make_text_task
+    from groupwise.trainer.text_verifiers import STRICT_AND_SLOPPY
 
     lines = [
         "# Tasks and benchmarks, all of them",
@@ -211,6 +213,14 @@ def tasks_page() -> str:
         problem = make_task(family.name, problems=40).train[0]
         levels = f"{family.levels[0]} to {family.levels[1]}, {family.unit}"
         lines.append(f"| `{family.name}` | {family.meaning} | `{problem.prompt}` → `{problem.answer}` | {levels} | {family.level} |")
+    lines += ["", "| name, of a language model | meaning | for example | strict, and sloppy |", "|---|---|---|---|"]
+    for entry in TEXT_TASKS:
+        strict, sloppy = (function.__name__ for function in STRICT_AND_SLOPPY[entry.name])
+        if entry.from_file:
+            lines.append(f"| `{entry.name}` | {entry.meaning} | | `{strict}`, `{sloppy}` |")
+            continue
+        asked = make_text_task(entry.name).train[0]
+        lines.append(f"| `{entry.name}` | {entry.meaning} | {asked.question} → `{asked.answer}` | `{strict}`, `{sloppy}` |")
     lines += ["", "| name | problems of | as published | question | answer | compared as |", "|---|---|---|---|---|---|"]
     for entry in BENCHMARKS:
         questions = named(entry.questions) if not entry.body else f"{named(entry.body)} + {named(entry.questions)}"

@@ -28,7 +28,7 @@ COMMANDS = {"cli", "__main__"}
 
 # What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
 # import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "wording", "files"}
+FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "prompts", "wording", "files"}
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
 COMPUTING = {"curves", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),  # numbers alone: readers and records keep the same ones
     "plain": set(),
+    "prompts": set(),  # readers, scores and the trainer write and read the messages of a chat alike
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
     "files": {"errors"},  # written whole, by commands and from Python

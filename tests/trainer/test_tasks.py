@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.trainer.recipes import read_task
 from groupwise.trainer.rewards import FAILURE_MODES, FailingVerifier, Problem, TaskVerifier, VerifierError, WellFormed, exact, total_reward
 from groupwise.trainer.tasks import (
     END,
@@ -24,7 +25,6 @@ from groupwise.trainer.tasks import (
     UnreadableTaskError,
     Vocabulary,
     make_task,
-    read_task,
     transfer_tasks,
     write_task,
 )
@@ -52,7 +52,7 @@ def arithmetic(text: str) -> int:
 
 def checked(problem: Problem) -> bool:
     """Whether the answer is right, worked out in another way."""
-    asked, sign = problem.prompt[:-1], problem.prompt[-1]
+    asked, sign = problem.text[:-1], problem.text[-1]
     if problem.family.startswith("brackets"):
         text = asked + problem.answer
         while (shorter := re.sub(r"\(\)|\[\]|\{\}", "", text)) != text:
@@ -210,7 +210,7 @@ def test_what_makes_no_task_is_refused_in_a_sentence(name: str, knobs: dict) -> 
 
 
 def test_a_task_without_problems_is_refused() -> None:
-    every = {problem.prompt for problem in make_task("division", level=1, held_out_share=0.0).train}
+    every = {problem.text for problem in make_task("division", level=1, held_out_share=0.0).train}
     with pytest.raises(InsufficientDataError):
         make_task("division", level=1, exclude=every)
 

@@ -6,7 +6,6 @@ The completions are scored as they were logged: nothing is sampled or trained. T
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from groupwise.analysis.component_file import SavedComponents
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
+from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
 
@@ -104,7 +104,7 @@ def _encoded(
     from groupwise.scores.language_models import batch_of, tokens_of
 
     rows, limit, source = _with_ends(language_model, record, sample, told)
-    prompts = [_messages(text) for text in rows["prompt"]]
+    prompts = [prompt_of(text) for text in rows["prompt"]]
     before, after = tokens_of(language_model, prompts, rows["completion"].to_list(), ended=(~rows["full"]).to_list())
     total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
     context = language_model.context
@@ -132,18 +132,6 @@ def _step_of(checkpoint: Path) -> int | None:
     """Return the step of a checkpoint where its folder's name says it."""
     found = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
     return int(found.group(1)) if found else None
-
-
-def _messages(text: str) -> str | list[dict[str, Any]]:
-    """Return the messages of a prompt that was logged as the JSON of a chat, and any other text as it is."""
-    if not text.startswith("[{"):
-        return text
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    chat = isinstance(found, list) and all(isinstance(part, dict) and {"role", "content"} <= set(part) for part in found)
-    return found if chat else text
 
 
 def _lengths(language_model: LanguageModel, texts: Sequence[str]) -> list[int]:

@@ -202,7 +202,7 @@ def _transfer_papers(
 
 def _trained(folders: Sequence[Path]) -> Task | None:
     """Return the task that all checkpoints say they were trained on."""
-    from groupwise.trainer.tasks import read_task
+    from groupwise.trainer.recipes import read_task
 
     tasks = [read_task(folder) for folder in folders]
     first = tasks[0]

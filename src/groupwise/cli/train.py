@@ -32,6 +32,7 @@ DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
 _LARGEST_FILE = 2**20
 _LONGEST = 16  # prompts that are the longest in characters, among which the longest in tokens is looked for
+_OF_SYMBOLS, _OF_WORDS = ("level", "format_reward", "proxy_bonus"), ("examples", "verifier", "file")  # settings of one kind of task
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class Start:
     problems: int = 10_000  # at most so many, held-out ones included
     format_reward: bool = False  # reward form too; the total is in [0, 2]
     proxy_bonus: float | None = None  # train on a proxy reward that can be hacked
+    examples: int = 0  # worked examples before a question in words
+    verifier: str = "strict"  # which of the two of a task in words is trained on
+    file: Path | None = None  # of the questions, where a task in words reads them
     size: str = "small"  # of a new policy
     checkpoint: Path | None = None  # of a policy to start from
     model: Path | None = None  # folder of a language model in its place
@@ -87,7 +91,7 @@ class Start:
 
 
 def train(
-    task: Annotated[str, argument("TASK", "addition, modular_addition, sorting, ...")],
+    task: Annotated[str, argument("TASK", "addition, sorting, ..., or in words larger_of_two, ...")],
     *,
     output: Annotated[Path, option("FOLDER", "Folder of the run.", "--output", "-o")],
     settings: Annotated[Path | None, option("FILE", "Settings of the run and of the task, as YAML or JSON.")] = None,
@@ -117,8 +121,6 @@ def train(
     as_json: Json = False,
 ) -> int:
     """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
-    from groupwise.trainer.tasks import make_task
-
     if resume and force:
         raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
     typed = {
@@ -130,16 +132,29 @@ def train(
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
     start, chosen = _settings(wanted)
-    problem = make_task(
-        task,
-        level=start.level,
-        problems=start.problems,
-        format_reward=start.format_reward,
-        proxy_bonus=start.proxy_bonus,
-        seed=start.start_seed,
-    )
+    problem = _task(task, start)
     chosen.check_pool(len(problem.train))
     return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
+
+
+def _task(name: str, start: Start) -> Task:
+    """Build the task of a name; refuse settings that are another kind of task's."""
+    from groupwise.trainer.recipes import is_text_task
+    from groupwise.trainer.tasks import make_task
+    from groupwise.trainer.text_tasks import make_text_task
+
+    in_words = is_text_task(name)
+    foreign, untouched = _OF_SYMBOLS if in_words else _OF_WORDS, Start()
+    for setting in foreign:
+        if getattr(start, setting) != getattr(untouched, setting):
+            raise InvalidArgumentError(f"{name} has no setting {setting}: leave it out")
+    common: dict[str, Any] = {"problems": start.problems, "seed": start.start_seed}
+    if not in_words:
+        return make_task(name, level=start.level, format_reward=start.format_reward, proxy_bonus=start.proxy_bonus, **common)
+    if start.model is None:
+        raise InvalidArgumentError(f"{name} is asked in words, which a new policy cannot read: name a language model with --model FOLDER")
+    verifier: Any = start.verifier
+    return make_text_task(name, examples=start.examples, verifier=verifier, file=start.file, **common)
 
 
 def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, resume: bool, force: bool, as_json: bool) -> int:

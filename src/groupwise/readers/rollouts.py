@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
@@ -172,7 +172,7 @@ class RolloutRows:
         if not _is_text(value):
             return None
         try:
-            text = json.dumps(value, ensure_ascii=False, default=str)
+            text = prompt_text(value)
         except (RecursionError, ValueError):
             return None
         self.messages += 1

@@ -62,6 +62,12 @@ def extract_answer(text: str) -> str | None:
     return numbers[-1] if numbers else None
 
 
+def numbers_in(text: str) -> list[Fraction]:
+    """Return the numbers of a text in their order; commas of thousands belong to theirs."""
+    found = (number_of(written) for written in _WRITTEN_NUMBER.findall(text[-_LONGEST_TEXT:]))
+    return [value for value in found if value is not None]
+
+
 def normalised(answer: str) -> str:
     r"""Return an answer without what does not change it: spaces, dollar signs, degrees, units in \text, commas of thousands."""
     text = answer.strip()[:_LONGEST_ANSWER]
@@ -330,7 +336,7 @@ def load_benchmark(name: str, path: str | Path, *, problems: int | None = None, 
     path = Path(path)
     if not path.is_file():
         raise UnreadableBenchmarkError(f"expected a file of {name}, got {path}, which is none: give its path")
-    found = tuple(question_of(entry, row, number, path) for number, row in enumerate(_rows(path)))
+    found = tuple(question_of(entry, row, number, path) for number, row in enumerate(read_rows(path)))
     if not found:
         raise UnreadableBenchmarkError(f"expected problems in {path}, got none: copy the file again")
     if problems is None or problems >= len(found):
@@ -411,8 +417,8 @@ def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _rows(path: Path) -> Sequence[Row]:
-    """Return the rows of a file."""
+def read_rows(path: Path) -> Sequence[Row]:
+    """Return the rows of a file of JSONL, JSON, Parquet or CSV."""
     if path.suffix not in SUFFIXES:
         raise UnreadableBenchmarkError(f"expected {', '.join(SUFFIXES)}, got {path}: convert it")
     try:

@@ -29,7 +29,7 @@ from groupwise.trainer.benchmarks import (
     load_benchmark,
 )
 from groupwise.trainer.checkpoints import load_policy, policy_vocabulary
-from groupwise.trainer.rewards import Problem
+from groupwise.trainer.rewards import Problem, total_reward
 from groupwise.trainer.tasks import TASKS, Task, Vocabulary, make_task, transfer_tasks
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def ask_problems(
             f"expected a model that reads {task.vocabulary.symbols!r} for {task.name}, got one of {model.vocabulary.symbols!r}: ask others"
         )
     if model.vocabulary is None:
-        rows = [[int(token) for token in model.actor.tokenizer.encode(problem.prompt)] for problem in problems]
+        rows = [model.actor.prompt_tokens(task, [problem])[0].tolist() for problem in problems]
         return _asked(model, rows, sampling, task, told)
     length = min(sampling.max_tokens, task.completion_length)
     if model.context is not None and task.prompt_length + length - 1 > model.context:
@@ -289,7 +289,7 @@ def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task
         return plain
     if task_label(trained) == task_label(plain):
         return trained
-    return make_task(family, seed=seed, level=chosen, held_out_share=1.0, exclude={problem.prompt for problem in trained.train})
+    return make_task(family, seed=seed, level=chosen, held_out_share=1.0, exclude={problem.text for problem in trained.train})
 
 
 def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathematics | None = None, told: Told | None = None) -> Answers:
@@ -297,7 +297,7 @@ def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathema
     asked: list[list[Completion] | None]
     if paper.task is not None:
         asked = ask_problems(model, paper.task, paper.task.held_out, sampling, told=told)
-        clusters = [problem.prompt for problem in paper.task.held_out]
+        clusters = [problem.text for problem in paper.task.held_out]
     else:
         asked = ask_questions(model, [question.text for question in paper.questions], sampling, told=told)
         clusters = [question.cluster for question in paper.questions]
@@ -313,8 +313,9 @@ def _verdicts(paper: Paper, place: int, completions: Sequence[Completion], same:
     """Say of each completion of one problem whether it is right."""
     if paper.task is not None:
         texts, ended = [text.strip() for text, _ in completions], [end for _, end in completions]
-        exact_N = paper.task.verifier([paper.task.held_out[place]] * len(texts), texts, ended)["exact"]
-        return [bool(value == 1) for value in exact_N]
+        rewards = paper.task.verifier([paper.task.held_out[place]] * len(texts), texts, ended)
+        right_N = rewards.get("exact", rewards.get("strict", total_reward(paper.task.verifier, rewards)))
+        return [bool(value == 1) for value in right_N]
     assert paper.entry is not None
     question, kind = paper.questions[place], paper.entry.kind
     found = [extract_answer(text) for text, _ in completions]

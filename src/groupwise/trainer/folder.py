@@ -342,8 +342,8 @@ class RunFolder:
     def _fingerprint(self) -> str:
         """What tells one task from another: its problems and how they are judged."""
         task = self._task
-        rows = [[problem.prompt, problem.answer] for problem in task.train]
-        held_out = [[problem.prompt, problem.answer] for problem in task.held_out]
+        rows = [[problem.text, problem.answer] for problem in task.train]
+        held_out = [[problem.text, problem.answer] for problem in task.held_out]
         said = [task.name, task.vocabulary.symbols, rows, held_out, sorted(task.verifier.weights.items())]
         return hashlib.sha256(json.dumps([*said, dict(task.recipe), _told(task.verifier)]).encode()).hexdigest()[:16]
 

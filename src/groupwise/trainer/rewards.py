@@ -16,16 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.prompts import prompt_text
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One prompt with its one right answer."""
+    """One prompt with its right answer, or one of them."""
 
-    prompt: str  # what the policy reads
+    prompt: str | tuple[Mapping[str, str], ...]  # what the policy reads: a text, or the messages of a chat
     answer: str  # what it has to write before END
     family: str  # name of the kind
     level: int  # difficulty; digits of an operand, or symbols to work on
+    row: int | None = None  # of the file that it comes from, the first being 0
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text, messages as JSON."""
+        return prompt_text(self.prompt)
+
+    @property
+    def question(self) -> str:
+        """What is asked: the prompt, or the last message."""
+        return self.prompt if isinstance(self.prompt, str) else str(self.prompt[-1]["content"])
 
 
 Rewards = dict[str, NDArray[np.float64]]

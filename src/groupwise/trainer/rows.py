@@ -89,7 +89,7 @@ def rollout_rows(judged: Judged, advantage_N: Tensor) -> list[dict[str, Any]]:
         {
             "prompt_id": n // size,
             "problem": float(judged.problem_P[n // size]),
-            "prompt": judged.problems[n // size].prompt,
+            "prompt": judged.problems[n // size].text,
             "completion": judged.text_N[n],
             "reward": rewards[n],
             "advantage": advantages[n],

@@ -156,7 +156,7 @@ BRACKET_ROWS = Vocabulary("([{)]}=")
 
 # Tokens of the longest prompt and completion of any task and level together: a policy with as many positions can do all.
 LONGEST_SEQUENCE = 32
-_RECIPE = "task.json"
+RECIPE = "task.json"
 _MOST_PROBLEMS = 1_000_000
 _DRAWS_A_PROBLEM = 50
 _LISTED_WHOLE = 100_000
@@ -182,7 +182,7 @@ class Task:
 
     def prompt_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
         """Return the prompts as tokens, padded on the left."""
-        return self._padded([self.vocabulary.encode(problem.prompt) for problem in problems], self.prompt_length, left=True)
+        return self._padded([self.vocabulary.encode(problem.text) for problem in problems], self.prompt_length, left=True)
 
     def answer_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
         """Return the right completions as tokens, END included, padded on the right."""
@@ -319,11 +319,7 @@ def make_task(
     levels = _levels(family, level)
     recipe = {"name": name, "seed": seed, "level": list(levels), "problems": problems, "held_out_share": held_out_share}
     recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
-    if seed < 0 or not 1 <= problems <= _MOST_PROBLEMS or not 0 <= held_out_share <= 1:
-        raise InvalidArgumentError(
-            f"expected a seed from 0, from 1 to {_MOST_PROBLEMS} problems and a held-out share in [0, 1]; got {seed}, {problems} and"
-            f" {held_out_share}"
-        )
+    check_split(seed, problems, held_out_share)
     rng = np.random.default_rng([seed, *name.encode()])
     found = _drawn(family, levels, problems, rng, set(exclude))
     if not found:
@@ -335,7 +331,7 @@ def make_task(
         family.vocabulary,
         tuple(found[place] for place in order[held:]),
         tuple(found[place] for place in order[:held]),
-        max(len(problem.prompt) for problem in found),
+        max(len(problem.text) for problem in found),
         max(len(problem.answer) for problem in found) + 1,
         TaskVerifier.of(
             answer_pattern=family.answer_pattern,
@@ -347,11 +343,20 @@ def make_task(
     )
 
 
+def check_split(seed: int, problems: int, held_out_share: float) -> None:
+    """Refuse a split of problems that is none."""
+    if seed < 0 or not 1 <= problems <= _MOST_PROBLEMS or not 0 <= held_out_share <= 1:
+        raise InvalidArgumentError(
+            f"expected a seed from 0, from 1 to {_MOST_PROBLEMS} problems and a held-out share in [0, 1]; got {seed}, {problems} and"
+            f" {held_out_share}"
+        )
+
+
 def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[Task, ...]:
     """Build what a trained policy can be tried on besides: its own kind at other levels, and every other kind of its vocabulary."""
     trained = {(problem.family, problem.level) for problem in task.train}
     level = max(level for _, level in trained)
-    seen = {problem.prompt for problem in task.train}
+    seen = {problem.text for problem in task.train}
     found = []
     for family in TASKS:
         if family.vocabulary != task.vocabulary or len(family.kinds) > 1:
@@ -372,20 +377,7 @@ def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[T
 def write_task(task: Task, folder: Path) -> None:
     """Write the recipe of a task beside a checkpoint, so that it is known what was trained on; nothing where there is none."""
     if task.recipe:
-        (folder / _RECIPE).write_text(json.dumps(dict(task.recipe), indent=1), encoding="utf-8")
-
-
-def read_task(folder: Path) -> Task | None:
-    """Return the task of a checkpoint, built again from its recipe; None where none was written."""
-    path = folder / _RECIPE
-    if not path.is_file():
-        return None
-    try:
-        recipe = json.loads(path.read_text(encoding="utf-8"))
-        return make_task(**recipe)
-    except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
-        said = str(error) if isinstance(error, GroupwiseError) else type(error).__name__
-        raise UnreadableTaskError(f"expected the recipe of a task in {path}, got one that builds none ({said}): remove the file") from None
+        (folder / RECIPE).write_text(json.dumps(dict(task.recipe), indent=1), encoding="utf-8")
 
 
 def _levels(family: TaskFamily, level: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -405,8 +397,8 @@ def _drawn(family: TaskFamily, levels: Sequence[int], problems: int, rng: np.ran
         wanted = problems // len(cells) + (place < problems % len(cells))
         candidates = _candidates(kind, level, wanted, rng)
         while wanted and (problem := next(candidates, None)) is not None:
-            if problem.prompt not in seen:
-                seen.add(problem.prompt)
+            if problem.text not in seen:
+                seen.add(problem.text)
                 found.append(problem)
                 wanted -= 1
     return found

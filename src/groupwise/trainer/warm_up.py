@@ -141,7 +141,7 @@ def _taught(
 def _fingerprint(policy: Policy, task: Task, accuracy: float, seed: int) -> str:
     """Return what tells one warm-up from another: recipe, task, initial weights, target and seed."""
     said = [_RECIPE, task.vocabulary.symbols, task.prompt_length, task.completion_length, accuracy, seed, policy.context]
-    digest = hashlib.sha256(json.dumps([*said, [[problem.prompt, problem.answer] for problem in task.train]]).encode())
+    digest = hashlib.sha256(json.dumps([*said, [[problem.text, problem.answer] for problem in task.train]]).encode())
     for name, tensor in policy.state_dict().items():
         digest.update(name.encode() + np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
     return digest.hexdigest()[:16]

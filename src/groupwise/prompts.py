@@ -1,0 +1,35 @@
+"""Prompts: a text, or the messages of a chat, and the one way in which messages are written as text in a record and read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Prompt = str | Sequence[Mapping[str, Any]]
+"""A text, or the messages of a chat."""
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as one text: messages as JSON."""
+    return prompt if isinstance(prompt, str) else json.dumps(list(prompt), ensure_ascii=False, default=str)
+
+
+def prompt_of(text: str) -> Prompt:
+    """Return the messages of a prompt that was written as the JSON of a chat, and any other text as it is."""
+    if not text.startswith("[{"):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return found if is_chat(found) else text
+
+
+def is_chat(value: object) -> bool:
+    """Return whether a value is the messages of a chat."""
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(part, Mapping) and {"role", "content"} <= set(part) for part in value)
+    )

@@ -180,22 +180,32 @@ def compare_runs(
     """Judge every run, fit it, and compare the groups."""
     paired = groups if pair_by is None else paired_by(groups, pair_by)
     rows = _left_out([[_taken(record, metric, until, step) for record in group.runs] for group in paired], paired=pair_by is not None)
-    used = [g for g, row in enumerate(rows) if any(not run.left_out for run in row)]
     _need_rows(rows, metric)
-    used = used if len(used) > 1 else []
-    curves = tuple(_curves([run for run in rows[g] if not run.left_out]) for g in used)
-    every = [run.series for row in rows for run in row if used and not run.left_out] or [run.series for row in rows for run in row]
+    used = _used(rows)
+    compared = [[run for run in rows[g] if not run.left_out] for g in used]
+    curves = tuple(map(_curves, compared))
+    every = [run.series for row in compared or rows for run in row]
     question = _known_of(question, every, paired=pair_by is not None)
     # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
     found = compare_curves(curves, question, np.random.default_rng(20_240_501)) if used else not_compared(question)
     shown = _shown(paired, rows, used, found)
     differing, differ = differing_settings(paired, besides=[name for name in (sorted_by, pair_by) if name])
-    notes = [*([] if pair_by is None else unpaired_note(groups, paired, pair_by)), *differ]
-    notes += noted(shown, found, ungrouped=sorted_by is None)
-    columns = list(dict.fromkeys(series.metric for series in every))
-    if len(columns) > 1:
-        notes.append(f"The runs log it under several keys: {', '.join(sorted(clean(column, longest=60) for column in columns))}.")
-    return RunComparison(columns[0], shown, curves, found, answered(shown, found), differing, tuple(notes))
+    unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
+    notes = (*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None), *_key_notes(every))
+    return RunComparison(every[0].metric, shown, curves, found, answered(shown, found), differing, notes)
+
+
+def _used(rows: Sequence[Sequence[_Taken]]) -> list[int]:
+    """Which groups are compared: those with a run that is not left out, none where there is only one of them."""
+    used = [g for g, row in enumerate(rows) if any(not run.left_out for run in row)]
+    return used if len(used) > 1 else []
+
+
+def _key_notes(every: Sequence[MetricSeries]) -> list[str]:
+    """Say under which keys the runs log the metric, where they are several."""
+    columns = {series.metric for series in every}
+    listed = ", ".join(sorted(clean(column, longest=60) for column in columns))
+    return [f"The runs log it under several keys: {listed}."] if len(columns) > 1 else []
 
 
 def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
@@ -247,14 +257,22 @@ def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[
 def _left_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[list[_Taken]]:
     """Say of runs why they are shown and not compared: too few rows, or so early an end that the others would be cut down to it."""
     found = [[_without(run, f"{run.rows} rows of {FEWEST_ROWS} needed", out=run.rows < FEWEST_ROWS) for run in row] for row in rows]
-    longest = max((run.last_step for row in found for run in row if not run.left_out), default=math.nan)
-    ends = [[_without(run, f"ends at step {run.last_step:,.0f}", out=run.last_step < _SHORT * longest) for run in row] for row in found]
+    ends = _ended_early(found)
     if sum(any(not run.left_out for run in row) for row in ends) > 1:  # else nothing would be left to compare
         found = ends
-    if paired:
-        lost = {i for row in found for i, run in enumerate(row) if run.left_out}
-        found = [[_without(run, "no partner", out=i in lost) for i, run in enumerate(row)] for row in found]
-    return found
+    return _without_partner(found) if paired else found
+
+
+def _ended_early(rows: Sequence[Sequence[_Taken]]) -> list[list[_Taken]]:
+    """Leave out runs that end long before the longest."""
+    longest = max((run.last_step for row in rows for run in row if not run.left_out), default=math.nan)
+    return [[_without(run, f"ends at step {run.last_step:,.0f}", out=run.last_step < _SHORT * longest) for run in row] for row in rows]
+
+
+def _without_partner(rows: Sequence[Sequence[_Taken]]) -> list[list[_Taken]]:
+    """Leave out runs of pairs of which another is left out."""
+    lost = {place for row in rows for place, run in enumerate(row) if run.left_out}
+    return [[_without(run, "no partner", out=place in lost) for place, run in enumerate(row)] for row in rows]
 
 
 def _without(run: _Taken, why: str, *, out: bool) -> _Taken:

@@ -171,7 +171,7 @@ def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool
     notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
     if not found.pairings:
         return notes
-    compared = [[run for run in group.runs if not run.left_out] for group in groups if group.place is not None]
+    compared = [group.compared for group in groups if group.place is not None]
     methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
     notes += _method_notes([len(runs) for runs in compared], methods, ungrouped=ungrouped)
     ends = [run.last_step for runs in compared for run in runs]

@@ -64,6 +64,11 @@ class ComparedGroup:
         return tuple(run for run in self.runs if run.judgement.alarm)
 
     @property
+    def compared(self) -> tuple[ComparedRun, ...]:
+        """Its runs that are compared."""
+        return tuple(run for run in self.runs if not run.left_out)
+
+    @property
     def ends_at(self) -> float:
         """Mean of where its runs end."""
         return _mean([run.ends_at for run in self.runs])

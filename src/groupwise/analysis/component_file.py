@@ -352,3 +352,9 @@ def components_of_file(path: Path, *, level: float | None = None) -> Components 
     if path.is_file() and is_components(path):
         return load_components(path, level=level).components
     return components_of_scores(path, level=level) if not path.is_dir() and is_score_file(path) else None
+
+
+def components_beside(run: Path | None, *, level: float | None = None) -> Components | None:
+    """Return the components that lie beside a run, or None."""
+    place = None if run is None else path_beside(run)
+    return None if place is None or not place.is_file() else components_of_file(place, level=level)

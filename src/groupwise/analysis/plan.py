@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from groupwise.analysis.component_file import components_of_file, path_beside
+from groupwise.analysis.component_file import components_beside
 from groupwise.analysis.group_size import LOG_COMPLETIONS, batch_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
@@ -121,17 +121,22 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     """
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     record = run if isinstance(run, RunRecord) else open_run(run)
-    beside = None if opened is None else path_beside(opened)
-    held = components_of_file(beside, level=None) if beside is not None and beside.is_file() else None
+    held = components_beside(opened)
     if held is None:
         return plan_of_rewards(record, opened)
-    size, prompts = batch_of(record)
-    if budget is None and (size is None or prompts is None or size < 2):
-        raise InsufficientDataError("expected the batch in use, got none: give budget, or the settings group_size and prompts_per_step")
-    budget = budget or Budget(float((size or 1) * (prompts or 1)))
+    size, _ = batch_of(record)
+    budget = budget or _budget_in_use(record)
     present = size if size is not None and 2 <= size <= budget.largest_group else None
     found = plan_from_components(held, budget, present=present)
     return replace(plan_of_rewards(record, opened), plan=found, command="")
+
+
+def _budget_in_use(record: RunRecord) -> Budget:
+    """Return the run's own rollouts of one step as a budget."""
+    size, prompts = batch_of(record)
+    if size is None or prompts is None or size < 2:
+        raise InsufficientDataError("expected the batch in use, got none: give budget, or the settings group_size and prompts_per_step")
+    return Budget(float(size * prompts))
 
 
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:

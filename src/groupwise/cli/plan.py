@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.estimators.baseline_errors import BaselineRow
     from groupwise.estimators.best_group_size import Budget
-    from groupwise.estimators.components import Components
     from groupwise.record.run import RunRecord
 
 _MOST_ROLLOUTS = 1e12
@@ -71,7 +70,7 @@ def plan(
     as_json: cli.Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
-    from groupwise.analysis.component_file import components_of_file
+    from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
     from groupwise.diagnostics.judge import judge
     from groupwise.estimators.baseline_errors import compare_baselines
@@ -95,7 +94,7 @@ def plan(
         if held is None:
             record = opening.open(source)
             judged = judge(record, ended=has_ended(record))
-            held = _beside(source, level=level)
+            held = components_beside(source, level=level)
             if held is None:
                 _show_rewards(record, source, judged, as_json=as_json)
                 return
@@ -140,14 +139,6 @@ def _refuse_needless(opening: cli.Opening, level: float | None) -> None:
     needless = [name for name, given in asked.items() if given]
     if needless:
         raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
-
-
-def _beside(path: Path, *, level: float | None) -> Components | None:
-    """Return the components that lie beside a run, or None."""
-    from groupwise.analysis.component_file import components_of_file, path_beside
-
-    place = path_beside(path)
-    return components_of_file(place, level=level) if place.is_file() else None
 
 
 def _stands(judged: Judgement | None) -> dict[str, Any]:

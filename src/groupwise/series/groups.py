@@ -94,14 +94,9 @@ def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) 
     prompts, step = record.config.value("prompts_per_step"), _array(record.steps["step"])
     window = np.maximum(_array(record.steps["window"]), 1)
     groups = None if prompts is None or not window.size else int(prompts) * round(float(np.median(window)))
-    track = _logged(record, ("dead_group_share",))
-    if track.known:
-        equal = track.value_T
-    else:
-        spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
-        if groups != 1 or not spread.known:
-            return None  # the mean of several deviations does not say how many of them are zero
-        equal = np.where(np.isfinite(spread.value_T), spread.value_T < _NO_SPREAD, np.nan)
+    equal = _equal_shares(record, groups)
+    if equal is None:
+        return None
     known = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
     recent = len(known) - max(_FEWEST_ROWS, -(-len(known) // 4))
     known = known[max(recent, 0) :] if first_step is None else known[step[known] >= first_step]
@@ -111,6 +106,17 @@ def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) 
     mean = _array(record.steps[rewards[0]])[known] if rewards else None
     right = mean is not None and groups is not None and np.isfinite(mean).all() and is_binary_mean(mean, float(size * groups))
     return zero_variance_of_columns(equal[known], size, mean_T=mean if right else None, groups=groups)
+
+
+def _equal_shares(record: RunRecord, groups: int | None) -> Float | None:
+    """The share of groups with equal rewards at each step as logged, or by the deviation of its one group; None where neither says it."""
+    track = _logged(record, ("dead_group_share",))
+    if track.known:
+        return track.value_T
+    spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
+    if groups != 1 or not spread.known:
+        return None  # the mean of several deviations does not say how many of them are zero
+    return np.where(np.isfinite(spread.value_T), spread.value_T < _NO_SPREAD, np.nan)
 
 
 def _outcomes(record: RunRecord) -> pl.DataFrame | None:

@@ -13,7 +13,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
-Clock = Literal["updates", "steps", "learning_rate"]
+Clock = Literal["updates", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,14 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     Args:
         record: the run.
         metric: a key of the log, or a canonical quantity.
-        clock: what `time_T` counts. "learning_rate" is the integral of the learning rate over updates, in units of its
-            largest value: the time of the dynamics under a warm-up or a schedule.
+        clock: what `time_T` counts.
 
     Returns:
         The rows where the metric has a finite value.
 
     Raises:
-        MissingMetricError: the log has no such metric, or no learning rate for the clock that needs it.
-        InvalidArgumentError: the clock is unknown, or the learning rate is never above 0.
+        MissingMetricError: the log has no such metric.
+        InvalidArgumentError: the clock is unknown.
 
     Example:
         >>> from groupwise.record.run import steps_table
@@ -83,26 +82,16 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     rows = record.steps if known.all() else record.steps.filter(known)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)
-    updates = rows["optimizer_updates"]
-    time = (updates.fill_null(strategy="forward") if updates.null_count() else updates).to_numpy().astype(float)
-    if not bool(np.isfinite(time).all()) or not bool(np.all(np.diff(time) > 0)):
-        time = step.astype(float)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else ""
     rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
     variance, source = _sampling_variance(record, rows, column, quantity, value, window)
     share = rewarding and _is_share(record, column, quantity, value, window)
-    if clock == "learning_rate":
-        time, window = _learning_rate_time(record, rows, time), 1.0
-    elif clock == "steps":
-        time = step.astype(float)
-    elif clock != "updates":
-        raise InvalidArgumentError(f"a clock counts updates, steps or learning_rate; got {clock!r}")
     return MetricSeries(
         metric=column,
         step_T=step,
-        time_T=time,
+        time_T=_time(rows, step, clock),
         value_T=value,
         variance_T=variance,
         window=max(window, 1.0),
@@ -115,15 +104,14 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     )
 
 
-def _learning_rate_time(record: RunRecord, rows: pl.DataFrame, update_T: Float) -> Float:
-    """Return the integral of the learning rate over updates, in units of its largest value; strictly increasing."""
-    rate = rows[record.column("learning_rate")].fill_null(strategy="forward").fill_null(strategy="backward").to_numpy().astype(float)
-    largest = float(np.nanmax(rate)) if rate.size else 0.0
-    if not largest > 0:
-        raise InvalidArgumentError("this clock needs a learning rate above 0 somewhere in the log; every logged one is 0 or missing")
-    passed = np.diff(update_T, prepend=update_T[0] - 1)
-    # A rate of exactly 0 would stop the clock; a billionth of the largest keeps rows apart.
-    return np.asarray(np.cumsum(np.maximum(rate / largest, 1e-9) * passed))
+def _time(rows: pl.DataFrame, step_T: NDArray[np.int64], clock: Clock) -> Float:
+    """Return what the clock counts at each row: steps, or updates where they are known and rise."""
+    if clock not in ("updates", "steps"):
+        raise InvalidArgumentError(f"a clock counts updates or steps; got {clock!r}")
+    steps = step_T.astype(float)
+    updates = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
+    rising = bool(np.isfinite(updates).all()) and bool((np.diff(updates) > 0).all())
+    return updates if clock == "updates" and rising else steps
 
 
 def _smoothing(record: RunRecord) -> int | None:

@@ -151,15 +151,13 @@ def test_the_expected_gradient_is_the_exact_one() -> None:
     )
 
 
-def test_what_cannot_be_enumerated_is_sampled_and_said_so() -> None:
-    """4,096 batches: five standard errors, 3 arms, so a false alarm in 600,000; the spread is that of the batches themselves."""
-    training = Training(1.0, group_size=3, prompts=2, advantage="batch_std", ratio="clipped")
-    assert expectation_method(3, training).startswith("mean over 4096 sampled batches")
+def test_what_cannot_be_enumerated_is_refused() -> None:
     assert expectation_method(2, Training(1.0, advantage="std_normalised")) == "enumeration of 9 count vectors"
     assert expectation_method(2, Training(1.0)) == "closed form"
-    now, then = np.array([0.3, -0.2, 0.1]), np.array([-0.1, 0.4, 0.0])
-    error = one_step(THREE, training, now, then) - by_enumeration(THREE, training, now, then)
-    assert 0 < np.abs(error).max() < 5 * 0.5 / np.sqrt(4096)
+    with pytest.raises(InvalidArgumentError, match="not clipped across a batch"):
+        expected_path(THREE, Training(1.0, group_size=3, prompts=2, advantage="batch_std", ratio="clipped"), steps=1)
+    with pytest.raises(InvalidArgumentError, match="got 1,329,890,705"):  # of 64 rollouts over 8 arms
+        expected_path(bandit([0.0] * 7 + [1.0]), Training(1.0, group_size=64, advantage="std_normalised"), steps=1)
 
 
 def test_the_sampled_mean_is_the_expectation() -> None:

@@ -29,7 +29,6 @@ Tick = Callable[[int], None]
 Index = NDArray[np.uint32]
 
 MOST_COUNT_VECTORS = 50_000
-SAMPLED_BATCHES = 4096
 _MOST_NUMBERS = 4_000_000
 _SLAB_BYTES = 1_000_000
 
@@ -148,9 +147,7 @@ def expectation_method(arms: int, training: Training) -> str:
     """Say how the expectation of the coefficients is computed for this many arms."""
     if _is_linear(training):
         return "closed form"
-    if vectors := _enumerated_vectors(arms, training):
-        return f"enumeration of {vectors} count vectors"
-    return f"mean over {SAMPLED_BATCHES} sampled batches, the same at every update"
+    return f"enumeration of {_enumerated_vectors(arms, training)} count vectors"
 
 
 def _is_linear(training: Training) -> bool:
@@ -159,10 +156,15 @@ def _is_linear(training: Training) -> bool:
 
 
 def _enumerated_vectors(arms: int, training: Training) -> int:
-    """How many count vectors the expectation is a sum over; 0 where they are too many, or do not tell the whole batch."""
+    """How many count vectors the expectation is a sum over; raise where they are too many, or do not tell the whole batch."""
     vectors = comb(_enumerated_size(training) + arms - 1, arms - 1)
     told = training.ratio != "clipped" or training.advantage != "batch_std" or training.prompts == 1
-    return vectors if told and vectors <= MOST_COUNT_VECTORS else 0
+    if not told or vectors > MOST_COUNT_VECTORS:
+        raise InvalidArgumentError(
+            f"expected groups whose outcomes can be counted, at most {MOST_COUNT_VECTORS:,} of them and not clipped across a batch, "
+            f"got {vectors:,}: take fewer arms or rollouts, or a sampled run"
+        )
+    return vectors
 
 
 def _enumerated_size(training: Training) -> int:
@@ -174,8 +176,7 @@ def expected_coefficients(policy_AS: Float, reward_AS: Float, ratio_AS: Float | 
     r"""Return the expectation of $b_a$ over groups drawn from the sampling policy.
 
     Closed form where the advantage is linear in the rewards: $\pi_a w_a r_a$ (vanilla), $\pi_a w_a (r_a - V)$ (leave-one-out),
-    $(G-1)/G$ times that (full group mean). Else the sum over all count vectors, or, where those are too many, the mean over sampled
-    batches that are the same at every update: `expectation_method` says which.
+    $(G-1)/G$ times that (full group mean). Else the sum over all count vectors.
     """
     if _is_linear(training):
         value_S = 0.0 if training.advantage == "vanilla" else (policy_AS * reward_AS).sum(axis=0)
@@ -184,12 +185,11 @@ def expected_coefficients(policy_AS: Float, reward_AS: Float, ratio_AS: Float | 
         return linear_AS if ratio_AS is None else linear_AS * ratio_AS
     whole_AS = np.broadcast_to(reward_AS, policy_AS.shape)
     vectors = _enumerated_vectors(len(policy_AS), training)
-    one = _enumerated if vectors else _averaged
-    width = max(1, _MOST_NUMBERS // (len(policy_AS) * (vectors or SAMPLED_BATCHES)))
+    width = max(1, _MOST_NUMBERS // (len(policy_AS) * vectors))
     parts = []
     for first in range(0, policy_AS.shape[1], width):
         columns = slice(first, first + width)
-        parts.append(one(policy_AS[:, columns], whole_AS[:, columns], None if ratio_AS is None else ratio_AS[:, columns], training))
+        parts.append(_enumerated(policy_AS[:, columns], whole_AS[:, columns], None if ratio_AS is None else ratio_AS[:, columns], training))
     return np.concatenate(parts, axis=1)
 
 
@@ -223,25 +223,6 @@ def count_vectors(arms: int, size: int) -> tuple[NDArray[np.float64], NDArray[np
     edges = np.concatenate([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), size + arms - 1)], axis=1)
     count_MA = np.diff(edges, axis=1) - 1.0
     return np.ascontiguousarray(count_MA.T), gammaln(size + 1) - gammaln(count_MA + 1).sum(axis=1)
-
-
-def _averaged(policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training) -> Float:
-    """Mean over batches drawn with the same uniform numbers at every call, one replicate after another."""
-    arms = policy_AS.shape[0]
-    uniform_GPM = _fixed_uniforms(training.group_size, training.prompts)
-    columns = []
-    counter = ArmCounter(arms, training.group_size, uniform_GPM.shape[1:])
-    for place in range(policy_AS.shape[1]):
-        count = counter.count(uniform_GPM, thresholds(policy_AS[:, place : place + 1]))
-        ratio = None if ratio_AS is None else np.repeat(ratio_AS[:, place : place + 1], count.shape[2], axis=1)
-        columns.append(coefficients(count, reward_AS[:, place : place + 1], ratio, training).mean(axis=1))
-    return np.stack(columns, axis=1)
-
-
-@lru_cache(maxsize=2)
-def _fixed_uniforms(group_size: int, prompts: int) -> Index:
-    """The uniform numbers of the sampled expectation, (G, P, M)."""
-    return np.random.default_rng(20_260_701).integers(2**32, size=(group_size, prompts, SAMPLED_BATCHES), dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)

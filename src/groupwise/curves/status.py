@@ -57,6 +57,10 @@ def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawF
     return [found for found in fits[1:] if found.law.shapes and found.aicc - best < within]
 
 
+Told = tuple[Outcome, dict[str, Any]]
+"""An outcome with the numbers of its sentence, and the time of a change as `change`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the fits come to, its sentence, the time of a change (nan: none), and further findings."""
@@ -77,37 +81,59 @@ def judge(
     healthy: Literal["up", "any"],
 ) -> Verdict:
     """Say what the fits support."""
-    best, plateau = fits[0], parameters["plateau"]
+    best = fits[0]
     notes = (_smoothing_note(observations), _noise_note(best), _rival_note(fits), _inertia_note(fits, parameters, momentum))
-
-    def verdict(outcome: Outcome, *, change: float = float("nan"), **numbers: Any) -> Verdict:
-        """An outcome with the numbers of its sentence."""
-        return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note))
-
-    if observations.time_M.size < FEW:
-        return verdict(Outcome.TOO_FEW, rows=observations.time_M.size, level=_range(plateau))
-    if doubtful(observations, best):
-        return verdict(Outcome.MAYBE_SMOOTHED, rows=observations.rows)
-    open_names = unidentified(best, parameters)
     explained = _explained(observations, best.curve_M)
-    if healthy == "up" and (fall := _collapse(observations, best, parameters, jump, explained)):
-        return verdict(Outcome.COLLAPSED, **fall)
-    if broken := _jump(observations, best, jump):
-        return verdict(Outcome.JUMP, **broken)
-    settled = best.law.shapes and not open_names
-    if not settled and explained < 0.5 and wanders(best, observations):
-        return verdict(Outcome.WANDERS, change=0.0)
+    outcome, numbers = (
+        _untold(observations, best, parameters["plateau"])
+        or _broken(observations, best, parameters, jump, explained, rising=healthy == "up")
+        or _holding(observations, fits, parameters, explained)
+    )
+    change = numbers.pop("change", float("nan"))
+    return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note))
+
+
+def _untold(observations: Observations, best: LawFit, plateau: Interval) -> Told | None:
+    """What is said where the rows allow no law: they are too few, or perhaps averages of each other."""
+    if observations.time_M.size < FEW:
+        return Outcome.TOO_FEW, {"rows": observations.time_M.size, "level": _range(plateau)}
+    return (Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}) if doubtful(observations, best) else None
+
+
+def _broken(
+    observations: Observations,
+    best: LawFit,
+    parameters: Mapping[str, Interval],
+    jump: Break | None,
+    explained: float,
+    *,
+    rising: bool,
+) -> Told | None:
+    """What is said where no law holds to the end: a fall for good, a jump, or a curve that wanders."""
+    if rising and (fall := _collapse(observations, best, parameters, jump, explained)):
+        return Outcome.COLLAPSED, fall
+    if jumped := _jump(observations, best, jump):
+        return Outcome.JUMP, jumped
+    settled = best.law.shapes and not unidentified(best, parameters)
+    wandering = not settled and explained < 0.5 and wanders(best, observations)
+    return (Outcome.WANDERS, {"change": 0.0}) if wandering else None
+
+
+def _holding(observations: Observations, fits: Sequence[LawFit], parameters: Mapping[str, Interval], explained: float) -> Told:
+    """What is said of a law that holds, or of the level where none does."""
+    best, plateau = fits[0], parameters["plateau"]
     if not best.law.shapes:
-        if plateau.width > float(np.ptp(observations.value_M)):
-            return verdict(Outcome.SLOW_NOISE, rows=observations.rows, level=_range(plateau))
-        return verdict(Outcome.FLAT, rows=observations.rows, level=_range(plateau), hint=_hint(fits))
+        level = {"rows": observations.rows, "level": _range(plateau)}
+        slow = plateau.width > float(np.ptp(observations.value_M))
+        return (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level | {"hint": _hint(fits)})
     if explained < 0.02:
-        return verdict(Outcome.EMPTY, law=best.law.name)
-    if open_names:
-        return verdict(Outcome.OPEN, law=best.law.name, names=", ".join(f"{name} {_range(parameters[name])}" for name in open_names))
-    outcome = Outcome.SHARED if close_laws(fits) else Outcome.CONVERGED
-    laws = ", ".join(found.law.name for found in (best, *close_laws(fits)))
-    return verdict(outcome, law=best.law.name, laws=laws, **_converged(best, parameters))
+        return Outcome.EMPTY, {"law": best.law.name}
+    if open_names := unidentified(best, parameters):
+        names = ", ".join(f"{name} {_range(parameters[name])}" for name in open_names)
+        return Outcome.OPEN, {"law": best.law.name, "names": names}
+    close = close_laws(fits)
+    laws = ", ".join(found.law.name for found in (best, *close))
+    return (Outcome.SHARED if close else Outcome.CONVERGED), {"law": best.law.name, "laws": laws, **_converged(best, parameters)}
 
 
 def _collapse(

@@ -39,9 +39,10 @@ def main() -> None:
     if found is None:
         return
     print_calibration(found, (), Console(width=120))
-    print(f"largest difference from the shipped table: {apart(found.table, shipped()):.2g}")
     if asked.write:
         SHIPPED.write_text(to_json(found.table.as_dict()) + "\n", encoding="utf-8")
+    else:
+        print(f"largest difference from the shipped table: {apart(found.table, shipped()):.2g}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def test_backtest_stretches_by_the_table_that_is_given(capsys: pytest.CaptureFix
     table = tmp_path / "table.json"
     table.write_text(to_json(UNCALIBRATED.as_dict()))
     shipped, bare = (printed(capsys, "backtest", str(log), *given) for given in ((), ("--calibration", str(table))))
-    assert shipped["runs"][0]["errors"] == bare["runs"][0]["errors"]
+    others = [{name: error for name, error in one["runs"][0]["errors"].items() if name != "groupwise"} for one in (shipped, bare)]
+    assert others[0] == others[1]
     assert shipped["runs"][0]["interval_scores"]["groupwise"] != bare["runs"][0]["interval_scores"]["groupwise"]
     table.write_text("{}")
     assert "expected a table as groupwise calibrate writes it" in refused(capsys, "backtest", str(log), "--calibration", str(table))
@@ -81,7 +82,7 @@ def test_calibrate_writes_a_table_that_forecasts_take(capsys: pytest.CaptureFixt
             (share, 4, 3) for share in (0.1, 0.2, 0.4, 0.6)
         ]
         assert set(scores["ratios"]) == {"last_mean", "smoothing"}
-    assert found["by_others"]["ratios"] == found["uncalibrated"]["ratios"]
+    assert found["by_others"]["ratios"] != found["uncalibrated"]["ratios"]  # a table moves the median, too
     assert found["by_others"]["interval_scores"] != found["uncalibrated"]["interval_scores"]
     assert json.loads(table.read_text()) == found["table"]
     assert read_calibration(table.read_text()).clusters == 3

@@ -30,7 +30,7 @@ def walk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def covariances(seen: float) -> tuple[list[process.Kernel], np.ndarray]:
         return [process._walk(np.inf, seen)], np.array([[4.0]])
 
-    monkeypatch.setattr(process, "_covariances", covariances)
+    monkeypatch.setattr(process, "covariances", covariances)
 
 
 def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
 def test_covariances_are_weighed_by_their_restricted_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ratio of two weights is that of the densities of the contrasts, a multivariate t up to a factor that both share."""
     row, value = np.arange(9.0), np.random.default_rng(1).normal(size=9)
-    monkeypatch.setattr(process, "_covariances", lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])))
+    monkeypatch.setattr(process, "covariances", lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])))
     found = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
     densities = []
@@ -68,7 +68,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(monkeypatch: pyt
 
 
 def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative() -> None:
-    kernels, signals = process._covariances(30.0)
+    kernels, signals = process.covariances(30.0)
     end, row = np.array([30.0]), np.linspace(0, 90, 40)
     assert signals.shape == (180, len(kernels))
     for kernel in kernels:

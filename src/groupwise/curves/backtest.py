@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import NODES, Calibration, Case, Kind, shipped
+from groupwise.curves.calibration import PROBABILITIES, UNCALIBRATED, Calibration, Case, Kind, shipped
 from groupwise.curves.forecast import FEWEST, Ahead, foreseen
 from groupwise.curves.observations import observe
 from groupwise.curves.results import Backtest, Tally
@@ -94,15 +94,15 @@ class Trial:
         ends = (1 - level) / 2, (1 + level) / 2
         (low, high), (row_low, row_high) = ([one.quantile(p) for p in ends] for one in (ours, rows))
         within = (self.row_S >= row_low) & (self.row_S <= row_high)
-        off: dict[str, Float] = {"groupwise": np.abs(ours.within(ours.centre_S) - self.truth_S)}
+        off: dict[str, Float] = {"groupwise": np.abs(ours.quantile(0.5) - self.truth_S)}
         interval = {"groupwise": interval_score(self.truth_S, low, high, level)}
-        ranked = {"groupwise": crps(self.truth_S, np.stack([ours.quantile(p) for p in NODES]), NODES)}
+        ranked = {"groupwise": crps(self.truth_S, np.stack([ours.quantile(p) for p in PROBABILITIES]), PROBABILITIES)}
         for name, rival in self.rivals.items():
             off[name] = np.abs(ours.within(rival.centre_S) - self.truth_S)
             if rival.deviation_S is not None:
                 first, last = (ours.within(rival.quantile(p)) for p in ends)
                 interval[name] = interval_score(self.truth_S, first, last, level)
-                ranked[name] = crps(self.truth_S, np.stack([ours.within(rival.quantile(p)) for p in NODES]), NODES)
+                ranked[name] = crps(self.truth_S, np.stack([ours.within(rival.quantile(p)) for p in PROBABILITIES]), PROBABILITIES)
 
         def over(part: slice) -> dict[str, Any]:
             """What the windows of a part come to."""
@@ -163,7 +163,7 @@ def trial(
     centre = np.array([time[group].mean() for group in groups])
     # Rows that were averaged before they were logged count as fewer.
     size = max(1.0, (time.size - cut) / len(groups) / seen.smoothing)
-    windows, rows = foreseen(seen, (centre, size), (time[middle], 1), bounds=bounds, table=shipped())
+    windows, rows = foreseen(seen, (centre, size), (time[middle], 1), bounds=bounds, table=UNCALIBRATED)
     ahead = Stretches(centre, *(np.array([group[end] - cut + 1.0 for group in groups]) for end in (0, -1)))
     tried = {name: foretold_by(method, time[:cut], value[:cut], ahead) for name, method in (methods or available()).items()}
     return Trial(

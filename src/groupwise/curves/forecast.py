@@ -1,8 +1,8 @@
 r"""Where a curve is going: a centre, a band of the mean and a band of the rows, stretched as far as runs of before went astray.
 
-The centre is the median of what Gaussian processes foresee (`process`), the band their spread times the table of `calibration`, held
-within the metric's bounds. No law enters, so a forecast is there where none holds. It extrapolates one series and knows nothing of what
-else the run may do.
+Centre and spread are those of a mixture of Gaussian processes (`process`); median and band lie as many spreads about that centre as
+the table of `calibration` says, held within the metric's bounds. No law enters, so a forecast is there where none holds. It extrapolates
+one series and knows nothing of what else the run may do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import NODES, SPREAD, Calibration, Kind, shipped
+from groupwise.curves.calibration import PROBABILITIES, SPREAD, Calibration, Kind, shipped
 from groupwise.curves.observations import LARGEST, Observations, observe
 from groupwise.curves.process import foresee
 from groupwise.curves.results import Forecast, ForecastStatus, Target
@@ -41,7 +41,7 @@ def forecast(
 ) -> Forecast:
     r"""Forecast a metric at given times, with a band of the mean and a band of the next observation.
 
-    With the median $m$ and the spread $S = (q_{95} - q_5)/3.29$ of a mixture of Gaussian processes, the quantiles are
+    With the centre $m$ and the spread $S = (q_{95} - q_5)/3.29$ of a mixture of Gaussian processes, the quantiles are
     $m + S \sinh z_p$; $z_p$ comes from a table of how runs of before went on.
 
     Args:
@@ -88,8 +88,8 @@ def forecast(
     moments = np.linspace(last, max(float(ahead.max()), last), _MOMENTS)
     mean, row, course = foreseen(seen, (ahead, np.inf), (ahead, rows), (moments, np.inf), bounds=bounds, table=calibration or shipped())
     tails = (1 - level) / 2, (1 + level) / 2
-    now = float(course.centre_S[0])
-    end, low, high = (float(one[-1]) - now for one in (course.within(course.centre_S), *map(course.quantile, tails)))
+    middle = course.quantile(0.5)
+    end, low, high = (float(one[-1] - middle[0]) for one in (middle, *map(course.quantile, tails)))
     status: ForecastStatus = "short" if seen.row_time_T.size < FEWEST else "forecast"
     (mean_low, mean_high), (row_low, row_high) = ([one.quantile(tail) for tail in tails] for one in (mean, row))
     return Forecast(
@@ -97,7 +97,7 @@ def forecast(
         message=_message(status, seen.row_time_T.size),
         level=level,
         time_S=ahead,
-        mean_S=mean.within(mean.centre_S),
+        mean_S=mean.quantile(0.5),
         mean_low_S=mean_low,
         mean_high_S=mean_high,
         low_S=row_low,
@@ -160,7 +160,7 @@ class Ahead:
 
     def chance_above(self, level: float) -> Float:
         """Chance of each to lie above a level, by the quantiles of the table and their normal quantiles between."""
-        known, node = np.stack([self.quantile(p) for p in NODES], axis=1), ndtri(NODES)
+        known, node = np.stack([self.quantile(p) for p in PROBABILITIES], axis=1), ndtri(PROBABILITIES)
         # Where the bounds hold several quantiles in one place, the level is above all of them.
         return np.array([1 - ndtr(np.interp(level, row + 1e-12 * node * max(self.spread_S.max(), 1e-300), node)) for row in known])
 

@@ -68,7 +68,7 @@ def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: 
         count_S: rows that are averaged there; inf for the curve itself, without noise.
     """
     block, count, within = _blocks(row_T, value_T)
-    kernels, signal_KJ = _covariances(row_T[-1] + 1)
+    kernels, signal_KJ = covariances(row_T[-1] + 1)
     seen = np.stack([kernel(block[0][:, None], block[0]) for kernel in kernels])
     covariance = np.tensordot(signal_KJ, seen, 1) + np.diag(1 / count)
     freedom = value_T.size - 1
@@ -102,7 +102,7 @@ def _blocks(row_T: Float, value_T: Float) -> tuple[Float, Float, float]:
     return block, count.astype(float), float(rest @ rest)
 
 
-def _covariances(seen: float) -> tuple[list[Kernel], Float]:
+def covariances(seen: float) -> tuple[list[Kernel], Float]:
     """Kernels of unit size over the rows seen, and how much of each every covariance of the list has, shape (K, J)."""
     walks = [_walk(clock, seen) for clock in _CLOCKS]
     trends = [_trend(clock, rate, seen) for clock in _CLOCKS for rate in _RATES]

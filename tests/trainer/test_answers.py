@@ -209,7 +209,7 @@ def test_a_question_that_takes_too_long_is_undecided_and_the_next_is_answered(ju
 def test_the_process_ends_with_the_block() -> None:
     with MathVerify(limit=20) as judge:
         assert judge("a+b", "b+a") is True
-        process = judge._process
+        process = judge._worker._process
         assert process is not None
         assert process.poll() is None
     assert process.poll() is not None

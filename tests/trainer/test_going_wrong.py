@@ -288,7 +288,7 @@ def test_three_reasons_for_no_signal_have_three_sentences(
         train(make_policy(), replace(small_task, verifier=Always(small_task.verifier, value)), settings(steps=20), output=tmp_path / "run")
 
 
-@pytest.mark.parametrize(("value", "message"), [(0.0, "collapsed or the verifier"), (1.0, "learned any more"), (np.nan, "silent")])
+@pytest.mark.parametrize(("value", "message"), [(0.0, "collapsed or the verifier"), (1.0, "learned any more")])
 def test_a_signal_that_is_lost_is_told_with_its_step(
     value: float, message: str, make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:
@@ -298,6 +298,14 @@ def test_a_signal_that_is_lost_is_told_with_its_step(
     assert len(caught) == 1
     assert idle_since(record.steps) == 5
     assert idle_since(record.steps.head(12)) is None
+
+
+def test_a_verifier_that_falls_silent_ends_the_run_and_nothing_is_lost(make_policy: Maker, small_task: Task, tmp_path: Path) -> None:
+    task = replace(small_task, verifier=Always(small_task.verifier, np.nan, from_step=5))
+    with pytest.raises(TrainingStoppedError, match=r"got none for all 320 rollouts of the last 10 steps: .* go on by --resume"):
+        train(make_policy(), task, settings(steps=20), output=tmp_path / "run")
+    assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == list(range(1, 14))
+    assert max(states(tmp_path / "run")) == 13
 
 
 def test_a_lost_signal_is_counted_over_a_stop(make_policy: Maker, small_task: Task, tmp_path: Path) -> None:

@@ -32,7 +32,11 @@ DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
 _LARGEST_FILE = 2**20
 _LONGEST = 16  # prompts that are the longest in characters, among which the longest in tokens is looked for
-_OF_SYMBOLS, _OF_WORDS = ("level", "format_reward", "proxy_bonus"), ("examples", "verifier", "file")  # settings of one kind of task
+_SETTINGS = {  # of one kind of task alone
+    "symbols": ("level", "format_reward", "proxy_bonus"),
+    "words": ("examples", "verifier", "file"),
+    "file": ("prompt_column", "answer_column", "reward", "reward_limit"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class Start:
     examples: int = 0  # worked examples before a question in words
     verifier: str = "strict"  # which of the two of a task in words is trained on
     file: Path | None = None  # of the questions, where a task in words reads them
+    data: Path | None = None  # of a task of the user's own, in the place of a name
+    prompt_column: str = "prompt"  # of its file
+    answer_column: str = "answer"  # of its file
+    reward: str | None = None  # of its completions: exact, number, math_verify or MODULE:FUNCTION
+    reward_limit: float = 60.0  # seconds of one call of a function
     size: str = "small"  # of a new policy
     checkpoint: Path | None = None  # of a policy to start from
     model: Path | None = None  # folder of a language model in its place
@@ -91,12 +100,18 @@ class Start:
 
 
 def train(
-    task: Annotated[str, argument("TASK", "addition, sorting, ..., or in words larger_of_two, ...")],
+    task: Annotated[str | None, argument("TASK", "addition, sorting, ..., or in words larger_of_two, ...; none with --data.")] = None,
     *,
     output: Annotated[Path, option("FOLDER", "Folder of the run.", "--output", "-o")],
     settings: Annotated[Path | None, option("FILE", "Settings of the run and of the task, as YAML or JSON.")] = None,
     overrides: Annotated[
         list[str] | None, option("KEY=VALUE", "One setting, as schedule=cosine or adaptive.mode=act. Repeatable.", "--set")
+    ] = None,
+    data: Annotated[Path | None, option("FILE", "Prompts of yours in place of TASK: JSONL, JSON, Parquet or CSV.")] = None,
+    prompt_column: Annotated[str | None, option("NAME", "Column of the prompts, texts or messages; by default prompt.")] = None,
+    answer_column: Annotated[str | None, option("NAME", "Column of the right answers; by default answer.")] = None,
+    reward: Annotated[
+        str | None, option("NAME", "Of your prompts: exact, number, math_verify, or a function of yours as MODULE:FUNCTION.")
     ] = None,
     level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
     size: Annotated[str | None, option("NAME", "Size of a new policy: tiny, small (the default), medium or large.")] = None,
@@ -124,6 +139,7 @@ def train(
     if resume and force:
         raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
     typed = {
+        "data": data, "prompt_column": prompt_column, "answer_column": answer_column, "reward": reward,
         "level": level, "size": size, "checkpoint": checkpoint, "model": model, "lora": lora, "chat_template": chat_template,
         "max_completion_length": max_completion_length, "group_size": group_size, "steps": steps,
         "rollouts_per_step": rollouts_per_step, "learning_rate": learning_rate, "advantage": advantage, "seed": seed, "device": device,
@@ -137,24 +153,49 @@ def train(
     return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
 
 
-def _task(name: str, start: Start) -> Task:
-    """Build the task of a name; refuse settings that are another kind of task's."""
-    from groupwise.trainer.recipes import is_text_task
-    from groupwise.trainer.tasks import make_task
-    from groupwise.trainer.text_tasks import make_text_task
-
-    in_words = is_text_task(name)
-    foreign, untouched = _OF_SYMBOLS if in_words else _OF_WORDS, Start()
-    for setting in foreign:
+def _task(name: str | None, start: Start) -> Task:
+    """Build the task of a name or of a file; refuse settings that are another kind of task's."""
+    if (name is None) == (start.data is None):
+        came = "none" if name is None else f"{name} and {start.data}"
+        raise InvalidArgumentError(f"train expects a TASK or --data FILE, one of them; got {came}")
+    kind = "file" if name is None else "words" if _in_words(name) else "symbols"
+    untouched = Start()
+    for setting in (setting for other, settings in _SETTINGS.items() if other != kind for setting in settings):
         if getattr(start, setting) != getattr(untouched, setting):
-            raise InvalidArgumentError(f"{name} has no setting {setting}: leave it out")
+            raise InvalidArgumentError(f"{name or start.data} has no setting {setting}: leave it out")
+    if kind != "symbols" and start.model is None:
+        raise InvalidArgumentError(
+            f"{name or start.data} is asked in words, which a new policy cannot read: name a language model with --model FOLDER"
+        )
     common: dict[str, Any] = {"problems": start.problems, "seed": start.start_seed}
-    if not in_words:
-        return make_task(name, level=start.level, format_reward=start.format_reward, proxy_bonus=start.proxy_bonus, **common)
-    if start.model is None:
-        raise InvalidArgumentError(f"{name} is asked in words, which a new policy cannot read: name a language model with --model FOLDER")
-    verifier: Any = start.verifier
-    return make_text_task(name, examples=start.examples, verifier=verifier, file=start.file, **common)
+    if name is None:
+        return _own_task(start, common)
+    if kind == "words":
+        from groupwise.trainer.text_tasks import make_text_task
+
+        verifier: Any = start.verifier
+        return make_text_task(name, examples=start.examples, verifier=verifier, file=start.file, **common)
+    from groupwise.trainer.tasks import make_task
+
+    return make_task(name, level=start.level, format_reward=start.format_reward, proxy_bonus=start.proxy_bonus, **common)
+
+
+def _own_task(start: Start, common: Mapping[str, Any]) -> Task:
+    """Build the task of a user's file."""
+    from groupwise.trainer.file_task import make_file_task
+
+    assert start.data is not None
+    if start.reward is None:
+        raise InvalidArgumentError("--data expects --reward, got none: name exact, number, math_verify, or a function as MODULE:FUNCTION")
+    own = {name: getattr(start, name) for name in _SETTINGS["file"]}
+    return make_file_task(start.data, **own, **common)
+
+
+def _in_words(name: str) -> bool:
+    """Return whether a task takes a language model."""
+    from groupwise.trainer.recipes import is_text_task
+
+    return is_text_task(name)
 
 
 def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, resume: bool, force: bool, as_json: bool) -> int:
@@ -186,6 +227,9 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
             typer.echo("Stopped while warming up: nothing is kept; the same command begins anew.", err=True)
             return INTERRUPTED
         record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
+    missing, asked = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
+    if missing:
+        typer.echo(f"{missing:,} of {asked:,} rollouts had no reward: they counted for nothing.", err=True)
     if before == chosen.steps:
         typer.echo(f"The run in {output} had done its {before} steps already: nothing was trained.", err=True)
     return _told(record, output, chosen.steps, as_json=as_json)

@@ -363,18 +363,18 @@ def question_of(entry: Benchmark, row: Row, number: int = 0, path: Path | str = 
 
 def _relative_error(entry: Benchmark, row: Row, answer: str) -> float:
     """Return the error that a numeric answer may have, relative to it."""
-    error, right = number_of(_text(row.get(entry.error)) if entry.error else ""), number_of(answer)
+    error, right = number_of(cell_text(row.get(entry.error)) if entry.error else ""), number_of(answer)
     return float(abs(error / right)) if error and right else 0.0
 
 
 def _question(entry: Benchmark, row: Row) -> str:
     """Return the question with what stands before it."""
-    column = next((name for name in entry.questions if _text(row.get(name))), None)
+    column = next((name for name in entry.questions if cell_text(row.get(name))), None)
     if column is None:
         return ""
     # A question that holds its body already stands in a column of its own.
-    body = "" if column == "question_concat" else next((_text(row[name]) for name in entry.body if _text(row.get(name))), "")
-    return f"{body}{'' if not body or body[-1] in '.?!,' else '.'} {_text(row[column])}".strip()
+    body = "" if column == "question_concat" else next((cell_text(row[name]) for name in entry.body if cell_text(row.get(name))), "")
+    return f"{body}{'' if not body or body[-1] in '.?!,' else '.'} {cell_text(row[column])}".strip()
 
 
 def _answer(entry: Benchmark, row: Row) -> str:
@@ -382,10 +382,10 @@ def _answer(entry: Benchmark, row: Row) -> str:
     for name in entry.answers:
         value = row.get(name)
         # OlympiadBench has a list of one text, which may hold several answers.
-        value = _SEVERAL.join(filter(None, map(_text, value))) if isinstance(value, list) else value
-        if _text(value):
-            return _bare(entry, _text(value))
-    solution = _text(row.get(entry.solution)) if entry.solution else ""
+        value = _SEVERAL.join(filter(None, map(cell_text, value))) if isinstance(value, list) else value
+        if cell_text(value):
+            return _bare(entry, cell_text(value))
+    solution = cell_text(row.get(entry.solution)) if entry.solution else ""
     return (extract_answer(solution) or "") if solution else ""
 
 
@@ -401,14 +401,16 @@ def _bare(entry: Benchmark, answer: str) -> str:
 def _verl(row: Row) -> tuple[str, str]:
     """Return question and answer of a row in verl's layout."""
     extra, messages = row.get("extra_info"), row.get("prompt")
-    question = _text(extra.get("question")) if isinstance(extra, dict) else ""
+    question = cell_text(extra.get("question")) if isinstance(extra, dict) else ""
     if not question and isinstance(messages, list | tuple):
-        contents = [_text(message.get("content")) for message in messages if isinstance(message, dict) and message.get("role") == "user"]
+        contents = [
+            cell_text(message.get("content")) for message in messages if isinstance(message, dict) and message.get("role") == "user"
+        ]
         question = contents[-1] if contents else ""
-    return question, _text(row["reward_model"].get("ground_truth"))
+    return question, cell_text(row["reward_model"].get("ground_truth"))
 
 
-def _text(value: object) -> str:
+def cell_text(value: object) -> str:
     """Return a text, or a finite number without a needless .0, as text; nothing for anything else."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else str(value) if abs(value) < float("inf") else ""

@@ -140,6 +140,7 @@ def unwritten(home: Path) -> Iterator[None]:
 
 
 __all__ = ["CHECKPOINTS", "DECISIONS", "NotFiniteError", "Resumable", "RunFolder", "Saved", "TrainingStoppedError"]
+_PLACES = {"data", "file"}  # where the file of a task lies: what it holds is compared
 _FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may change when a run goes on
 
 Saved = tuple[dict[str, "Tensor"], dict[str, Any]]
@@ -344,8 +345,9 @@ class RunFolder:
         task = self._task
         rows = [[problem.text, problem.answer] for problem in task.train]
         held_out = [[problem.text, problem.answer] for problem in task.held_out]
+        recipe = {name: value for name, value in task.recipe.items() if name not in _PLACES}
         said = [task.name, task.vocabulary.symbols, rows, held_out, sorted(task.verifier.weights.items())]
-        return hashlib.sha256(json.dumps([*said, dict(task.recipe), _told(task.verifier)]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([*said, recipe, _told(task.verifier)]).encode()).hexdigest()[:16]
 
     def _steps(self) -> list[int]:
         """Return the steps of the checkpoints that are there."""

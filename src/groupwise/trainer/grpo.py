@@ -26,7 +26,7 @@ from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
 from groupwise.trainer.folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise.trainer.policy import Sampled
 from groupwise.trainer.rewards import total_reward
-from groupwise.trainer.rows import PATIENCE, has_signal, meanings, refusal, rollout_rows, step_row, warning
+from groupwise.trainer.rows import PATIENCE, has_signal, meanings, refusal, rollout_rows, silence, step_row, warning
 from groupwise.trainer.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -232,6 +232,7 @@ class _Run:
         self.adaptive = None if settings.adaptive is None else AdaptiveGroupSize(settings, actor, task, pool=self.pool, folder=folder)
         self.step, self.batches, self.drawn, self.tokens = 0, 0, 0, 0
         self.idle, self.learned = 0, False  # steps in a row without a signal, and whether there ever was one
+        self.silent = 0  # steps in a row without any reward, since this process took the run up
         self.whole = True  # whether nothing is half done
         self.waiting: list[Batch] = []
         self._last_batch: Batch | None = None
@@ -266,10 +267,13 @@ class _Run:
         return row, rollout_rows(batch.judged, batch.advantage_N) if kept else None
 
     def _has_signal(self, batch: Batch) -> bool:
-        """Return whether there is something to learn from; refuse a run in which there never was."""
+        """Return whether there is something to learn from; refuse a run in which there never was, end one whose verifier is silent."""
         signal = has_signal(batch.judged)
         if not signal and not self.learned and self.idle + 1 == PATIENCE:
             raise refusal(batch.judged, self.task.name)
+        self.silent = 0 if np.isfinite(batch.judged.reward_N).any() else self.silent + 1
+        if self.silent == PATIENCE:
+            raise TrainingStoppedError(silence(batch.judged))
         return signal
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""A process of its own that asks math-verify: JSON lines in, JSON lines out; `math_judge` starts it and ends it when it takes too long.
+"""A process of its own that asks math-verify: JSON lines in, JSON lines out; `math_judge` starts it by `worker`.
 
 Only LaTeX is parsed: the other parser of math-verify evaluates text as Python. It imports nothing of this package.
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.trainer.file_task import RULES, make_file_task
 from groupwise.trainer.tasks import RECIPE, TASKS, Task, UnreadableTaskError, make_task
 from groupwise.trainer.text_tasks import TEXT_TASKS, make_text_task
 
@@ -20,8 +21,16 @@ def is_text_task(name: str) -> bool:
     return name in words
 
 
-def task_of_recipe(recipe: Mapping[str, Any]) -> Task:
-    """Build a task again."""
+def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:
+    """Build a task again; None of a user's own reward, which no file that lies beside weights may name: its code would be run."""
+    if "data" in recipe:
+        given = {name: value for name, value in recipe.items() if name != "sha256"}
+        if recipe.get("reward") not in RULES:
+            return None
+        found = make_file_task(**given)
+        if found.recipe["sha256"] != recipe.get("sha256"):
+            raise InvalidArgumentError(f"expected {recipe['data']} as it was, got another content")
+        return found
     return make_text_task(**recipe) if is_text_task(str(recipe.get("name"))) else make_task(**recipe)
 
 

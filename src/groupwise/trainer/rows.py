@@ -139,6 +139,12 @@ def refusal(judged: Judged, task: str) -> InsufficientDataError:
     )
 
 
+def silence(judged: Judged) -> str:
+    """Return what to say of a run whose verifier has fallen silent."""
+    where = f"all {PATIENCE * len(judged.reward_N)} rollouts of the last {PATIENCE} steps"
+    return f"expected rewards, got none for {where}: the verifier is silent; mend it and go on by --resume"
+
+
 def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
     """Return what to say of a run that has lost its signal."""
     reward = row.get("reward")

@@ -7,7 +7,7 @@ trained on, and both are recorded. GSM8K is read from a file of the user's: noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from pathlib import Path
@@ -243,11 +243,11 @@ def make_text_task(
     found = [question for question in entry.questions(None if file is None else Path(file)) if question.key not in known]
     if not found:
         raise InsufficientDataError(f"expected problems of {name}, got none: give another file")
-    train, held_out = _split(found, np.random.default_rng([seed, *name.encode()]), problems, held_out_share)
-    both = [tuple(_problem(entry, question, examples) for question in part) for part in (train, held_out)]
+    sides = split([question.key for question in found], np.random.default_rng([seed, *name.encode()]), problems, held_out_share)
+    train, held_out = ([_problem(entry, found[place], examples) for place in side] for side in sides)
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
-    return task_of_problems(name, both[0], both[1], length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
+    return task_of_problems(name, train, held_out, length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
 
 
 def task_of_problems(
@@ -260,14 +260,12 @@ def task_of_problems(
     return Task(name, Vocabulary("".join(symbols)), tuple(train), tuple(held_out), longest, length, verifier, recipe)
 
 
-def _split(
-    found: Sequence[Question], rng: np.random.Generator, problems: int, held_out_share: float
-) -> tuple[list[Question], list[Question]]:
-    """Return at most so many questions in random order, and a share of them held out: all of one key on the same side."""
-    order = [found[place] for place in rng.permutation(len(found))[:problems]]
-    keys: Collection[Any] = dict.fromkeys(question.key for question in order)
-    held = set(list(keys)[: round(held_out_share * len(keys))])
-    return [question for question in order if question.key not in held], [question for question in order if question.key in held]
+def split(keys: Sequence[Hashable], rng: np.random.Generator, problems: int, held_out_share: float) -> tuple[list[int], list[int]]:
+    """Return the places of at most so many problems in random order, and those of a share that is held out: one key is on one side."""
+    order = rng.permutation(len(keys))[:problems].tolist()
+    known = list(dict.fromkeys(keys[place] for place in order))
+    held = set(known[: round(held_out_share * len(known))])
+    return [place for place in order if keys[place] not in held], [place for place in order if keys[place] in held]
 
 
 def _problem(entry: TextTask, question: Question, examples: int) -> Problem:

@@ -1,0 +1,152 @@
+"""A task of a user's own: prompts and answers from a file, judged by a rule or by the user's function.
+
+A prompt is a text or the messages of a chat. Rows without one, or without an answer where the reward needs it, are counted and left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, first_line
+from groupwise.prompts import is_chat, prompt_of
+from groupwise.trainer.benchmarks import Row, cell_text, extract_answer, is_right, number_of, read_rows
+from groupwise.trainer.math_judge import MathVerify
+from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
+from groupwise.trainer.tasks import Task, check_split
+from groupwise.trainer.text_tasks import split, task_of_problems
+from groupwise.trainer.user_reward import UserReward
+
+RULES = ("exact", "number", "math_verify")
+COMPLETION_LENGTH = 256
+_MARKS = ("####", "\\boxed", "\\fbox")
+
+
+class LeftOutWarning(GroupwiseWarning):
+    """Rows of a file are left out."""
+
+
+def same_text(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
+    """Return 1 for the answer and its end, spaces around it apart, else 0."""
+    return float(ended and completion.strip() == problem.answer.strip())
+
+
+def same_number(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
+    """Return 1 where the final answer of the completion is the number that the row has."""
+    del ended
+    return float(is_right(problem.answer, extract_answer(completion), kind="number") is True)
+
+
+@dataclass(frozen=True)
+class SameMathematics:
+    """Reward of 1 where math-verify takes the final answer for the right one; none where it cannot say."""
+
+    judge: MathVerify
+
+    def __call__(self, problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
+        """Return 1, 0, or NaN."""
+        del ended
+        right = is_right(problem.answer, extract_answer(completion), kind="math", same=self.judge)
+        return float("nan") if right is None else float(right)
+
+
+def make_file_task(
+    data: str | Path,
+    *,
+    reward: str,
+    prompt_column: str = "prompt",
+    answer_column: str = "answer",
+    seed: int = 0,
+    problems: int = 10_000,
+    held_out_share: float = 0.2,
+    reward_limit: float = 60.0,
+) -> Task:
+    """Build a task of a file of JSONL, JSON, Parquet or CSV; `reward` is exact, number, math_verify or MODULE:FUNCTION.
+
+    Warns:
+        LeftOutWarning: rows have no prompt, or no answer.
+    """
+    path = Path(data)
+    check_split(seed, problems, held_out_share)
+    rows, digest = read_rows(path), _digest(path)
+    columns = (prompt_column, answer_column)
+    for column, option in zip(columns[: 1 + (reward in RULES)], ("--prompt-column", "--answer-column"), strict=False):
+        _check_column(rows, column, path, option)
+    found = [problem for number, row in enumerate(rows) if (problem := _problem(row, number, columns, reward, path.stem)) is not None]
+    _tell(len(rows), len(found), path, reward, columns)
+    sides = split([problem.text for problem in found], np.random.default_rng(seed), problems, held_out_share)
+    train, held_out = ([found[place] for place in side] for side in sides)
+    recipe: dict[str, Any] = {"data": str(path), "sha256": digest, "reward": reward}
+    recipe |= {"prompt_column": prompt_column, "answer_column": answer_column, "seed": seed}
+    recipe |= {"problems": problems, "held_out_share": held_out_share}
+    return task_of_problems(path.stem, train, held_out, COMPLETION_LENGTH, _verifier(reward, rows, reward_limit), recipe)
+
+
+def _verifier(reward: str, rows: Sequence[Row], limit: float) -> Verifier:
+    """Return what judges completions."""
+    if reward == "exact":
+        return TaskVerifier({"exact": same_text}, {"exact": 1.0})
+    if reward == "number":
+        return TaskVerifier({"number": same_number}, {"number": 1.0})
+    if reward == "math_verify":
+        return TaskVerifier({"math_verify": SameMathematics(MathVerify())}, {"math_verify": 1.0})
+    own = UserReward(reward, rows, limit=limit)
+    own.check()
+    return own
+
+
+def _problem(row: Row, number: int, columns: tuple[str, str], reward: str, family: str) -> Problem | None:
+    """Return the problem of a row, or None where it has no prompt, or no answer that the reward can use."""
+    prompt_column, answer_column = columns
+    prompt = _prompt(row.get(prompt_column))
+    answer = cell_text(row.get(answer_column))
+    if reward == "number" or (reward == "math_verify" and any(mark in answer for mark in _MARKS)):
+        answer = extract_answer(answer) or ""
+    unusable = not answer or (reward == "number" and number_of(answer) is None)
+    if prompt is None or (unusable and (reward in RULES or answer_column in row)):
+        return None
+    return Problem(prompt, answer, family, 0, number)
+
+
+def _prompt(value: Any) -> str | tuple[Mapping[str, str], ...] | None:
+    """Return a prompt as a text or as messages, or None where there is none."""
+    value = prompt_of(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if not is_chat(value) or not all(isinstance(message[key], str) for message in value for key in ("role", "content")):
+        return None
+    return tuple({"role": message["role"], "content": message["content"]} for message in value)
+
+
+def _check_column(rows: Sequence[Row], column: str, path: Path, option: str) -> None:
+    """Refuse a file without rows, or without a column."""
+    if not rows:
+        raise InsufficientDataError(f"expected rows in {path}, got none: give another file")
+    if not any(column in row for row in rows):
+        there = ", ".join(dict.fromkeys(str(name)[:40] for row in rows[:100] for name in row))
+        raise InvalidArgumentError(f"expected a column {column!r} in {path}, got {there[:200]}: name it with {option}")
+
+
+def _tell(rows: int, found: int, path: Path, reward: str, columns: tuple[str, str]) -> None:
+    """Say how many rows are left out; refuse a file of which none is left."""
+    needed = f"{columns[0]} and {columns[1]}" + (" (a number)" if reward == "number" else "")
+    if not found:
+        raise InsufficientDataError(f"expected rows with {needed} in {path}, got none of {rows}: give another file, or name its columns")
+    if found < rows:
+        text = f"{rows - found} of {rows} rows of {path.name} have no {needed.replace(' and ', ', or no ')}: they are left out"
+        warnings.warn(LeftOutWarning(text), stacklevel=3)
+
+
+def _digest(path: Path) -> str:
+    """Return the checksum of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise GroupwiseError(f"expected to read {path}, got {first_line(error)}: check the file") from None

@@ -56,17 +56,7 @@ def load_language_model(
     new adapter of that rank, drawn from the seed.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UnreadableModelError(
-            f"expected a folder with a language model, got {folder}, which is none: give the path of a checkpoint on disk"
-        )
-    adapter = (folder / "adapter_config.json").is_file()
-    if base is not None and not adapter:
-        raise UnreadableModelError(f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json there")
-    if adapter and lora is not None:
-        raise UnreadableModelError(
-            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in {folder}: leave one out"
-        )
+    adapter = _holds_adapter(folder, base, lora)
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
     gguf = _gguf_of(under)
     if gguf is None:
@@ -81,6 +71,22 @@ def load_language_model(
     tokenizer = _loaded_tokenizer([folder, under], gguf)
     model = model.to(device)
     return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(model))
+
+
+def _holds_adapter(folder: Path, base: str | Path | None, lora: int | None) -> bool:
+    """Return whether a folder holds an adapter; raise where it holds nothing, or not what was asked for."""
+    if not folder.is_dir():
+        raise UnreadableModelError(
+            f"expected a folder with a language model, got {folder}, which is none: give the path of a checkpoint on disk"
+        )
+    adapter = (folder / "adapter_config.json").is_file()
+    if base is not None and not adapter:
+        raise UnreadableModelError(f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json there")
+    if adapter and lora is not None:
+        raise UnreadableModelError(
+            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in {folder}: leave one out"
+        )
+    return adapter
 
 
 def tokens_of(

@@ -24,8 +24,8 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -89,28 +89,30 @@ def position(node: ast.AST) -> tuple[Any, Any]:
     return (place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset)
 
 
-def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every mutant of a module that changes code which computes."""
-    from cosmic_ray.commands.init import _all_work_items
+def drawn_mutants(room: str, count: int, seed: int) -> list[Mutant]:
+    """Draw mutants of a room that change code which computes; each place of each module is as likely as any other."""
+    places = [(path, item) for path in modules_of(room) for item in items_of(str(path.relative_to(PACKAGE)))]
+    random.Random(seed).shuffle(places)
+    found = (mutant for path, item in places if (mutant := mutant_of(path, item)) is not None)
+    return list(islice(found, count))
+
+
+def mutant_of(path: Path, item: Any) -> Mutant | None:
+    """Return one mutant of a module, or None where it changes nothing that computes."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    text = path.read_text(encoding="utf-8")
+    text, change = path.read_text(encoding="utf-8"), item.mutations[0]
+    if any(start <= tuple(change.start_pos) < end for start, end in idle_spans(text)):
+        return None
+    changed = mutate_code(text, get_operator(change.operator_name)(**(change.operator_args or {})), change.occurrence)
+    if changed is None or not computes_otherwise(text, changed):
+        return None
+    line, lines = change.start_pos[0], text.splitlines()
+    after = next((new for new, old in zip(changed.splitlines(), lines, strict=False) if new != old), "")
     state = hashlib.sha256(text.encode()).hexdigest()[:12]
-    idle = idle_spans(text)
-    lines = text.splitlines()
-    for item in _all_work_items([path], {}):
-        change = item.mutations[0]
-        if any(start <= tuple(change.start_pos) < end for start, end in idle):
-            continue
-        changed = mutate_code(text, get_operator(change.operator_name)(**(change.operator_args or {})), change.occurrence)
-        if changed is None or not computes_otherwise(text, changed):
-            continue
-        line = change.start_pos[0]
-        after = next((new for new, old in zip(changed.splitlines(), lines, strict=False) if new != old), "")
-        operator = change.operator_name.split("/")[-1]
-        module = str(path.relative_to(PACKAGE))
-        yield Mutant(module, operator, change.occurrence, line, lines[line - 1].strip(), after.strip(), state)
+    operator, module = change.operator_name.split("/")[-1], str(path.relative_to(PACKAGE))
+    return Mutant(module, operator, change.occurrence, line, lines[line - 1].strip(), after.strip(), state)
 
 
 def computes_otherwise(text: str, changed: str) -> bool:
@@ -312,12 +314,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     by_line, seconds = reached(given.room)
-    every = [mutant for path in modules_of(given.room) for mutant in mutants_of(path)]
-    drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
+    drawn = drawn_mutants(given.room, given.count, given.seed)
     kept = BUILD / f"{given.room}.jsonl"
     done = {row["name"]: row for row in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
     tasks = [(mutant, chosen_tests(tests_of(mutant, by_line[mutant.module]), seconds)) for mutant in drawn if mutant.name not in done]
-    print(f"{len(every)} mutants, {len(drawn)} drawn with seed {given.seed}, {len(tasks)} to be judged", flush=True)
+    print(f"{len(drawn)} mutants drawn with seed {given.seed}, {len(tasks)} to be judged", flush=True)
     preload()
     if tasks:
         control(tasks)

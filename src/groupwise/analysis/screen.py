@@ -100,18 +100,7 @@ _OF_TILES = ("truncated_share", "dead_group_share", "eval/reward", "entropy", "c
 
 
 def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: Judgement, *, points: int = POINTS) -> Screen:
-    """Return what the first screen shows of a run.
-
-    Args:
-        record: the run, cut where it is to be.
-        fitted: its metric.
-        groups: what its groups say.
-        judged: its judgement.
-        points: largest number of points of a line.
-
-    Returns:
-        Tiles, charts and numbers.
-    """
+    """Return tiles, charts and numbers of the first screen of a run; no line has more points than said."""
     reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
     signals = [*_signals(record, groups, fitted.metric, judged)]
     signs = [{"held_out": "eval/reward"}.get(sign.signal, sign.signal) for sign in _signs(judged)]

@@ -115,7 +115,6 @@ def summarise(
     metric: str | None = None,
     until: float | None = None,
     at: Sequence[float] | None = None,
-    level: float = 0.95,
     forecast_level: float = 0.9,
     points: int = POINTS,
     opened: Path | None = None,
@@ -128,7 +127,6 @@ def summarise(
         metric: what to judge by; the reward where None.
         until: last step to use, or None for all.
         at: steps to forecast at, or None for a few beyond the last.
-        level: nominal coverage of the parameters' intervals.
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
         opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
@@ -147,7 +145,7 @@ def summarise(
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
         False
     """
-    fitted = _fitted(record, metric or "reward", until=until, at=at, level=level, forecast_level=forecast_level)
+    fitted = _fitted(record, metric or "reward", until=until, at=at, forecast_level=forecast_level)
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     no_forecast = _no_forecast(judgement, fitted)

@@ -30,31 +30,16 @@ from groupwise.wording import count
 
 @dataclass(frozen=True, slots=True)
 class Checked(Plain):
-    """What of a record is sound.
+    """What of a record is sound."""
 
-    Args:
-        record: its folder.
-        sound: whether nothing of it is damaged.
-        steps: how many steps can be read.
-        journal_bytes: what is read of the journal; 0 where there is none.
-        torn_bytes: of a last line that a kill left unfinished, which is no damage.
-        damage: the damaged stretches of the journal.
-        saved_problem: why the tables beside the journal cannot be read whole, "" where they can or there are none.
-        notes: sentences on the record: what is damaged in it, and what had to be decided while reading it.
-
-    Example:
-        >>> Checked("run", True, 3, 120, 0, (), "", ()).as_dict()["steps"]
-        3
-    """
-
-    record: str
-    sound: bool
-    steps: int
-    journal_bytes: int
-    torn_bytes: int
-    damage: tuple[Damage, ...]
-    saved_problem: str
-    notes: tuple[str, ...]
+    record: str  # its folder
+    sound: bool  # whether nothing of it is damaged
+    steps: int  # how many steps can be read
+    journal_bytes: int  # what is read of the journal; 0 where there is none
+    torn_bytes: int  # of a last line that a kill left unfinished, which is no damage
+    damage: tuple[Damage, ...]  # the damaged stretches of the journal
+    saved_problem: str  # why the tables beside the journal cannot be read whole, "" where they can or there are none
+    notes: tuple[str, ...]  # sentences on the record: what is damaged in it, and what had to be decided while reading it
 
     def lines(self) -> list[str]:
         """Return it in words."""
@@ -68,17 +53,7 @@ class Checked(Plain):
 
 
 def check_record(folder: Path) -> Checked:
-    """Check a record: every line of its journal and the checksums of its tables.
-
-    Args:
-        folder: of the record.
-
-    Returns:
-        What is sound and what is damaged.
-
-    Raises:
-        UnreadableRunError: there is no record, or none of its steps can be read.
-    """
+    """Check a record: every line of its journal and the checksums of its tables; raise where none of its steps can be read."""
     record, problem = _saved(folder)
     content = read_journal(folder / JOURNAL, keep=lambda entry: {name: entry[name] for name in ("row", "about") if name in entry} or None)
     record = with_journal(record, folder / JOURNAL, content) if content.end else record
@@ -96,19 +71,7 @@ def _without_steps(folder: Path, damage: tuple[str, ...]) -> str:
 
 
 def repaired(folder: Path, target: Path) -> Path:
-    """Write all that is sound of a record to a new folder, with notes on what was damaged.
-
-    Args:
-        folder: of the record, which stays as it is.
-        target: a path that does not exist yet.
-
-    Returns:
-        The new folder.
-
-    Raises:
-        OverwriteError: something is there already.
-        GroupwiseError: it cannot be written.
-    """
+    """Write all that is sound of a record to a new folder, with notes on what was damaged; the record stays as it is."""
     if target.exists() or target.is_symlink():
         raise OverwriteError(f"expected a new folder at {target}, got something that is there already: choose another")
     if target.resolve().is_relative_to(folder.resolve()):

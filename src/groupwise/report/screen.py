@@ -39,15 +39,7 @@ class _Line:
 def print_judgement(
     found: Judgement, heights: Sequence[float | None], console: Console, *, verbose: bool = False, why: Sequence[Measure] | None = None
 ) -> None:
-    """Print the judgement of a run, its reward as one line of bars, and what was asked for besides.
-
-    Args:
-        found: the judgement.
-        heights: of the reward, as `analysis.sparkline` gives them.
-        console: where to.
-        verbose: whether to add the answer of every check, a line each.
-        why: the numbers beside the checks, to add them and those that the checks rest on.
-    """
+    """Print the judgement of a run and its reward as one line of bars; where asked for, also every check and the numbers behind them."""
     plain = _plain(console)
     first, *others = judgement_lines(found, heights, plain=plain)
     _print_head(first, found.state, console)

@@ -53,7 +53,7 @@ def record_of(reward_T: np.ndarray, deviation_T: np.ndarray, prompts: int) -> Ru
 def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> dict[str, Any]:
     """What is said of one run."""
     row: dict[str, Any] = {"verdict": "refused", "law": "", "found": math.nan, "low": math.nan, "high": math.nan}
-    fitted = fit_metric(record, "reward", with_forecast=False)
+    fitted = fit_metric(record, "reward")
     row["law"] = "" if fitted.fit is None else fitted.fit.law
     try:
         found = measured_stability(record, fitted, momentum, lag)

@@ -90,7 +90,7 @@ def simulated_record(momentum: float, interval: int, lag: Any, rate: float, *, p
 def test_forces_read_off_simulated_runs(momentum: float, interval: int, lag: Any, rate: float) -> None:
     """The true force, eta x .182398, lies in the interval, and the run is called stable; the whole table is an experiment."""
     record = simulated_record(momentum, interval, lag, rate)
-    found = measured_stability(record, fit_metric(record, "reward", with_forecast=False), momentum, LagSetting(lag, interval))
+    found = measured_stability(record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval))
     assert found.force is not None
     assert found.force.force.low < 0.182398 * rate < found.force.force.high
     assert found.verdict == "stable", found.said
@@ -107,7 +107,7 @@ def test_unstable_runs_are_never_called_stable(momentum: float, interval: int, l
     rate = factor * float(threshold(lag, momentum, interval, stale_share=1.04)) / 0.182398
     record = simulated_record(momentum, interval, lag, rate, steps=400)
     try:
-        found = measured_stability(record, fit_metric(record, "reward", with_forecast=False), momentum, LagSetting(lag, interval))
+        found = measured_stability(record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval))
     except InsufficientDataError:
         return
     assert (found.verdict, found.margin) == ("open", None)
@@ -118,7 +118,7 @@ def test_unstable_runs_are_never_called_stable(momentum: float, interval: int, l
 
 def judge_curve(value: Any, momentum: float = 0.9, lag: LagSetting | None = None, law: str | None = None) -> StabilityEvidence:
     record = record_of(value, KNOWN)
-    return measured_stability(record, fit_metric(record, "reward", law=law, with_forecast=False), momentum, lag or LagSetting("none", 1))
+    return measured_stability(record, fit_metric(record, "reward", law=law), momentum, lag or LagSetting("none", 1))
 
 
 def test_every_doubt_is_said() -> None:

@@ -30,7 +30,7 @@ def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
 
 
 def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord]) -> None:
-    fitted = fit_metric(made_record(), "reward", with_forecast=False)
+    fitted = fit_metric(made_record(), "reward")
     text = shown(lambda console: print_fit(fitted, FINE, console))
     assert "Weight" in text
     assert "single exponential" in text.lower()

@@ -223,20 +223,26 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
     return dataclasses.replace(record, steps=steps, rollouts=rollouts)
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is asked of a forecast."""
+
+    at: Sequence[float] | None = None  # steps; a few beyond the last where None
+    level: float = 0.9  # coverage of the bands
+    target: float | None = None  # a level whose chance is wanted
+    calibration: Calibration | None = None  # a table of the user's own
+
+
 def fit_metric(
     record: RunRecord,
     metric: str,
     *,
     until: float | None = None,
-    at: Sequence[float] | None = None,
     level: float = 0.95,
-    forecast_level: float = 0.9,
     law: str | None = None,
-    with_forecast: bool = True,
-    target: float | None = None,
-    calibration: Calibration | None = None,
+    ahead: Ahead | None = None,
 ) -> Fitted:
-    """Fit one metric and forecast it."""
+    """Fit one metric, and forecast it where that is asked for."""
     bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
     series = bare.series
     try:
@@ -246,9 +252,7 @@ def fit_metric(
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
-    outlook = None
-    if with_forecast:
-        outlook = _outlook(bare, fit, at=at, level=forecast_level, target=target, calibration=calibration)
+    outlook = None if ahead is None else _outlook(bare, fit, ahead)
     return dataclasses.replace(bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value)
 
 
@@ -298,20 +302,13 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
     return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
 
 
-def foretold(
-    bare: Fitted,
-    *,
-    at: Sequence[float] | None = None,
-    level: float = 0.9,
-    target: float | None = None,
-    calibration: Calibration | None = None,
-) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
+def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.curves.forecast import forecast
 
     series, clock = bare.series, bare.clock
     first, last = float(series.step_T[0]), float(series.step_T[-1])
-    wanted = _checked(at, first) if at else _sensible_steps(first, last)
+    wanted = _checked(ahead.at, first) if ahead.at else _sensible_steps(first, last)
     grid = np.linspace(last, max(last, *wanted), _GRID)
     step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
     time_S = np.array([clock.time(step) for step in step_S])
@@ -321,10 +318,10 @@ def foretold(
         time_S,
         window=series.window,
         smoothing=series.smoothing,
-        level=level,
+        level=ahead.level,
         bounds=series.likely_bounds,
-        target=target,
-        calibration=calibration,
+        target=ahead.target,
+        calibration=ahead.calibration,
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
@@ -332,9 +329,9 @@ def foretold(
     return result, rows[: len(wanted)], rows[len(wanted) :]
 
 
-def _outlook(bare: Fitted, fit: FitResult, **asked: Any) -> Outlook:
+def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     """What is foretold, with what the law of the fit says of the end."""
-    result, rows, grid = foretold(bare, **asked)
+    result, rows, grid = foretold(bare, ahead)
     clock, done = bare.clock, _arrival(fit, bare.series)
     reached = result.target and dataclasses.replace(result.target, reached=clock.in_steps(result.target.reached))
     spent = clock.tokens(done.value), clock.hours(done.value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
-from groupwise.analysis.fitted import Fitted, cut, fit_metric, nothing_fitted
+from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
@@ -145,7 +145,7 @@ def summarise(
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
         False
     """
-    fitted = _fitted(record, metric or "reward", until=until, at=at, forecast_level=forecast_level)
+    fitted = _fitted(record, metric or "reward", until=until, ahead=Ahead(at, forecast_level))
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     no_forecast = _no_forecast(judgement, fitted)

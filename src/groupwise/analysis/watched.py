@@ -186,10 +186,10 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
 
 def _forecast(record: RunRecord, metric: str, level: float) -> str:
     """Say where the metric is forecast to be."""
-    from groupwise.analysis.fitted import foretold, unfitted  # by the process that judges, and not by the one that serves
+    from groupwise.analysis.fitted import Ahead, foretold, unfitted  # by the process that judges, and not by the one that serves
 
     try:
-        _, rows, _ = foretold(unfitted(record, metric), level=level)
+        _, rows, _ = foretold(unfitted(record, metric), Ahead(level=level))
     except GroupwiseError:
         return ""
     far = rows[-1]

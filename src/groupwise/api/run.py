@@ -71,7 +71,7 @@ class Run(RunRecord):
         """
         from groupwise.analysis.fitted import fit_metric
 
-        return fit_metric(self, metric, level=level, law=law, with_forecast=False).in_steps()
+        return fit_metric(self, metric, level=level, law=law).in_steps()
 
     def forecast(
         self,
@@ -99,12 +99,12 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import fit_metric
+        from groupwise.analysis.fitted import Ahead, fit_metric
 
         if until is not None and at is not None:
             raise InvalidArgumentError("expected until or at, got both: leave out one of them")
         steps = at if until is None else self._steps_until(until)
-        fitted = fit_metric(self, metric, at=steps, forecast_level=level, target=target)
+        fitted = fit_metric(self, metric, ahead=Ahead(steps, level, target))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return replace(fitted.outlook, stands=self.judgement.fact) if self.judgement.alarm else fitted.outlook

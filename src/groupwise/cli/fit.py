@@ -31,7 +31,7 @@ def fit(
     if law is not None:
         law_by_name(law)
     record = opening.open(run)
-    fitted = fit_metric(record, metric, until=until, level=level, law=law, with_forecast=False)
+    fitted = fit_metric(record, metric, until=until, level=level, law=law)
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
     judged = judge(cut(record, until), ended=has_ended(record))

@@ -23,7 +23,7 @@ def forecast(
     as_json: cli.Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
-    from groupwise.analysis.fitted import cut, fit_metric
+    from groupwise.analysis.fitted import Ahead, cut, fit_metric
     from groupwise.diagnostics.judge import judge
     from groupwise.record.run import has_ended
     from groupwise.report.text import print_forecast
@@ -32,7 +32,7 @@ def forecast(
     steps = cli.steps_of(at)
     record = opening.open(run)
     table = cli.calibration_of(calibration)
-    fitted = fit_metric(record, metric, until=until, at=steps, forecast_level=level, target=target, calibration=table)
+    fitted = fit_metric(record, metric, until=until, ahead=Ahead(steps, level, target, table))
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     judged = judge(cut(record, until), ended=has_ended(record))

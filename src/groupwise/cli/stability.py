@@ -81,7 +81,7 @@ def stability(
     else:
         record = opening.open(path)
         inputs += cli.logs_of(record)
-        fit = partial(fit_metric, metric=metric, until=until, level=level, law=law, with_forecast=False)
+        fit = partial(fit_metric, metric=metric, until=until, level=level, law=law)
         answer = _of_run(typed.over(record, loss), typed, loss, told, fit, chosen=law is not None)
     if output is not None:
         free_target(output, inputs, force=force)

@@ -303,3 +303,23 @@ def test_answers_collapse_where_everything_that_is_logged_says_that_nothing_is_t
         assert found.value is not None
         assert found.value.value == 0.04
         assert [sign.words for sign in found.signs] == ["length 100 → 4"]
+
+
+def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_them() -> None:
+    """The format earns nothing from row 60 on; the answers are four tokens long, their groups alike, and the total goes on."""
+    late = np.arange(120) >= 60
+    columns = {"length": np.where(late, 4.0, 100.0), "gradient": np.where(late, 0.0, 1.0), "dead": np.where(late, 0.95, 0.2)}
+    form, right = np.where(late, 0.0, 0.9), 0.6 + 0.02 * np.random.default_rng(0).standard_normal(120)
+    entropy = np.where(late, 0.004, 0.9)
+    given = {"reward": 2 * right + 0.1 * form, "rewards/format/mean": form, "rewards/right/mean": right, "entropy": entropy}
+    found = judge(log(**given, **columns))
+    assert answer(found, "collapse").message == "length 100 → 4 tokens at step 61, and most groups have taught nothing since"
+    assert (found.state, found.cause.names) == (State.FAILED, ("policy concentration: the entropy is spent",))
+
+
+def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> None:
+    rng, rows = np.random.default_rng(0), np.arange(120)
+    held = np.where(rows < 60, 0.6, 0.1) + 0.02 * rng.standard_normal(120)
+    up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
+    assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
+    assert answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message == "held-out reward 0.61 → 0.10 at step 61, for good"

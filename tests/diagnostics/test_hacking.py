@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.hacking import (
     Pair,
+    Parting,
     _in_common,
+    _leapt,
     _opposed,
     _scales,
     _solved,
@@ -23,7 +25,8 @@ from groupwise.diagnostics.hacking import (
     parting_of,
     weights_of,
 )
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judge import judged
+from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -150,7 +153,48 @@ def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
 def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> None:
     held = np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.4) + noise(0.005, seed=1)
     found = told(reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held)
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, 50, {"held_out": "flat"})
+    assert (found.status, found.step, found.evidence) == (Status.CRITICAL, 50, {"held_out": "flat"})
+
+
+def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_overfitting_open() -> None:
+    """Both gain 0.01 a row up to row 50; training goes on at that pace for fifteen rows and stands then."""
+    train, held = 0.1 + 0.01 * np.minimum(ROW, 65), 0.1 + 0.01 * np.minimum(ROW, 50)
+    found = told(reward=train + noise(), held_out=held + noise(0.005, seed=1))
+    assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
+    answer = judged(evidence(reward=train + noise(), held_out=held + noise(0.005, seed=1)))
+    assert (answer.state, answer.cause.certainty, answer.cause.names) == (
+        State.WATCH,
+        Certainty.CANNOT_TELL,
+        ("reward hacking", "overfitting"),
+    )
+    assert answer.headline.endswith("they part")
+
+
+@pytest.mark.parametrize(
+    ("after", "best", "held", "leapt"),
+    [
+        (0.9, 0.2, 0.2, True),
+        (0.39, 0.2, 0.2, False),  # less than one and a half times the pace of before
+        (0.9, 0.9, 0.2, False),  # it stood there before
+        (0.9, 0.2, 0.55, False),  # half of the gain is shared
+    ],
+)
+def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(after: float, best: float, held: float, leapt: bool) -> None:
+    """Of 60 rows: 0.1 a stretch of ten up to 0.3 at row 30, then up to `after` within ten rows; the noise is a thousandth."""
+    rows = np.arange(60)
+    train = np.interp(rows, [0, 30, 40, 59], [0.0, 0.3, after, after])
+    train[:5] = best
+    given = pair(train, np.where(rows < 30, 0.2, held), 0.001, 0.001)
+    assert _leapt(given, Parting(31, 31, 31, 10 / 59)) is leapt
+    assert not _leapt(given, Parting(31, 31, 31, 0.21))  # more than a fifth of the log is no leap
+
+
+def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:
+    """The total is 100 f + g: f stays at a thousandth, and its noise moves the total more than the gain of g does."""
+    f, g = np.abs(noise(0.002)), UP / 4 + noise(seed=1)
+    found = told(**{"reward": 100 * f + g, "rewards/f/mean": f, "rewards/g/mean": g})
+    assert (found.status, found.evidence) == (Status.WARNING, {"components": "part"})
+    assert [sign.signal for sign in found.signs] == ["reward/g", "reward/f"]
 
 
 @pytest.mark.parametrize(("step", "ended", "fresh"), [(17, False, True), (16, False, False), (17, True, False), (None, False, False)])

@@ -270,14 +270,14 @@ def test_a_lost_reward_of_unknown_floor_is_a_failure_though_no_check_is_sure() -
 
 
 RISES = np.linspace(0.3, 0.6, N) + noise()
-PAUSES = np.minimum(np.linspace(0.2, 0.7, N), 0.5) + noise()
+PAUSES = np.minimum(np.linspace(0.35, 0.85, N), 0.6)
 
 
 @pytest.mark.parametrize(
     ("check", "rises", "share", "entropy", "cause"),
     [
         ("zero_variance", RISES, 0.97, 0.4, "zero-variance groups: hardly any group teaches"),
-        ("concentration", PAUSES, 0.6, 0.004, "policy concentration: the entropy is spent"),
+        ("concentration", PAUSES + noise(by=0.1), 0.6, 0.004, "policy concentration: the entropy is spent"),
     ],
 )
 def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_rise(
@@ -288,6 +288,15 @@ def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_r
         found = judge(log({"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent))
         assert status_of(found, check) is Status.CRITICAL
         assert (found.state, found.cause) == (state, Cause(certainty, (cause,)))
+
+
+@pytest.mark.parametrize(("share", "by", "sure"), [(0.6, 0.01, True), (0.6, 0.1, False), (0.97, 0.1, True)])
+def test_a_reward_that_rose_stands_since_its_entropy_was_spent(share: float, by: float, sure: bool) -> None:
+    """The level stands from row 50 on: rows that scatter little show it, as do groups of which hardly any teaches."""
+    entropy, dead = np.where(ROW < 60, 0.4, 0.004), np.where(ROW < 60, 0.1, share)
+    found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
+    assert (found.learning, found.cause.names) == (Learning.LEARNING, ("policy concentration: the entropy is spent",))
+    assert (found.state, found.cause.certainty) == ((State.FAILED, Certainty.LIKELY) if sure else (State.WATCH, Certainty.POSSIBLE))
 
 
 # Cost.

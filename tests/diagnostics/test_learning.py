@@ -20,6 +20,8 @@ NAMES = {
     "reward": "reward",
     "held_out": "eval/reward",
     "rate": "learning_rate",
+    "least": "reward_min",
+    "most": "reward_max",
     "dead": "dead_group_share",
     "spread": "reward_std_within_group",
 }
@@ -136,12 +138,46 @@ def test_a_reward_that_counts_by_tenths_and_stands_after_its_gain_is_at_its_top(
 
 
 def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:
-    value = 0.4 + 1e-3 * np.tile([1.0, -1.0], 10)
+    value = 0.4 + 1e-3 * np.tile([1.0, -1.0, 0.9, -0.9, 0.0], 4)  # a fifth of the rows at the largest value
     assert of_signal(value, 0.1, None) is Learning.FLAT
     assert of_signal(value[:19], 0.1, None) is Learning.UNKNOWN
     # Below that a gain that cannot be a tenth of the range is none.
     assert of_signal(value[:19], 0.01, (0.0, 1.0)) is Learning.FLAT
     assert of_signal(value[:19], 0.1, (0.0, 1.0)) is Learning.UNKNOWN
+
+
+def test_rows_exactly_at_the_largest_value_stand_at_a_ceiling() -> None:
+    ceiling = np.where(np.arange(20) % 4 == 0, 0.4, 0.37 + 1e-4 * np.arange(20))
+    assert of_signal(ceiling, 0.1, None) is Learning.AT_TOP  # five of twenty
+    assert of_signal(np.where(np.arange(20) == 0, 0.38, ceiling), 0.1, None) is Learning.FLAT  # four
+    assert of_signal(ceiling - 0.1 * (ceiling < 0.4), 0.1, None) is Learning.FLAT  # far below it in the mean
+    assert of_signal(-ceiling, 0.1, None) is Learning.FLAT  # no height
+
+
+@pytest.mark.parametrize(("least", "learning"), [(0.6, Learning.RECOVERED), (0.66, Learning.AT_TOP)])
+def test_a_dip_of_three_rows_that_loses_a_third_is_told(least: float, learning: Learning) -> None:
+    rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), least, 0.96) + 0.005 * (-1.0) ** np.arange(60)
+    found = progress_of(evidence(reward=rows))
+    assert found.learning is learning
+    if learning is Learning.RECOVERED:
+        assert found.since == 31
+        assert found.before == pytest.approx(least, abs=0.005)
+
+
+def test_the_range_of_a_sum_is_told_by_the_best_of_every_batch() -> None:
+    """Where it is one number in a quarter of the rows; the last tenth of the range is its top, and the quarter before says nothing."""
+    for level, near in ((1.9, True), (1.7, None), (1.4, False)):
+        given = evidence(reward=np.full(40, level) + 0.01 * (-1.0) ** np.arange(40), most=np.full(40, 2.0))
+        assert given.reward is not None
+        assert given.reward.bounds == (0.0, 2.0)
+        assert near_top(given, given.reward) is near
+    rarely = np.where(np.arange(40) < 9, 2.0, 1.9)
+    unknown = evidence(reward=np.tile([1.5, 1.4], 20), most=rarely).reward
+    assert unknown is not None
+    assert unknown.bounds is None
+    below = evidence(reward=np.tile([1.5, -0.4], 20), least=np.full(40, -1.0), most=np.full(40, 2.0)).reward
+    assert below is not None
+    assert below.bounds == (-1.0, 2.0)
 
 
 def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thrice_that_anyway() -> None:

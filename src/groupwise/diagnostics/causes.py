@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
-from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 
 LENGTH = "the policy ran away in length"
 UNSTABLE = "the policy came apart (instability)"
@@ -138,6 +138,9 @@ def cause_of_fall(case: Case) -> Cause:
         return _likely(SAMPLER)
     if case.fact("rate") == "likely":
         return _likely(NO_RATE)
+    standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
+    if standing.names:  # the reward goes on: a policy that gives one short answer has not come apart
+        return standing
     if case.fact("drop") == "failures logged":
         return _likely(VERIFIER)
     if case.fact("drop") == "nothing":
@@ -215,11 +218,22 @@ _STANDING = (
 def cause_of_standing(case: Case) -> Cause:
     """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
     for name, value, cause, certainty in _STANDING:
-        if any(answer.evidence.get(name) == value for answer in case.answers.values()):
-            # A policy that concentrates while the reward rises may still be learning what pays.
-            rises = cause in (CONCENTRATION, ALIKE) and case.learning is Learning.LEARNING
+        found = next((answer for answer in case.answers.values() if answer.evidence.get(name) == value), None)
+        if found is not None:
+            rises = cause in (CONCENTRATION, ALIKE) and _rises(case, found)
             return Cause(Certainty.POSSIBLE if rises else certainty, (cause,))
     return Cause()
+
+
+def _rises(case: Case, found: Finding) -> bool:
+    """Whether a policy that concentrates may still be learning what pays: its reward rose, and goes on, or is not shown to stand.
+
+    Of groups that broke at once, or of which hardly any teaches a policy without entropy, only a reward that rises since says so.
+    """
+    if case.learning is not Learning.LEARNING or stands_since(case.evidence, found.step):
+        return False
+    lost = found.evidence.get("groups") == "at once" or ("entropy" in found.evidence and case.fact("zero_variance") == "above expectation")
+    return not lost or gained_since(case.evidence, found.step)
 
 
 def advice_for(cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None) -> str:

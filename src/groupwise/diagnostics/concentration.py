@@ -11,7 +11,7 @@ import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Finding, Sign, Status
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, lasting, rare_event_factors, share_of, stands_since
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 
@@ -53,10 +53,10 @@ def check(evidence: Evidence) -> Finding:
         message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}
         return Finding(NAME, Status.INFO, message, step, value, SPENT, advice=DONE, evidence=known, what=LEFT)
     flat, alike = _is_flat(evidence, step), _alike(evidence, step, same)
-    status = Status.WARNING if alike or _shown_flat(evidence, step) else Status.INFO
+    status = Status.WARNING if alike or stands_since(evidence, step) else Status.INFO
     if flat and alike:
         # Where the top is not known a reward that rose may stand at it.
-        status = Status.WARNING if _may_have_arrived(evidence) else Status.CRITICAL
+        status = Status.WARNING if _may_have_arrived(evidence, step) else Status.CRITICAL
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
     known = {"entropy": "gone" if status is Status.CRITICAL else "low"}
@@ -110,10 +110,14 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
 
 
-def _may_have_arrived(evidence: Evidence) -> bool:
-    """Whether a reward of unknown range has risen clearly over the run."""
+def _may_have_arrived(evidence: Evidence, step: float) -> bool:
+    """Whether a reward of unknown range has risen clearly over the run: at its top all prompts earn it, and rows scatter less."""
     reward = evidence.reward
     if reward is None or reward.bounds is not None:
+        return False
+    row = reward.at(step)
+    before, since = (float(np.mean(np.diff(rows) ** 2)) if rows.size > 3 else 0.0 for rows in (reward.value_T[:row], reward.value_T[row:]))
+    if since > before > 0:
         return False
     few = max(3, len(reward) // 8)
     return reward.score(slice(0, few), slice(len(reward) - few, None)) > 3.0
@@ -129,17 +133,6 @@ def _is_flat(evidence: Evidence, step: float) -> bool:
     return reward.score(slice(row, row + few), slice(len(reward) - few, None)) < 3.0
 
 
-def _shown_flat(evidence: Evidence, step: float) -> bool:
-    """Whether the reward is shown to stand still since a step: its gain is less than a seventh of what was left, by the upper limit."""
-    reward = evidence.reward
-    if reward is None or reward.bounds is None or reward.at(step) > len(reward) - 9:
-        return False
-    row = reward.at(step)
-    few = (len(reward) - row) // 3
-    room = reward.bounds[1] - float(reward.value_T[row : row + few].mean())
-    return reward.change(slice(row, row + few), slice(len(reward) - few, None)).high < 0.15 * room
-
-
 def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
@@ -150,10 +143,13 @@ def _alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
         before = alike.value_T[alike.step_T < step]
         late = float(np.nanmean(after)) if after.size else 0.0
         return late > 0.5 and (not before.size or late > float(np.nanmean(before)))
-    gradient = evidence.quantity("gradient_norm")
-    if gradient is None or gradient.at(step) >= len(gradient):
-        return False
-    return float(np.median(gradient.value_T[gradient.at(step) :])) < 0.1 * float(np.median(gradient.value_T[: max(gradient.at(step), 1)]))
+    # Half of the groups teach no more where the spread within them is half of what it was.
+    within = None if evidence.groups.spread_gap else evidence.groups.spread
+    for track, most in ((within, 0.5), (evidence.quantity("gradient_norm"), 0.1)):
+        since = None if track is None else track.step_T >= step
+        if track is not None and since is not None and since.any() and not since.all():
+            return float(np.nanmedian(track.value_T[since])) < most * float(np.nanmedian(track.value_T[~since]))
+    return False
 
 
 def _by_answers(evidence: Evidence, same: Signal) -> Finding:

@@ -42,6 +42,8 @@ _FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
 _FEWEST_GOING = 10
 # Standard errors by which the held-out reward gained at first, and the share of the log in which a loophole parts the two.
 _GAINED, _ABRUPT = 1.64, 0.15
+# Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before, and how many times that pace it is.
+_LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
 RATIO = "held-out gain over training gain"
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
@@ -181,17 +183,21 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     if not risen_K.size:
         return None
     ratio_K, centre_K, half_K = _ratio_of_gains(train_K[risen_K], error_train, held_K[risen_K], error_held)
-    limit_K = ratio_K + (centre_K + half_K - ratio_K) * _MANY / 1.96
-    if not float(limit_K.min()) < _HALF:
+    perhaps_K, limit_K = (ratio_K + (centre_K + half_K - ratio_K) * errors / 1.96 for errors in (_GAINED, _MANY))
+    if not float(perhaps_K.min()) < _HALF:
         return None
-    start = few + int(risen_K[limit_K.argmin()])
+    sure = float(limit_K.min()) < _HALF
+    start = few + int(risen_K[limit_K.argmin() if sure else perhaps_K.argmin()])
     early = slice(start - few, start + few)
     coupling = coupling_of(pair, early, late)
     assert coupling is not None
     gained, error = pair.gain_held_out(slice(0, few), early)
     if gained > _GAINED * error:
-        return _learnt_by_heart(pair, evidence, start, coupling)
-    return _finding(pair, evidence, coupling, Status.WARNING, f" since step {pair.step_M[start]:,}")
+        return _learnt_by_heart(pair, evidence, start, coupling) if sure else _overfitting(pair, start, coupling)
+    if not sure:
+        return None
+    status = Status.CRITICAL if _leapt(pair, parting_of(pair)) else Status.WARNING
+    return _finding(pair, evidence, coupling, status, f" since step {pair.step_M[start]:,}")
 
 
 def _running_means(value_T: Float, few: int) -> Float:
@@ -203,11 +209,34 @@ def _running_means(value_T: Float, few: int) -> Float:
 def _learnt_by_heart(pair: Pair, evidence: Evidence, row: int, coupling: Interval) -> Finding:
     """Tell overfitting from a loophole: training learnt by heart parts slowly, and never from the true reward of the same answers."""
     parting = parting_of(pair)
-    if pair.same:
+    if pair.same or _leapt(pair, parting):
         return _finding(pair, evidence, coupling, Status.CRITICAL, f" since step {parting.step:,}")
     if parting.length <= _ABRUPT and parting.step >= pair.step_M[few_of(pair)]:
-        return _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+        found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+        return replace(found, evidence={"held_out": "stands after a gain"})
     return _overfitting(pair, row, coupling)
+
+
+def _leapt(pair: Pair, parting: Parting) -> bool:
+    """Whether training leapt as the two parted, to a height of its own and faster than before, and the held-out reward did not go along.
+
+    Prompts that are learnt by heart go on at the pace of before; a loophole pays at once.
+    """
+    n, span = len(pair.step_M), float(pair.step_M[-1] - pair.step_M[0])
+    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + parting.length * span))
+    few = max(1, few_of(pair) // 2)
+    first, before, after = max(0, 2 * begin - min(end, n - 1) - few), max(begin - few, 0), min(end, n - 1)
+    if parting.length > _LEAPS or before <= first:
+        return False
+    parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
+    train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
+    pace = (after - before) / (before - first)
+    gain, usual = train[2] - train[1], pace * (train[1] - train[0])
+    error = pair.train_deviation / np.sqrt(few) * np.sqrt(1 + (1 + pace) ** 2 + pace**2)
+    best = float(np.max(_running_means(pair.train_M[: before + few], few)))
+    limit = held[2] - held[1] + 1.96 * pair.held_deviation * np.sqrt(2 / few)
+    faster = gain - usual > _FASTER * error and gain > _PACE * usual
+    return bool(faster and train[2] > best + 2 * pair.train_deviation / np.sqrt(few) and limit < _HALF * gain)
 
 
 def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
@@ -317,7 +346,9 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
     if n < 3 * few or len(counted) < 2:
         return None
     early, late = slice(0, few), slice(n - few, n)
-    best = max(counted, key=lambda name: weights[name] * counted[name].change(early, late).value)
+    # What is at nothing earns nothing, however large its weight makes its noise.
+    earning = [name for name, function in counted.items() if float(function.value_T[late].mean()) >= _LITTLE] or [*counted]
+    best = max(earning, key=lambda name: weights[name] * counted[name].change(early, late).value)
     gain = counted[best].change(early, late)
     if gain.value < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
 from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
+from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 
@@ -24,6 +24,8 @@ _LONG = 90
 _GAIN, _LITTLE = 2.0, 0.5
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
+# And those of a dip, looked for at every row.
+_SURELY = 5.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
@@ -61,6 +63,11 @@ def progress_of(evidence: Evidence) -> Progress:
     if lost is not None:
         row, before = lost
         return Progress(Learning.FALLING, before, float(level.value_T[row:].mean()), None, int(level.step_T[row]), steps)
+    return _held(evidence, level, steps)
+
+
+def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
+    """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain = level.change(early, late)
@@ -68,9 +75,25 @@ def progress_of(evidence: Evidence) -> Progress:
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
     near = _held_out_arrived(evidence) or near_top(evidence, level)
     found, since = _course(level, gain, level.score(early, late), near=near, ended=evidence.ended)
-    if found is Learning.FLAT and since is None and near is None and piled_up(evidence, level):
+    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or _at_a_ceiling(evidence)):
         found = Learning.AT_TOP
+    dip = _dip(evidence, level) if found is Learning.AT_TOP else None
+    if dip is not None:
+        return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
     return Progress(found, before, after, gain, since, steps)
+
+
+def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
+    """The row and the level of the lowest three rows, where they lost a third of the height that was reached before, and is again."""
+    few, floor = 3, reward_floor(evidence)
+    means = np.convolve(level.value_T, np.ones(few) / few, "valid") - floor
+    late = float(level.value_T[-max(len(level) // 10, few) :].mean()) - floor
+    height = np.minimum(np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late)
+    lost = height - means
+    row = int(lost.argmax())
+    if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
+        return None
+    return row, float(means[row]) + floor
 
 
 def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
@@ -126,7 +149,11 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     if level.bounds is None or (evidence.memo.get("guessed") and _by_tenths(evidence, level)):
         return None
     low, high = level.bounds
-    return bool(float(level.value_T[-max(len(level) // 4, 1) :].mean()) >= high - NEAR * (high - low))
+    left = (high - float(level.value_T[-max(len(level) // 4, 1) :].mean())) / (high - low)
+    # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.
+    if evidence.memo.get("ends") and _TENTH < left <= NEAR:
+        return None
+    return left <= NEAR
 
 
 def _by_tenths(evidence: Evidence, level: Signal) -> bool:
@@ -136,15 +163,26 @@ def _by_tenths(evidence: Evidence, level: Signal) -> bool:
     """
     mean, spread = float(level.value_T.mean()), evidence.groups.spread
     variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
-    return mean > 0 and max(float(level.value_T.max()), mean + variance / mean) <= _TENTH
+    return mean > 0 and max(float(level.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9  # as sums of tenths are rounded
 
 
 def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
-    """Whether nearly all groups earn one and the same reward above 0, row for row since a row: a top that is not known."""
-    equal = evidence.groups.zero_variance
+    """Whether nearly all rollouts earn one and the same reward above 0, row for row since a row: a top that is not known."""
+    equal, spread = evidence.groups.zero_variance, evidence.groups.spread
     rows = level.value_T[min(since, len(level) - 1) :]
     low, high = float(rows.min()), float(rows.max())
-    return equal.known and float(np.nanmedian(equal.value_T)) > _NEARLY_ALL and low > 0 and low > _NEARLY_ALL * high
+    alike = equal.known and float(np.nanmedian(equal.value_T)) > _NEARLY_ALL
+    alike = alike or (spread.known and float(np.nanmedian(spread.value_T)) < _TENTH * high)
+    return alike and low > 0 and low > _NEARLY_ALL * high
+
+
+def _at_a_ceiling(evidence: Evidence) -> bool:
+    """Whether a reward stands exactly at its largest value again and again, and close to it in all rows together."""
+    reward = evidence.reward
+    if reward is None:
+        return False
+    top = float(reward.value_T.max())
+    return float(reward.value_T.mean()) > (1 - _TENTH) * top > 0 and float((reward.value_T == top).mean()) >= OFTEN
 
 
 def _held_out_arrived(evidence: Evidence) -> bool:

@@ -34,6 +34,8 @@ _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
+# The share of rows at one and the same largest number from which it is the top, and no lucky row.
+OFTEN = 0.25
 LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
 # Beyond this the squares of numbers have no room in a float: as good as not finite.
 LARGEST = 1e100
@@ -164,6 +166,9 @@ class Evidence:
                 found = _of_series(series, usable, alone=len(self.functions) < 2)
                 grades = self.grades if name == "reward" else None
                 self.memo["guessed"] = grades is None and series.bounds is None
+                if grades is None and found.bounds is None:
+                    grades = self._ends(found) if name == "reward" else None
+                    self.memo["ends"] = grades is not None
                 return found if grades is None else replace(found, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
 
@@ -182,6 +187,15 @@ class Evidence:
             if found is not None:
                 return found
         return two_values(self.record, mean[usable], None)
+
+    def _ends(self, reward: Signal) -> tuple[float, float] | None:
+        """The lowest and the highest reward of a rollout, where the highest of every batch is logged and is one number again and again."""
+        least, most = (self.quantity(f"reward_{end}") for end in ("min", "max"))
+        if most is None or len(most) < FEWEST_ROWS:
+            return None
+        low, high = min(0.0, float((reward if least is None else least).value_T.min())), float(most.value_T.max())
+        again = float((most.value_T == high).mean()) >= OFTEN
+        return (low, high) if again and low <= float(reward.value_T.min()) and float(reward.value_T.max()) <= high else None
 
     @cached_property
     def batch_spreads(self) -> list[Float]:
@@ -309,6 +323,40 @@ def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool
     sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
     bounds = series.likely_bounds if alone else series.bounds
     return signal_of(series.metric, series.step_T[usable_T], series.value_T[usable_T], sampling=sampling, bounds=bounds)
+
+
+# Rows since a step from which a reward is shown to stand, and the part of what was left, or had been gained, that it cannot have gained;
+# standard errors that make a gain.
+_FEWEST_SINCE, _LITTLE, _GAIN = 9, 0.15, 2.0
+
+
+def _thirds_since(reward: Signal, step: int | None) -> tuple[slice, slice]:
+    """The first and the last third of the rows since a step, or of all."""
+    row = 0 if step is None else reward.at(step)
+    third = max((len(reward) - row) // 3, 1)
+    return slice(row, row + third), slice(len(reward) - third, len(reward))
+
+
+def gained_since(evidence: Evidence, step: int | None) -> bool:
+    """Return whether the reward has gained since a step, beyond its noise."""
+    return evidence.reward is not None and evidence.reward.score(*_thirds_since(evidence.reward, step)) > _GAIN
+
+
+def stands_since(evidence: Evidence, step: int | None) -> bool:
+    """Return whether the reward is shown to stand since a step: its gain is little, by the upper limit, of what was left to its top.
+
+    Where the top is not known what it had gained before stands for what was left.
+    """
+    reward = evidence.reward
+    if reward is None:
+        return False
+    early, late = _thirds_since(reward, step)
+    if len(reward) - early.start < _FEWEST_SINCE:
+        return False
+    here = float(reward.value_T[early].mean())
+    start = float(reward.value_T[: late.stop - late.start].mean())
+    room = here - start if reward.bounds is None else reward.bounds[1] - here
+    return reward.change(early, late).high < _LITTLE * room
 
 
 def counted(count: int, word: str, many: str = "") -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.diagnostics import collapse, hacking, instability, length, numerics, verifier
-from groupwise.diagnostics.causes import HACKING, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
 from groupwise.diagnostics.collapse import by_and_by, fall_of
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
@@ -124,6 +124,8 @@ def _of_hack(look: Look, found: Finding) -> Story:
     cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
     words = ", ".join(sign.words for sign in found.signs)
     headline = f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
+    if found.evidence.get("held_out") == "stands after a gain":
+        cause, headline = Cause(Certainty.CANNOT_TELL, (HACKING, OVERFITTING), (LOG_REWARDS,)), f"{words}: they part"
     advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
     return Story(headline, found.step, found.signs, cause, advice)
 

@@ -42,6 +42,8 @@ _MANY_ZEROS = 20
 _LEAP = 8.0
 # Groups on either side of a drop that tell who fails, and standard errors between the two explanations.
 _GROUPS, _CLEARLY = 20, 3.0
+# Share of completions at the highest reward from which that is what right ones earn, and no lucky number.
+_MANY_RIGHT = 0.05
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
 
 
@@ -169,6 +171,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     held_out = held_out_at(evidence, step, change.value)
     if clear is None and held_out != "stayed":
         return None
+    held_out = held_out if clear is None or at_once(level, row) else ""  # a policy that declines takes it along as a verifier does
     before = float(reward.value_T[max(0, row - 10) : row].mean())
     # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
@@ -194,7 +197,7 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
 def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     """Find a decline to above half of the height that clearly came at once."""
     found = decline_of(evidence)
-    if found is None or not at_once(level, found[0]):
+    if found is None or not at_once(level, found[0], clearly=False):
         return None
     row, few = found[0], max(5, len(level) // 20)
     return row, level.change(slice(max(0, row - few), row), slice(row, row + few))
@@ -235,10 +238,13 @@ def who_fails(evidence: Evidence, step: int) -> str:
     answers fail one by one it goes to the mean of $f^k$ over the groups before, k their successes.
     """
     known = evidence.graded
-    if known is None or known["reward"].n_unique() > 2:
+    if known is None or not len(known):
         return ""
-    low = float(known["reward"].min() or 0.0)  # type: ignore[arg-type]
-    groups = known.group_by("step", "prompt_id").agg((pl.col("reward") > low).sum().alias("right"), pl.len().alias("size"))
+    # Right is what earns the most, where many do: of a sum of several functions, all of them.
+    right = known["reward"] >= float(known["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
+    if float(right.mean() or 0.0) < _MANY_RIGHT:
+        return ""
+    groups = known.with_columns(right.alias("right")).group_by("step", "prompt_id").agg(pl.col("right").sum(), pl.len().alias("size"))
     before, after = (groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step))
     if min(len(before), len(after)) < _GROUPS:
         return ""

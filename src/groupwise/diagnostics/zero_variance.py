@@ -45,8 +45,9 @@ LOG = (
 # Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
 STARVED = 0.1
 HALVED = 0.5
-# Groups of so many at most, most of them with zero variance, and the share that four times the size would make teach.
-_SMALL, _MOSTLY, _WORTH = 4, 0.7, 0.2
+# Groups of so many at most, most of them with zero variance, and the share that four times the size would make teach: less is worth it
+# to groups of two or three, of which few teach whatever the prompts.
+_SMALL, _MOSTLY, _WORTH, _WORTH_SMALLEST = 4, 0.7, 0.2, 0.15
 # By how much the share leaps at once where groups break, and no reward arrives.
 _LEAP = 0.4
 # From here on fewer than one group in five teaches.
@@ -96,6 +97,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         message = f"{message}; the reward stands at its height, and its range is not known"
         return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)
     where = None if onset == 0 else step
+    known |= {"groups": "at once"} if jumped else {}
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, advice=ADVICE, evidence=known, what=SHARE)
 
 
@@ -249,7 +251,7 @@ def _small_group(evidence: Evidence) -> Finding | None:
         return _of_unknown_size(evidence, reward)
     now, last = outlook.now, outlook.shares[-1]
     gained = last.gained
-    if gained is None or now.value < HALVED or gained.value < _WORTH:
+    if gained is None or now.value < HALVED or gained.value < (_WORTH if outlook.group_size >= _SMALL else _WORTH_SMALLEST):
         return None
     sizes = f"G = {outlook.group_size}", f"{last.group_size}"
     words = (

@@ -23,6 +23,7 @@ transformers = pytest.importorskip("transformers")
 from worlds.truth import values  # noqa: E402
 
 from groupwise.scores.language_models import load_language_model  # noqa: E402
+from groupwise.trainer.adaptive import probe  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
@@ -305,7 +306,7 @@ def test_a_text_becomes_what_the_user_says_in_a_chat(folders: dict[str, Path], t
 
 
 def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, Path], task: Task) -> None:
-    """By hand: 16 keys and values of 2 layers in two copies, and 20 logits; 8 times the width and 4 times the inner width of a layer."""
+    """By hand: 16 keys and values of 2 layers in two copies, and 20 logits; 16 times the width and 8 times the inner width of a layer."""
     loaded = load_language_model(folders["llama"])
     prompt = LanguagePolicy(loaded).prompt_tokens(task, task.train[:6])
     tokens = prompt.shape[1] + task.completion_length
@@ -319,7 +320,7 @@ def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, 
         drawn.append(LanguagePolicy(loaded, memory_limit=limit).sample(prompt, 5, torch.Generator().manual_seed(0), task.completion_length))
         assert shapes[0] == prompts
     assert all(torch.equal(drawn[0].completion_NL, other.completion_NL) for other in drawn[1:])
-    layer, logits = 4 * (8 * 32 + 4 * 48), 3 * 4 * 20
+    layer, logits = 4 * (16 * 32 + 8 * 48), 3 * 4 * 20
     kept = 2 * layer * (7 + 4 * 3) + logits * 4 * 3
     assert LanguagePolicy(loaded, memory_limit=2.5 * kept).rollouts_of_a_pass(4, 7, 3) == 8
     again = (2 * 4 * 32 + layer) * (4 * 7 + 4 * 3) + logits * 4 * 3
@@ -334,7 +335,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(
     words = ["train", "addition", "--level", "1", "--model", str(folders["llama"]), "--lora", "2"]
     words += ["--max-completion-length", "5", "-G", "4"]
     words += ["-N", "32", "--set", "format_reward=true", "--set", "evaluation_problems=4", "--set", "rollouts_every=1", "--device", "cpu"]
-    words += ["--set", "memory_limit=0.0004", "-o", str(tmp_path / "run")]
+    words += ["--set", "memory_limit=0.0008", "-o", str(tmp_path / "run")]
     assert main([*words, "--steps", "2"]) == 0
     assert main([*words, "--steps", "3", "--resume"]) == 0
     assert main([*words, "--steps", "4", "--resume", "--lora", "3"]) == 2
@@ -355,3 +356,19 @@ def test_what_a_language_model_alone_has_is_refused_without_one(
 ) -> None:
     assert main(["train", "addition", *words, "-o", str(tmp_path / "run")]) == 2
     assert "expects --model, the folder of a language model; got none" in capfd.readouterr().err
+
+
+def test_a_probe_keeps_the_memory_limit_and_takes_sketches_then(folders: dict[str, Path]) -> None:
+    task = make_task("addition", level=1, format_reward=True)
+    loaded, passes = load_language_model(folders["llama"]), []
+    model: Any = loaded.model
+    asked: dict[str, Any] = {"problems": task.train[:6], "rollouts": 8}
+    exact = probe(LanguagePolicy(loaded), task, **asked, generator=torch.Generator().manual_seed(0))
+    limit = 300_000  # some of the 48 rollouts at a time
+    model.get_input_embeddings().register_forward_hook(lambda module, given, out: passes.append(len(out)))
+    sketched = probe(LanguagePolicy(loaded, memory_limit=limit), task, **asked, generator=torch.Generator().manual_seed(0))
+    at_once = passes[len(passes) - passes[::-1].index(1) :]  # behind the one rollout by which the memory is known
+    assert sum(at_once) == 48
+    assert len(at_once) > 1
+    assert sketched.t.value == pytest.approx(exact.t.value, rel=0.2)
+    assert sketched.t.value != exact.t.value > 0

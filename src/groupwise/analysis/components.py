@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from groupwise.analysis.component_file import SavedComponents
-from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise.prompts import prompt_of
@@ -27,12 +26,8 @@ if TYPE_CHECKING:
     import torch
 
     from groupwise.scores.language_models import LanguageModel
-    from groupwise.scores.scores import Aggregation, ScoreOptions, ScoreSource
+    from groupwise.scores.scores import Aggregation, ScoreOptions
 
-SKETCH_WIDTH = 4096
-"""Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
-
-_PASS = 64  # rollouts of one pass over the model where sketches are taken, after each of which the progress is told
 _GUESSED = "the longest completion"
 Progress = Callable[[int, int], None]
 
@@ -62,17 +57,20 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals")
     centre = _step_of(how.model if how.adapter is None else how.adapter)
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
+    from groupwise.scores.scores import ScoreGram, inner_products
     from groupwise.trainer.checkpoints import open_as_language_model
 
     language_model = open_as_language_model(how.model, how.adapter)
     rows, batch, facts, notes = _encoded(language_model, record, sample, how.max_completion_length)
     temperature = float(record.config.value("temperature") or 1.0) if how.temperature is None else how.temperature
-    score, source, exact = _scores(language_model.model, batch, how, temperature, progress)
+    options: ScoreOptions = {"aggregation": how.aggregation, "temperature": temperature, "memory_limit": how.memory_limit}
+    options["parameters"] = list(how.layers) or None
+    score = inner_products(language_model.model, batch, width=how.sketch_width, seed=how.seed, progress=progress, **options)
+    source = score.source
     found = components(
         rows["reward"].to_numpy(),
         rows["group"].to_numpy(),
-        gram_NN=score if exact else None,
-        score_ND=None if exact else score,
+        **score.arguments,
         zero_mean=how.aggregation != "sequence_mean" if how.zero_mean is None else how.zero_mean,
         level=how.level,
     )
@@ -85,7 +83,7 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
         "repeated_visits": sample.repeated,
         "seed": how.seed,
         **facts,
-        "inner_products": "exact" if exact else f"count-sketch of width {score.shape[1]}",
+        "inner_products": "exact" if isinstance(score, ScoreGram) else f"count-sketch of width {score.sketch_NK.shape[1]}",
         "aggregation": source.aggregation,
         "temperature": source.temperature,
         "metric": "identity",
@@ -145,22 +143,3 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
         return ()
     share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as truncated there"
     return (f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or --set max_completion_length=L.",)
-
-
-def _scores(
-    model: torch.nn.Module, batch: Mapping[str, torch.Tensor], how: Measurement, temperature: float, progress: Progress | None
-) -> tuple[Float, ScoreSource, bool]:
-    """Return exact inner products where all rollouts fit one pass and no width is given, else sketches; what of; whether exact."""
-    from groupwise.scores.scores import rollouts_of_a_pass, score_gram, score_sketch
-
-    rollouts = len(batch["input_ids"])
-    options: ScoreOptions = {"aggregation": how.aggregation, "temperature": temperature, "memory_limit": how.memory_limit}
-    options["parameters"] = list(how.layers) or None
-    if how.sketch_width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
-        gram = score_gram(model, batch, **options)
-        if progress is not None:
-            progress(rollouts, rollouts)
-        return gram.gram_NN, gram.source, True
-    options["micro_batch"] = _PASS
-    found = score_sketch(model, batch, width=how.sketch_width or SKETCH_WIDTH, seed=how.seed, progress=progress, **options)
-    return found.sketch_NK.astype(np.float64), found.source, False

@@ -7,12 +7,13 @@ says what $w_n$ is. Scores are taken with the model in evaluation mode (no dropo
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,12 +204,14 @@ def _limited(job: Job, micro_batch: int | None, memory_limit: int | None) -> Job
 def _bytes_of_one(job: Job) -> int:
     """Return about how many bytes a pass takes for one rollout of the batch's full length.
 
-    What the forward pass keeps for the backward pass, twice: once more for the inputs and the gradients of layers; and, with the
+    What the forward pass keeps for the backward pass, three times: layers hold their inputs to the end, and gradients come on top; with the
     loop, the gradient itself.
     """
     import torch
 
-    row = {name: item[:1] for name, item in job.part(np.arange(len(job.token_N))).items()}
+    every = job.part(np.arange(len(job.token_N)))
+    # One rollout whose completion begins where the first of the batch does: from there on all have logits.
+    row = {name: item[:1] for name, item in every.items()} | {"completion_mask": every["completion_mask"].any(0, keepdim=True)}
     own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
     kept: dict[int, int] = {}
 
@@ -222,22 +225,32 @@ def _bytes_of_one(job: Job) -> int:
         result = job.total(job.model, row)
         del result
     own_gradient = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
-    return 2 * sum(kept.values()) + (2 * own_gradient if job.method == "loop" else 0)
+    return 3 * sum(kept.values()) + (2 * own_gradient if job.method == "loop" else 0)
 
 
 def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
-    """Return the log-probability of every token of a batch under a causal language model; that of each first token is set to 0."""
+    """Return the log-probability of every token of a batch under a causal language model; 0 before the first completion of the batch."""
     import torch
 
-    ids = batch["input_ids"]
+    ids, completion = batch["input_ids"], batch["completion_mask"]
+    # Where every row is still prompt nobody asks for logits, and those of a large vocabulary are most of a small model's work.
+    before = max(1, int(completion.any(0).int().argmax()))
+    few = {"logits_to_keep": ids.shape[1] - before + 1} if takes_few_logits(model) else {}
     # Causal attention never looks at padding on the right; and a mask of nothing but ones is one that torch.func can follow.
-    output = model(input_ids=ids, attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device))
-    logits = getattr(output, "logits", output)
-    logits = logits[:, :-1] if logits.dtype.itemsize >= 4 else logits[:, :-1].float()
+    output = model(input_ids=ids, attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device), **few)
+    logits = getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1]
+    if logits.dtype.itemsize < 4:
+        logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
-    lost = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return torch.nn.functional.pad(-lost.view(len(ids), -1), (1, 0))
+    lost = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, before:].flatten(), reduction="none")
+    return torch.nn.functional.pad(-lost.view(len(ids), -1), (before, 0))
+
+
+def takes_few_logits(model: Any) -> bool:
+    """Whether the model can be told to compute the logits of the last places alone; of an adapter, the model beneath it."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +275,11 @@ class ScoreGram:
     gram_NN: Float  # $\langle s_i, s_j \rangle$, symmetric
     source: ScoreSource
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As `groupwise.components` takes it."""
+        return {"gram_NN": self.gram_NN}
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreSketch:
@@ -269,6 +287,11 @@ class ScoreSketch:
 
     sketch_NK: NDArray[np.floating]  # sketches of the same seed, width and parameters belong together
     source: ScoreSource
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As `groupwise.components` takes it."""
+        return {"score_ND": self.sketch_NK.astype(np.float64)}
 
 
 def score_gram(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> ScoreGram:
@@ -320,6 +343,32 @@ def score_sketch(
     result = np.concatenate(parts)
     _finite(result)
     return ScoreSketch(result, _source(job, used, len(parts)))
+
+
+SKETCH_WIDTH = 4096
+"""Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
+
+_PASS = 64  # rollouts of one pass where sketches are taken, after each of which the progress is told
+
+
+def inner_products(
+    model: torch.nn.Module,
+    batch: Batch,
+    *,
+    width: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[ScoreOptions],
+) -> ScoreGram | ScoreSketch:
+    """Return exact inner products where all rollouts fit one pass and no width is given, else sketches."""
+    rollouts = len(batch["input_ids"])
+    if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
+        gram = score_gram(model, batch, **options)
+        if progress is not None:
+            progress(rollouts, rollouts)
+        return gram
+    options["micro_batch"] = min(_PASS, options.get("micro_batch") or _PASS)
+    return score_sketch(model, batch, width=width or SKETCH_WIDTH, seed=seed, progress=progress, **options)
 
 
 def rollouts_of_a_pass(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:

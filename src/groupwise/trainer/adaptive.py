@@ -7,6 +7,7 @@ tell little of prompts, and rollouts that waited belong to an old policy. It cha
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -135,7 +136,7 @@ def probe(
     micro_batch: int | None = None,
 ) -> Components:
     """Return the components of the present policy, from rollouts of some problems that serve nothing else."""
-    from groupwise.scores.scores import score_gram
+    from groupwise.scores.scores import inner_products, score_gram
 
     prompt_PL = actor.prompt_tokens(task, problems)
     sampled = actor.sample(prompt_PL, rollouts, generator, task.completion_length)
@@ -144,7 +145,11 @@ def probe(
     reward_N = total_reward(task.verifier, task.verifier(repeated, texts, ended))
     batch = score_batch(actor, prompt_PL, sampled.completion_NL, sampled.mask_NL)
     model: Any = getattr(actor, "model", actor)
+    memory = getattr(actor, "memory_limit", math.inf)
     with gradients_kept(model):
-        gram = score_gram(model, batch, aggregation=aggregation, micro_batch=micro_batch).gram_NN
+        if math.isfinite(memory):
+            score = inner_products(model, batch, aggregation=aggregation, memory_limit=int(memory)).arguments
+        else:
+            score = score_gram(model, batch, aggregation=aggregation, micro_batch=micro_batch).arguments
     label_N = np.repeat(np.arange(len(problems)), rollouts)
-    return components(reward_N, label_N, gram_NN=gram, zero_mean=aggregation == "sum")
+    return components(reward_N, label_N, **score, zero_mean=aggregation == "sum")

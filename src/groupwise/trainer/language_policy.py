@@ -7,7 +7,6 @@ model: `groupwise.scores.language_models` does.
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -20,6 +19,7 @@ from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.scores.language_models import prompt_ids, silent_bars
+from groupwise.scores.scores import takes_few_logits
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LanguagePolicy(nn.Module):
         self.padding = self.end if padding is None else int(padding)
         self._model: Any = self.model
         self.ends = _ends(self._model, self.end)
-        self._few = _takes_few_logits(self.model)
+        self._few = takes_few_logits(self.model)
         self._checkpointing = checkpointing
         if checkpointing:
             _checkpoint_layers(self._model)
@@ -232,12 +232,6 @@ def _ends(model: Any, end: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([end, *map(int, more)]))
 
 
-def _takes_few_logits(model: Any) -> bool:
-    """Whether the model can be told to compute the logits of the last places alone; of an adapter, the model beneath it."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return "logits_to_keep" in inspect.signature(base.forward).parameters
-
-
 def _places(real_NL: Tensor) -> Tensor:
     """Places that count real tokens."""
     return (real_NL.cumsum(1) - 1).clamp(min=0)
@@ -289,8 +283,8 @@ def _token_bytes(model: Any, *, checkpointed: bool) -> tuple[float, float]:
     configuration = model.config.get_text_config()
     width, layers = configuration.hidden_size, configuration.num_hidden_layers
     inner = getattr(configuration, "intermediate_size", None) or 4 * width
-    # Of a layer: two norms and their inputs, query, key, value, the attention's output; of its feed-forward gate, up and their product.
-    layer = 4 * (8 * width + 4 * inner)
+    # Of a layer: norms, query, key, value and the attention's output; gate, up and their product; and the gradients of all of them.
+    layer = 4 * (16 * width + 8 * inner)
     kept = 4 * layers * width + layer if checkpointed else layers * layer
     return kept, 3 * 4 * configuration.vocab_size
 

@@ -1,0 +1,130 @@
+"""Is the group size that components predict the one that learns best, in a real language model?
+
+    python experiments/language_models/best_group_size.py [--tables] [--workers 1] [--minutes 60] [--only TEXT]
+
+runs what is missing of: components at the start, in both formats, from one sample of 32 prompts of 16 rollouts; a pilot at G = 8 that
+chooses one learning rate for each format and optimiser; runs of 25 updates of 64 rollouts at G = 2 to 32, three seeds: AdamW in both
+formats, SGD behind three examples. The yardstick is the area under the curve of the reward on held-out problems. Pieces, each of five to
+ten minutes of a core, are in results/best_group_size; the tables of docs/studies/language-models.md are printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+
+from cells import Cell, Rows, options, pieces, run_asked, say_missing  # noqa: E402
+from world import held_out_reward, measured, policy, settings, task  # noqa: E402
+
+from groupwise.trainer.grpo import train  # noqa: E402
+
+FOLDER = HERE / "results" / "best_group_size"
+SCRIPT = "experiments/language_models/best_group_size.py"
+SIZES = (2, 4, 8, 16, 32)
+SEEDS = 3
+STEPS, EVERY = 25, 5
+PILOT_STEPS, PILOT_SEED = 15, 1000
+PILOT_RATES = {"adamw": (1e-4, 3e-4, 1e-3), "sgd": (0.003, 0.01, 0.03)}
+STUDIES = (("adamw", "three_examples"), ("adamw", "zero_shot"), ("sgd", "three_examples"))
+
+
+def prediction(form: str, seed: int, prompts: int = 32, group_size: int = 16) -> Rows:
+    """Components before any training, and the group size that they call best."""
+    began = time.process_time()
+    found, rolled = measured(policy(), task(form), prompts=prompts, group_size=group_size, seed=seed)
+    reward_PG = rolled.reward_N.reshape(prompts, group_size)
+    row: dict[str, Any] = {"reward": float(reward_PG.mean()), "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean())}
+    for name in ("vp", "t", "r", "gradient_norm2", "group_size"):
+        interval = getattr(found, name)
+        row |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return [row | {"seconds": time.process_time() - began}]
+
+
+def curve(optimizer: str, form: str, rate: float, group_size: int, seed: int, steps: int = STEPS) -> Rows:
+    """One run: the reward on held-out problems every five updates, and what each update saw."""
+    actor, world = policy(), task(form)
+    rows: Rows = []
+    spent, began = 0.0, time.process_time()
+
+    def measure(step: int, logged: dict[str, Any]) -> None:
+        nonlocal spent, began
+        spent += time.process_time() - began
+        held_out = held_out_reward(actor, world) if step % EVERY == 0 else ""
+        kept = {name: logged.get(name, "") for name in ("reward", "entropy", "gradient_norm", "dead_share", "completion_length")}
+        rows.append({"step": step, "held_out": held_out, **kept, "seconds": spent})
+        began = time.process_time()
+
+    measure(0, {})
+    with tempfile.TemporaryDirectory() as home:
+        chosen = settings(optimizer, rate, group_size, seed, steps)
+        train(actor, world, chosen, output=Path(home) / "run", on_step=lambda step, row: measure(step, dict(row)))
+    return rows
+
+
+def pilot_cells(optimizer: str, form: str) -> list[Cell]:
+    """The runs that choose a learning rate."""
+    return [
+        Cell(
+            f"pilot-{optimizer}-{form}-{rate:g}",
+            curve,
+            {"optimizer": optimizer, "form": form, "rate": rate, "group_size": 8, "seed": PILOT_SEED, "steps": PILOT_STEPS},
+        )
+        for rate in PILOT_RATES[optimizer]
+    ]
+
+
+def area(rows: Rows) -> float:
+    """Mean of the held-out reward over the updates, by trapezoids."""
+    points = [(float(row["step"]), float(row["held_out"])) for row in rows if row["held_out"] != ""]
+    total = sum((later[0] - first[0]) * (first[1] + later[1]) / 2 for first, later in pairwise(points))
+    return total / points[-1][0]
+
+
+def rate_of(optimizer: str, form: str, done: dict[str, Rows]) -> float | None:
+    """The learning rate of the largest area in the pilot; None while the pilot is not done."""
+    found = {cell.arguments["rate"]: done.get(cell.name) for cell in pilot_cells(optimizer, form)}
+    return None if None in found.values() else max(found, key=lambda rate: area(found[rate]))
+
+
+def run_cells(optimizer: str, form: str, rate: float) -> list[Cell]:
+    """The runs of a study, whole seeds first."""
+    return [
+        Cell(
+            f"run-{optimizer}-{form}-G{size}-seed{seed}",
+            curve,
+            {"optimizer": optimizer, "form": form, "rate": rate, "group_size": size, "seed": seed},
+        )
+        for seed in range(SEEDS)
+        for size in SIZES
+    ]
+
+
+def main() -> None:
+    """Run what is missing and print the tables."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    asked, began = options(__doc__), time.perf_counter()
+    minutes = asked.minutes
+    cells: list[Cell] = []
+    for optimizer, form in STUDIES:
+        before = [*pilot_cells(optimizer, form)]
+        if optimizer == "adamw":
+            before.append(Cell(f"prediction-{form}", prediction, {"form": form, "seed": 0}))
+        cells += before
+        run_asked(before, FOLDER, asked)
+    whole = [(study, rate_of(*study, pieces(FOLDER))) for study in STUDIES]
+    runs = [cell for study, rate in whole if rate is not None for cell in run_cells(*study, rate)]
+    runs.sort(key=lambda cell: cell.arguments["seed"])  # every study's first seed before the second
+    asked.minutes = minutes - (time.perf_counter() - began) / 60
+    run_asked(runs, FOLDER, asked)
+    say_missing([*cells, *runs], FOLDER, SCRIPT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""SmolLM2-135M-Instruct with a LoRA adapter on the larger of two numbers: asked plainly, or behind three examples.
+
+The model is read from the folder `smollm2` in GROUPWISE_MODELS (`python scripts/fetch_model.py smollm2` makes it). Its weights are in
+single precision, completions are cut at 14 tokens, the strict verifier's reward is trained on, and every run of a format begins with the
+same adapter. It chooses nothing that the scripts beside it vary.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.estimators.components import Components, components
+from groupwise.scores.language_models import load_language_model
+from groupwise.scores.scores import inner_products
+from groupwise.trainer.credit import score_batch
+from groupwise.trainer.language_policy import LanguagePolicy
+from groupwise.trainer.rewards import Problem, total_reward
+from groupwise.trainer.settings import TrainSettings
+from groupwise.trainer.tasks import Task
+from groupwise.trainer.text_tasks import make_text_task
+
+FORMATS = {"zero_shot": 0, "three_examples": 3}  # worked examples before the question
+RANK = 16
+ROLLOUTS = 64  # N of a step
+MEMORY = 2 * 10**9  # bytes of a pass
+HELD_OUT = 48  # problems, four completions each: the same ones in every run
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Completions of some problems and what they earned."""
+
+    prompt_PL: torch.Tensor
+    sampled: Any
+    reward_N: np.ndarray
+
+
+def policy(*, rank: int | None = RANK) -> LanguagePolicy:
+    """The model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
+    home = Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
+    return LanguagePolicy(load_language_model(home / "smollm2", lora=rank), memory_limit=MEMORY)
+
+
+def task(form: str, *, name: str = "larger_of_two", verifier: str = "strict") -> Task:
+    """A task in one of the formats, the same split in all."""
+    return make_text_task(name, examples=FORMATS[form], verifier=verifier)
+
+
+def settings(optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others: Any) -> TrainSettings:
+    """The algorithm that the theory speaks of: leave-one-out advantages, sums over tokens, no division, no ratio, no clipping."""
+    return TrainSettings(
+        group_size=group_size, rollouts_per_step=ROLLOUTS, steps=steps, learning_rate=rate, seed=seed, optimizer=optimizer,
+        advantage="leave_one_out", importance_ratio="none", clip=None, evaluate_every=0, rollouts_every=0, checkpoint_every=steps,
+        micro_batch=max(32, group_size), **others,
+    )  # fmt: skip
+
+
+def roll(actor: LanguagePolicy, world: Task, problems: Sequence[Problem], group_size: int, seed: int) -> Rolled:
+    """Sample and judge."""
+    prompt_PL = actor.prompt_tokens(world, problems)
+    sampled = actor.sample(prompt_PL, group_size, torch.Generator().manual_seed(seed), world.completion_length)
+    texts, ended = actor.texts(world, sampled.completion_NL, sampled.mask_NL)
+    repeated = [problem for problem in problems for _ in range(group_size)]
+    return Rolled(prompt_PL, sampled, total_reward(world.verifier, world.verifier(repeated, texts, ended)))
+
+
+def held_out_reward(actor: LanguagePolicy, world: Task) -> float:
+    """Mean reward on the held-out problems, with the same random numbers each time."""
+    return float(roll(actor, world, world.held_out[:HELD_OUT], 4, seed=0).reward_N.mean())
+
+
+def measured(actor: LanguagePolicy, world: Task, *, prompts: int, group_size: int, seed: int) -> tuple[Components, Rolled]:
+    """Components of the present policy, as a user measures them: from one sample of rollouts."""
+    chosen = np.random.default_rng([seed, 5]).integers(len(world.train), size=prompts)
+    rolled = roll(actor, world, [world.train[place] for place in chosen], group_size, seed)
+    batch = score_batch(actor, rolled.prompt_PL, rolled.sampled.completion_NL, rolled.sampled.mask_NL)
+    found = inner_products(actor.model, batch, seed=seed, memory_limit=MEMORY)
+    return components(rolled.reward_N, np.repeat(np.arange(prompts), group_size), **found.arguments), rolled

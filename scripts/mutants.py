@@ -43,6 +43,7 @@ ALSO = {
     "intervals.py": ["tests/test_intervals.py", "tests/estimators", "tests/curves", "tests/comparison", "tests/stability"],
     "stability": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
+    "curves": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
 }
 
 

@@ -27,8 +27,9 @@ NO_EVIDENCE = 2.0
 # A constant is given up only for a law this far ahead: five laws with free shapes are tried against it, and the best of
 # them is ahead by 8 in 2-5 % of series that do not move at all (docs/theory/fit.md has the table).
 FLAT = 8.0
-# Inertia is a finding: the oscillator is chosen only if it is this far ahead of every law that has none.
+# Inertia is a finding: the oscillator is chosen only if it is this far ahead of every law that has none, and foretells rows better.
 INERTIA = 6.0
+SLOW_STARTS = ("logistic", "scalerl_sigmoid")  # laws that begin slowly without inertia
 # With fewer observations than this no law can be told from any other.
 FEW = 8
 # A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height, place, and the search for it).
@@ -36,8 +37,8 @@ MARGIN = 10.0
 PLACES = 40
 
 
-def ranked(fits: Sequence[LawFit]) -> list[LawFit]:
-    """The law to report first, then the others by AICc: the simplest that the evidence does not rule out."""
+def ranked(fits: Sequence[LawFit], *, inertia: bool = True) -> list[LawFit]:
+    """The law to report first, then the others by AICc: the simplest that the evidence does not rule out; inertia may be left aside."""
     ordered = sorted(fits, key=lambda found: found.aicc)
     best = ordered[0].aicc
     lead = ordered[0]
@@ -45,16 +46,20 @@ def ranked(fits: Sequence[LawFit]) -> list[LawFit]:
     inert = [found for found in ordered if found.law.name != "oscillator"]
     if constant and constant[0].aicc - best < FLAT:
         lead = constant[0]
-    elif inert and inert[0].aicc - best < INERTIA:
+    elif inert and (inert[0].aicc - best < INERTIA or not inertia):
         close = [found for found in inert if found.aicc - inert[0].aicc < NO_EVIDENCE]
         lead = min(close, key=lambda found: len(found.law.parameters))
     return [lead, *(found for found in ordered if found is not lead)]
 
 
 def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawFit]:
-    """The laws that move, beside the one reported first, and lie so close to the best in AICc."""
-    best = min(found.aicc for found in fits)
-    return [found for found in fits[1:] if found.law.shapes and found.aicc - best < within]
+    """The laws that move, beside the one reported first, and lie so close to the best in AICc.
+
+    A slow start has two explanations: what inertia must be ahead by to be named, it must be behind by to be ruled out.
+    """
+    best, slow = min(found.aicc for found in fits), fits[0].law.name in SLOW_STARTS
+    wide = max(within, INERTIA) if slow else within
+    return [found for found in fits[1:] if found.law.shapes and found.aicc - best < (wide if found.law.name == "oscillator" else within)]
 
 
 Told = tuple[Outcome, dict[str, Any]]
@@ -252,7 +257,7 @@ def _inertia_note(fits: Sequence[LawFit], parameters: Mapping[str, Interval], mo
     if fits[0].law.name != "oscillator":
         return ""
     by_name = {found.law.name: found.aicc for found in fits}
-    inert = [name for name in ("logistic", "scalerl_sigmoid") if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE]
+    inert = [name for name in SLOW_STARTS if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE]
     text = f"slow start: tau2 = {_range(parameters['tau2'], '.3g')} updates"
     if momentum is not None:
         expected = 1 / (1 - momentum)

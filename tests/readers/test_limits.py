@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.readers.bounded import opened_bounded
+from tests.readers.bounded import OPEN, opened_bounded, run_bounded
 from tests.readers.writers import REWARDS, slime_samples
 
 from groupwise import limits
@@ -187,7 +187,14 @@ def test_a_database_whose_pages_are_shared(tmp_path: Path) -> None:
             at = page + int.from_bytes(content[page + 12 + 2 * cell : page + 14 + 2 * cell], "big")
             content[at : at + 4] = number
     path.write_bytes(content)
-    assert "refused: expected a sound SQLite database" in opened_bounded(path).printed
+    short = "import groupwise.limits as limits; limits.seconds_for = lambda size: 1.0"
+    ran = run_bounded(f"{short}\n{OPEN}", [str(path)])
+    assert ran.code == 0
+    assert "refused: expected a sound SQLite database" in ran.printed
+
+
+def test_a_database_may_take_ten_seconds_and_one_for_each_megabyte() -> None:
+    assert [limits.seconds_for(size) for size in (0, 2_500_000)] == [10.0, 12.5]
 
 
 def test_a_table_of_a_hundred_million_rows(tmp_path: Path) -> None:

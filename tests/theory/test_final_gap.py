@@ -116,12 +116,12 @@ def test_directions_without_noise_have_no_weight() -> None:
 
 
 def test_runs_follow_the_law() -> None:
-    """Ten thousand runs on a quadratic, 400 steps each: Kolmogorov-Smirnov; a right law fails with probability 1e-3 for a seed."""
+    """Four thousand runs on a quadratic, 400 steps each: Kolmogorov-Smirnov; a right law fails with probability 1e-3 for a seed."""
     rng = np.random.default_rng(5)
     curvature, b = np.array([1.0, 2.5]), 1.4
     noise = np.array([[0.5, 0.2], [0.2, 0.8]])
     root = np.linalg.cholesky(noise)
-    place = np.zeros((10_000, 2))
+    place = np.zeros((4_000, 2))
     for i in range(1, 401):
         place += b / i * (-place * curvature + rng.standard_normal(place.shape) @ root.T)
     scaled = 400 * (place**2 @ curvature) / 2

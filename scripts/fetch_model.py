@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError, first_line
-from groupwise.scores.gguf_header import check_memory, read_gguf_header
+from groupwise.scores.gguf_header import check_memory, free_memory, read_gguf_header
+from groupwise.scores.language_models import Precision, load_language_model, silent_bars
 
 _BLOCK = 1 << 20
 
@@ -135,15 +136,10 @@ def check_sum(found: str, source: Source) -> None:
         raise FetchError(f"expected {source.file} with the SHA-256 {source.sha256[:16]}..., got {found[:16]}...: fetch it again")
 
 
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def memory_lines(gguf: Path, precision: str) -> list[str]:
+def memory_lines(gguf: Path, precision: Precision) -> list[str]:
     """Say what a model takes, by its header; refuse one that does not fit here."""
     header = read_gguf_header(gguf)
-    check_memory(gguf.name, 2 * header.bytes_to_load(), available=machine_memory())  # the weights and the model that is made of them
+    check_memory(gguf.name, 2 * header.bytes_to_load(), available=free_memory("cpu"))  # the weights and the model that is made of them
     stored = ", ".join(f"{count} {kind}" for kind, count in sorted(header.kinds.items()))
     load, whole, adapter = (
         f"{size / 1e9:.2f} GB" for size in (header.bytes_to_load(precision), header.bytes_to_train(), header.bytes_to_train(lora_rank=16))
@@ -155,34 +151,17 @@ def memory_lines(gguf: Path, precision: str) -> list[str]:
     ]
 
 
-def convert(gguf: Path, folder: Path, precision: str) -> None:
+def convert(gguf: Path, folder: Path, precision: Precision) -> None:
     """Save the weights of a GGUF file as safetensors, with tokenizer and chat template."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the bar over tensors is no bar of transformers
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    where, name = str(gguf.parent), gguf.name
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=name, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            where, gguf_file=name, dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False
-        )
-        # It is quantised no longer: what says so would let nobody save or train it.
-        for settings in (model.config, getattr(model.config, "text_config", None)):
-            if settings is not None and hasattr(settings, "quantization_config"):
-                del settings.quantization_config
-        model.hf_quantizer, model.is_quantized = None, False
-        model.save_pretrained(folder, safe_serialization=True)
-        tokenizer.save_pretrained(folder)
-    except Exception as error:
-        raise FetchError(f"expected to convert {name}, got {type(error).__name__} ({first_line(error)}): update transformers") from error
+    loaded = load_language_model(gguf.parent, precision=precision)
+    with silent_bars():
+        loaded.model.save_pretrained(folder, safe_serialization=True)
+        loaded.tokenizer.save_pretrained(folder)
     for path in folder.iterdir():
         path.chmod(0o644)
 
 
-def fetch(name: str, folder: Path, *, accepted: bool, keep_gguf: bool, precision: str) -> None:
+def fetch(name: str, folder: Path, *, accepted: bool, keep_gguf: bool, precision: Precision) -> None:
     """Fetch a model into a folder."""
     source = SOURCES[name]
     print(source.licence, flush=True)

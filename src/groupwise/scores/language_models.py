@@ -10,21 +10,20 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
+from groupwise.prompts import Prompt
 from groupwise.scores.gguf_header import BYTES, check_memory, free_memory, read_gguf_header
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
-Prompt = str | Sequence[Mapping[str, Any]]
-"""A text, or the messages of a chat."""
 
 
 class UnreadableModelError(GroupwiseError):

@@ -23,7 +23,8 @@ from groupwise.scores.scores import takes_few_logits
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
-    from groupwise.scores.language_models import LanguageModel, Prompt
+    from groupwise.prompts import Prompt
+    from groupwise.scores.language_models import LanguageModel
     from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 

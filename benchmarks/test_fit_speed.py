@@ -1,4 +1,4 @@
-"""Speed of the oscillator's fit with intervals, beside lmfit's fit and `conf_interval` on the same data."""
+"""Speed of the oscillator's fit with intervals, beside lmfit's fit and `conf_interval` on the same data, and of a forecast."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from worlds.runs import Curve, simulated_curve
 
 from groupwise.curves.fit import fit
+from groupwise.curves.forecast import forecast
 from groupwise.curves.laws import law_by_name
 
 CURVE = Curve(0.75, 0.2, 9.0, 0.7)
@@ -36,6 +37,13 @@ def test_groupwise(benchmark: BenchmarkFixture, n: int) -> None:
 def test_groupwise_all_laws(benchmark: BenchmarkFixture, n: int) -> None:
     time, value = series(n)
     assert benchmark(lambda: fit(time, value)).candidates
+
+
+@pytest.mark.parametrize("n", [500, 10_000])
+@pytest.mark.benchmark(group="forecast of three windows")
+def test_groupwise_forecast(benchmark: BenchmarkFixture, n: int) -> None:
+    time, value = series(n)
+    assert benchmark(lambda: forecast(time, value, n * np.array([1.2, 1.5, 2.0]), bounds=(0.0, 1.0))).status == "forecast"
 
 
 @pytest.mark.parametrize("n", [500, 10_000])

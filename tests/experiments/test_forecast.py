@@ -13,6 +13,8 @@ import pytest
 
 from groupwise.curves.backtest import SHARES, trial
 from groupwise.curves.calibration import KINDS, calibrate, shipped
+from groupwise.curves.forecast import forecast
+from groupwise.curves.rivals import last_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "forecast"
@@ -91,6 +93,39 @@ def test_the_code_that_the_shipped_table_was_made_with_is_that_of_today() -> Non
     terms = calibrate(cases).terms
     assert terms["window"][8] == pytest.approx(OF_THREE["window"], abs=1e-6)
     assert terms["row"][2] == pytest.approx(OF_THREE["row"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_forecast_that_holds() -> None:
+    """What `make demo` forecasts at 40 % of 400 steps, four means of 20 steps, over twenty seeds of its run."""
+    with (FOLDER / "results" / "trainer_runs.csv").open(newline="", encoding="utf-8") as file:
+        runs = [np.array(cells, dtype=float) for name, *cells in csv.reader(file) if name.startswith("modular_addition")]
+    inside, width = 0, 0.0
+    for reward in runs:
+        ends = np.array([220, 280, 340, 400])
+        ahead = forecast(np.arange(1.0, 161.0), reward[:160], ends - 10.0, bounds=(0.0, 1.0), rows=20)
+        came = np.array([reward[end - 20 : end].mean() for end in ends])
+        inside += int(((ahead.low_S <= came) & (came <= ahead.high_S)).sum())
+        width += float((ahead.high_S - ahead.low_S).mean()) / len(runs)
+    asked = 4 * len(runs)
+    print(f"\nthe demo over {len(runs)} seeds: {inside} of {asked} windows in the 90 % band, {width:.2f} wide on average")
+    assert len(runs) == 20
+    assert inside >= 0.8 * asked
+
+
+def test_levels_asked_for_are_counted_by_the_chance_that_was_given(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four runs: a level is above what was seen, its chance falls with its height, and whether it was reached is what came."""
+    module, back = load("targets"), load("backtest")
+    tried = back.foretold(back.usable(logs(tmp_path)), {"last_mean": last_mean})
+    stretched, bare = module.by_others(tried)
+    assert {one.cluster for one in stretched} == {one.cluster for one in bare} == {one.cluster for one in tried}
+    first = list(module.asked_of(tried[0], shipped()))
+    assert [one.chance for one in first] == sorted((one.chance for one in first), reverse=True)
+    assert first[0].reached == (tried[0].trial.truth_S[-1] > tried[0].trial.rivals["last_mean"].centre_S[-1])
+    some = [module.Asked("a", 0.5, True), module.Asked("a", 0.5, False), module.Asked("b", 1.0, True)]
+    assert module.brier(some) == pytest.approx((0.25 + 0.0) / 2)
+    module.show("Three", some)
+    assert "| 40% to 60% | 2 | 1 | 0.50 | 0.50 |" in capsys.readouterr().out
 
 
 @needs_data

@@ -2,9 +2,9 @@
 
     python experiments/forecast/targets.py [DATA]
 
-DATA is a folder of public logs (default: ../shared/data). Each run is foretold from 10, 20, 40 and 60 % of it. The levels asked for are what
-a user could name then: the mean of the last fifth seen, and that plus a half, one and two spreads of the forecast at the end. A level is
-reached where the mean of the last of ten windows lies above it. Each cluster of runs weighs the same.
+DATA is a folder of public logs (default: ../shared/data). Each run is foretold from 10, 20, 40 and 60 % of it. The levels asked for are
+what a user could name then: the mean of the last fifth seen, and that plus a half, one and two spreads of the forecast at the end. A level
+is reached where the mean of the last of ten windows lies above it. Each cluster of runs weighs the same.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def show(title: str, every: Sequence[Asked]) -> None:
     """Print how often levels were reached, by the chance that was given."""
     print(f"\n{title}: Brier score {brier(every):.3f}\n\n| chance given | levels | clusters | mean chance | reached (95 % interval) |")
     print("|---|---|---|---|---|")
-    for low, high in zip(EDGES, EDGES[1:], strict=False):
+    for low, high in pairwise(EDGES):
         some = [one for one in every if low <= one.chance < high or one.chance == high == 1.0]
         if some:
             chance, reached = (

@@ -18,7 +18,7 @@ endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
 MUTATED = estimators intervals.py stability comparison curves
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded test kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help demo demo-recorded demo-llm gpu test kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,14 @@ demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, wit
 	@$(BIN)/python -m groupwise report "$$($(BIN)/python -m groupwise.examples)" -o groupwise-report.html --force \
 	|| [ $$? -eq 1 ] || [ $$? -eq 3 ]
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
+
+LLM ?= $(or $(GROUPWISE_MODELS),$(HOME)/.cache/groupwise/models)/smollm2
+demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: components before, judgement after (six minutes; fetches 98 MB once)
+	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)"
+	@$(BIN)/python -m groupwise train larger_of_two --model "$(LLM)" --lora 16 --set examples=3 -G 8 -N 64 --steps 12 --learning-rate 0.0003 \
+	--set optimizer=adamw --set adaptive.every=100 --set evaluate_every=6 --set evaluation_problems=32 --set rollouts_every=1 \
+	--device cpu -o build/demo-llm --force
+	@$(BIN)/python -m groupwise diagnose build/demo-llm || [ $$? -eq 1 ] || [ $$? -eq 3 ]
 
 test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one)
 	@$(BIN)/python -m pytest $(PYTEST)
@@ -95,6 +103,9 @@ EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statisti
 
 experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experiments on a trained network (an hour each at most)
 	@for name in $(EXPERIMENTS); do echo "== $$name"; $(BIN)/python experiments/$$name.py || exit 1; done
+
+gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again
+	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)
 
 studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and forecasts, anew
 	@for script in experiments/forecast/*.py experiments/gradient/*.py experiments/intervals/*.py; do \

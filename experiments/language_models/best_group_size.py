@@ -10,9 +10,11 @@ ten minutes of a core, are in results/best_group_size; the tables of docs/studie
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, pieces, run_asked, say_missing  # noqa: E402
-from world import held_out_reward, measured, policy, settings, task  # noqa: E402
+from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
+from pages import printed, refresh  # noqa: E402
+from small_model import FORMATS, held_out_reward, measured, policy, settings, task  # noqa: E402
 
 from groupwise.trainer.grpo import train  # noqa: E402
 
@@ -42,14 +45,24 @@ def prediction(form: str, seed: int, prompts: int = 32, group_size: int = 16) ->
     reward_PG = rolled.reward_N.reshape(prompts, group_size)
     row: dict[str, Any] = {"reward": float(reward_PG.mean()), "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean())}
     for name in ("vp", "t", "r", "gradient_norm2", "group_size"):
-        interval = getattr(found, name)
-        row |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        estimate = getattr(found, name)
+        interval = getattr(estimate, "interval", estimate)
+        row |= {name: estimate.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return [row | {"seconds": time.process_time() - began}]
 
 
-def curve(optimizer: str, form: str, rate: float, group_size: int, seed: int, steps: int = STEPS) -> Rows:
+def curve(
+    optimizer: str,
+    form: str,
+    rate: float,
+    group_size: int,
+    seed: int,
+    steps: int = STEPS,
+    completion_length: int | None = None,
+    **others: Any,
+) -> Rows:
     """One run: the reward on held-out problems every five updates, and what each update saw."""
-    actor, world = policy(), task(form)
+    actor, world = policy(), task(form, completion_length=completion_length)
     rows: Rows = []
     spent, began = 0.0, time.process_time()
 
@@ -63,7 +76,7 @@ def curve(optimizer: str, form: str, rate: float, group_size: int, seed: int, st
 
     measure(0, {})
     with tempfile.TemporaryDirectory() as home:
-        chosen = settings(optimizer, rate, group_size, seed, steps)
+        chosen = settings(optimizer, rate, group_size, seed, steps, **others)
         train(actor, world, chosen, output=Path(home) / "run", on_step=lambda step, row: measure(step, dict(row)))
     return rows
 
@@ -106,6 +119,37 @@ def run_cells(optimizer: str, form: str, rate: float) -> list[Cell]:
     ]
 
 
+def ranged(row: Mapping[str, Any], name: str) -> str:
+    """A number with its interval."""
+    value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    return f"{value:.3g} ({low:.3g} to {'no limit' if math.isinf(high) else f'{high:.3g}'})"
+
+
+def show() -> None:
+    """Print the tables of what is there."""
+    done = pieces(FOLDER)
+    told = [(form, done[f"prediction-{form}"][0]) for form in FORMATS if f"prediction-{form}" in done]
+    keys = ("vp", "t", "r", "group_size")
+    rows = [
+        [form, f"{float(row['reward']):.2f}", f"{float(row['informative']):.0%}", *(ranged(row, key) for key in keys)] for form, row in told
+    ]
+    print_table("Before training: 32 prompts of 16 rollouts", ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"), rows)
+    rows = [
+        [optimizer, form, f"{cell.arguments['rate']:g}", f"{area(done[cell.name]):.3f}"]
+        for optimizer, form in STUDIES
+        for cell in pilot_cells(optimizer, form)
+        if cell.name in done
+    ]
+    print_table("Pilot: G = 8, 15 updates", ("optimiser", "format", "learning rate", "area"), rows)
+    rows = []
+    for optimizer, form in STUDIES:
+        for seed in range(SEEDS):
+            names = [f"run-{optimizer}-{form}-G{size}-seed{seed}" for size in SIZES]
+            if any(name in done for name in names):
+                rows.append([optimizer, form, str(seed), *(f"{area(done[name]):.3f}" if name in done else "" for name in names)])
+    print_table("Area under the held-out reward, 25 updates", ("optimiser", "format", "seed", *(f"G = {size}" for size in SIZES)), rows)
+
+
 def main() -> None:
     """Run what is missing and print the tables."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -123,6 +167,7 @@ def main() -> None:
     runs.sort(key=lambda cell: cell.arguments["seed"])  # every study's first seed before the second
     asked.minutes = minutes - (time.perf_counter() - began) / 60
     run_asked(runs, FOLDER, asked)
+    refresh("language-models.md", printed(show))
     say_missing([*cells, *runs], FOLDER, SCRIPT)
 
 

@@ -29,7 +29,8 @@ from groupwise.trainer.text_tasks import make_text_task
 FORMATS = {"zero_shot": 0, "three_examples": 3}  # worked examples before the question
 RANK = 16
 ROLLOUTS = 64  # N of a step
-MEMORY = 2 * 10**9  # bytes of a pass
+DEVICE = os.environ.get("GROUPWISE_DEVICE", "cpu")
+MEMORY = (2 if DEVICE == "cpu" else 40) * 10**9  # bytes of a pass
 HELD_OUT = 48  # problems, four completions each: the same ones in every run
 
 
@@ -42,30 +43,30 @@ class Rolled:
     reward_N: np.ndarray
 
 
-def policy(*, rank: int | None = RANK) -> LanguagePolicy:
-    """The model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
+def policy(name: str = "smollm2", *, rank: int | None = RANK) -> LanguagePolicy:
+    """A model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
     home = Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
-    return LanguagePolicy(load_language_model(home / "smollm2", lora=rank), memory_limit=MEMORY)
+    return LanguagePolicy(load_language_model(home / name, lora=rank, device=DEVICE), memory_limit=MEMORY)
 
 
-def task(form: str, *, name: str = "larger_of_two", verifier: str = "strict") -> Task:
+def task(form: str, *, name: str = "larger_of_two", verifier: str = "strict", completion_length: int | None = None) -> Task:
     """A task in one of the formats, the same split in all."""
-    return make_text_task(name, examples=FORMATS[form], verifier=verifier)
+    return make_text_task(name, examples=FORMATS[form], verifier=verifier, completion_length=completion_length)
 
 
 def settings(optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others: Any) -> TrainSettings:
     """The algorithm that the theory speaks of: leave-one-out advantages, sums over tokens, no division, no ratio, no clipping."""
+    own: dict[str, Any] = {"rollouts_per_step": ROLLOUTS, "micro_batch": max(32, group_size), "advantage": "leave_one_out"}
+    own |= {"importance_ratio": "none", "clip": None, "evaluate_every": 0, "rollouts_every": 0, "checkpoint_every": steps}
     return TrainSettings(
-        group_size=group_size, rollouts_per_step=ROLLOUTS, steps=steps, learning_rate=rate, seed=seed, optimizer=optimizer,
-        advantage="leave_one_out", importance_ratio="none", clip=None, evaluate_every=0, rollouts_every=0, checkpoint_every=steps,
-        micro_batch=max(32, group_size), **others,
-    )  # fmt: skip
+        **own | {"group_size": group_size, "steps": steps, "learning_rate": rate, "seed": seed, "optimizer": optimizer} | others
+    )
 
 
 def roll(actor: LanguagePolicy, world: Task, problems: Sequence[Problem], group_size: int, seed: int) -> Rolled:
     """Sample and judge."""
     prompt_PL = actor.prompt_tokens(world, problems)
-    sampled = actor.sample(prompt_PL, group_size, torch.Generator().manual_seed(seed), world.completion_length)
+    sampled = actor.sample(prompt_PL, group_size, torch.Generator(DEVICE).manual_seed(seed), world.completion_length)
     texts, ended = actor.texts(world, sampled.completion_NL, sampled.mask_NL)
     repeated = [problem for problem in problems for _ in range(group_size)]
     return Rolled(prompt_PL, sampled, total_reward(world.verifier, world.verifier(repeated, texts, ended)))

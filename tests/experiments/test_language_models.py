@@ -1,0 +1,66 @@
+"""The experiments on language models: the law in a world that can be listed, areas by hand, the page against its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "experiments" / "language_models"
+Load = Callable[[str], Any]
+
+
+def test_the_area_is_the_mean_height_of_trapezoids(load: Load) -> None:
+    rows = [{"step": 0, "held_out": 0.2}, {"step": 1, "held_out": ""}, {"step": 5, "held_out": 0.6}, {"step": 15, "held_out": 1.0}]
+    assert load("best_group_size").area(rows) == pytest.approx((5 * 0.4 + 10 * 0.8) / 15)
+
+
+def test_the_rate_of_a_study_is_the_best_of_its_whole_pilot(load: Load) -> None:
+    module = load("best_group_size")
+    done = {cell.name: [{"step": 0, "held_out": 0.0}, {"step": 5, "held_out": height}] for cell, height in
+            zip(module.pilot_cells("adamw", "zero_shot"), (0.2, 0.9, 0.4), strict=True)}  # fmt: skip
+    assert module.rate_of("adamw", "zero_shot", done) == 3e-4
+    done.popitem()
+    assert module.rate_of("adamw", "zero_shot", done) is None
+
+
+def test_variances_of_groups_follow_the_law_where_everything_can_be_listed(load: Load) -> None:
+    """One prompt with six completions: score e_k - p, reward 0 or 1; T, R and the variance without a baseline by enumeration."""
+    module, rng = load("gradient_error"), np.random.default_rng(0)
+    p_K, z_K = rng.dirichlet(np.ones(6)), np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+    score_KD = np.eye(6) - p_K
+    value, norm_K = p_K @ z_K, (score_KD**2).sum(1)
+    e_K = z_K - value
+    gradient_D = (p_K * e_K) @ score_KD
+    t = p_K @ (norm_K * e_K**2) - gradient_D @ gradient_D
+    r = (p_K @ norm_K) * (p_K @ e_K**2) + gradient_D @ gradient_D
+    plain = p_K @ (norm_K * z_K**2) - gradient_D @ gradient_D
+    module.SHUFFLES = 4
+    for size in (2, 8):
+        found = []
+        for _ in range(300):
+            drawn = rng.choice(6, 64, p=p_K)
+            one = module.variances(score_KD[drawn] @ score_KD[drawn].T, z_K[drawn], value, size, rng)
+            found.append([one[name] for name in ("value", "leave_one_out", "none")])
+        mean, error = np.mean(found, 0), np.std(found, 0) / 300**0.5
+        truth = np.array([t / size, t / size + r / (size * (size - 1)), plain / size])
+        # Six numbers within 4 standard errors: by chance one run in 3,000 says otherwise.
+        np.testing.assert_array_less(np.abs(mean - truth), 4 * error)
+        assert abs(mean[1] - truth[0]) > 4 * error[1]  # which the value's own variance is not
+
+
+@pytest.mark.parametrize("script", ["best_group_size", "gradient_error", "failures"])
+def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load(script).show()
+    text = (ROOT / "docs" / "studies" / "language-models.md").read_text(encoding="utf-8").splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert lines
+    missing = [line for line in lines if line not in text]
+    assert missing == [], f"`python experiments/language_models/{script}.py --tables` prints other tables"

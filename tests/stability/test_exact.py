@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.stability.force import _Mode
 from groupwise.stability.lags import Lag, lag_by_name, mixed_lag, partly_stale
 from groupwise.stability.mode import WINDOW, stability
@@ -188,6 +188,15 @@ def test_swings_that_widen_window_by_window_have_the_least_chance() -> None:
     assert found.p_value == pytest.approx(2 / math.factorial(10), rel=1e-9)
     assert found.windows == 10
     assert "wider" in found.status
+
+
+def test_growing_swings_need_twenty_rows_a_window() -> None:
+    window = np.random.default_rng(2).standard_normal(20)
+    wider = np.concatenate([(1 + step) * window for step in range(10)])
+    assert early_warning(wider).p_value == pytest.approx(2 / math.factorial(10), rel=1e-9)
+    assert early_warning(wider[:100], windows=5).windows == 5
+    with pytest.raises(InsufficientDataError, match="at least 200 rows for 10 windows, got 199"):
+        early_warning(wider[:-1])
 
 
 def test_a_lag_that_is_not_there_is_no_lag() -> None:

@@ -83,6 +83,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 }
 # What holds from the start, or has no moment, has no first sign to find; of swings that widen nobody says when they harm.
 UNDATED = ("format_alone", "zero_throughout", "cut_off", "flat", "group_too_small", "overfitting")
+RIGHT = ("likely, right", "possible, right", "between two, one right")
 VERDICTS = ("likely, right", "possible, right", "between two, one right", "none", "wrong, not likely", "likely, wrong")
 
 
@@ -119,7 +120,10 @@ def judged(kind: str, seed: int) -> dict[str, Any]:
     found = judge(record)
     sign = None if found.first_sign is None else found.first_sign.step
     told: dict[str, Any] = {"kind": kind, "seed": seed, "state": str(found.state), "right": str(found.state) in ALLOWED[truth.label]}
-    told |= {"verdict": verdict_of(found, truth), "certainty": str(found.cause.certainty), "names": causes_in(found.cause.names)}
+    verdict = verdict_of(found, truth)
+    # The right words: the true cause at any certainty; none where there is none.
+    told |= {"worded": verdict in RIGHT if truth.causes else verdict == "none"}
+    told |= {"verdict": verdict, "certainty": str(found.cause.certainty), "names": causes_in(found.cause.names)}
     told |= {"learning": str(found.learning), "headline": found.headline[:120]}
     if truth.signs is not None and truth.onset is not None:
         told["sign_off"] = rows_off(record, sign, *truth.signs)
@@ -244,8 +248,9 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
     lines = []
     for kind, part in grouped(found, ILL):
         count = Counter(one["verdict"] for one in part)
-        lines.append([kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS)])
-    write(home / "causes.csv", ["kind", "runs", *VERDICTS], lines)
+        worded = sum(one["worded"] for one in part) / len(part)
+        lines.append([kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded])
+    write(home / "causes.csv", ["kind", "runs", *VERDICTS, "right words"], lines)
     write(home / "likely.csv", ["certainty", "named", "runs", "right", "low", "high"], calibration(found))
     lines = []
     for kind, part in grouped(found, [kind for kind in ILL if kind not in UNDATED]):
@@ -254,6 +259,8 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
             if off.size:
                 lines.append([kind, name, off.size, float(np.median(off)), float(np.quantile(off, 0.9)), float(np.mean(off <= 5))])
     write(home / "signs.csv", ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"], lines)
+    if not seen:
+        return  # of a study that was not run for this engine the table of before stands
     lines = []
     for kind, part in [*grouped(seen, HEALTHY), ("all", list(seen))]:
         alarms, watch = (sum(one[name] is not None for one in part) for name in ("alarm", "watch"))

@@ -105,7 +105,8 @@ def states() -> list[str]:
 
 def causes() -> list[str]:
     """What is named for each kind."""
-    return lines_of(rows("causes.csv"), {"kind": "kind", "runs": "runs"} | {verdict: verdict for verdict in VERDICTS}, VERDICTS)
+    shares = (*VERDICTS, "right words")
+    return lines_of(rows("causes.csv"), {"kind": "kind", "runs": "runs"} | {share: share for share in shares}, shares)
 
 
 def calibration() -> list[str]:

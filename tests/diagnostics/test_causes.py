@@ -59,7 +59,9 @@ LASTING = {"fall": "lasting"}
         ({"weights": "few count"}, (), LIKELY, (causes.UNSTABLE,)),
         ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
         # The first that holds is told.
-        ({}, (sign(LENGTH, 100.0, 130.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
+        ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
+        ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
+        ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), LIKELY, (causes.LENGTH,)),
         ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
         ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),

@@ -98,6 +98,12 @@ def test_hardly_any_group_teaches() -> None:
     assert (climbs.status, climbs.evidence) == (Status.CRITICAL, {"zero_variance": "above expectation"})
 
 
+def test_groups_that_become_alike_at_once_as_the_reward_rises_have_not_broken() -> None:
+    """A reward of unknown range leaps to its height at row 60, and its groups with it."""
+    found = told(4, reward=np.where(ROW < 60, 4.0, 5.0) + NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
+    assert (found.status, found.evidence) == (Status.INFO, {"zero_variance": "explained by the reward"})
+
+
 def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
     arrives, dead = np.minimum(3 + ROW / 30, 5.0), np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
     found = told(4, reward=arrives + NOISE, dead=dead)

@@ -152,7 +152,8 @@ def cause_of_fall(case: Case) -> Cause:
 def _of_behaviour(case: Case) -> Cause:
     """Say what the policy did as the reward fell, or that it went on as before."""
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
-    if length >= 1.3 or case.gained("truncated_share") >= 0.15:
+    # Answers of a policy that comes apart grow a little with its entropy.
+    if length >= (1.5 if entropy >= 1.4 else 1.3) or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
     if length <= 0.6:
         return _likely(SHORT)

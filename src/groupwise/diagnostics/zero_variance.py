@@ -91,6 +91,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
     jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
+    jumped &= not _rises_at(evidence, step, near.size)
     arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
         known = {"zero_variance": "explained by the reward"}
@@ -99,6 +100,13 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     where = None if onset == 0 else step
     known |= {"groups": "at once"} if jumped else {}
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, advice=ADVICE, evidence=known, what=SHARE)
+
+
+def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
+    """Whether the reward rises as its groups become alike: it arrives, however fast, and nothing broke."""
+    reward = evidence.reward
+    row = 0 if reward is None else reward.at(step)
+    return reward is not None and reward.score(slice(max(0, row - 2 * few), row), slice(row, row + 2 * few)) > _CLEARLY - 1
 
 
 def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:

@@ -323,3 +323,10 @@ def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> N
     up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
     assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
     assert answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message == "held-out reward 0.61 → 0.10 at step 61, for good"
+
+
+def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:
+    """All pairs of rows about the fall are tried: of ten thousand rows that would be sixty terabytes."""
+    rows = np.arange(10_000)
+    value = np.where(rows < 5_000, 0.8, 0.5) + 0.02 * np.random.default_rng(0).standard_normal(rows.size)
+    assert not by_and_by(signal_of("reward", rows, value), 5_000)

@@ -215,6 +215,8 @@ _NEAR = 4
 _SLOPE, _BETTER = 4, 12.0
 # Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a chi-square with one degree of freedom.
 _RATHER, _OPEN = 1.0, 3.84
+# Rows on either side of a fall that tell a slope from a step: all pairs of them are tried.
+_WINDOW = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +364,7 @@ def at_once(signal: Signal, row: int, *, clearly: bool = True) -> bool:
 
 def _for_slope(signal: Signal, row: int) -> float:
     """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can be told."""
-    reach = max(8, len(signal) // 4)
+    reach = min(max(8, len(signal) // 4), _WINDOW)
     value = signal.value_T[max(0, row - reach) : row + reach]
     first_E, last_E = np.triu_indices(len(value))
     first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]

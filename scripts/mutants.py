@@ -18,7 +18,9 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,7 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "groupwise"
 BUILD = ROOT / "build" / "mutants"
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.tsv"
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 20  # of the processor: a busy machine kills no mutant
+LONGEST_WAIT = 300.0  # seconds on the clock, for a mutant that waits for ever
 UNJUDGED = 99  # pytest itself broke: neither killed nor survived
 TESTS_SECONDS = 8.0  # as long as the tests of one mutant may take when nothing is changed
 
@@ -248,6 +251,7 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         os.setpgrp()
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_SECONDS, LIMIT_SECONDS + 1))
         sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(sink, 1)
         os.dup2(sink, 2)
@@ -263,11 +267,13 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
             traceback.print_exc()
             code = UNJUDGED
         os._exit(code)
-    end = time.monotonic() + LIMIT_SECONDS
+    end = time.monotonic() + LONGEST_WAIT
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
+            if code == -signal.SIGXCPU:
+                return "timeout", f"more than {LIMIT_SECONDS} s of the processor"
             words = log.read_text(errors="replace").splitlines()
             failed = next((line for line in words if line.startswith(("FAILED", "ERROR"))), words[-1] if words else "")
             if code == UNJUDGED:
@@ -276,7 +282,7 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
         time.sleep(0.02)
     os.killpg(child, 9)
     os.waitpid(child, 0)
-    return "timeout", f"more than {LIMIT_SECONDS} s"
+    return "timeout", f"more than {LONGEST_WAIT:.0f} s"
 
 
 def equivalent() -> set[tuple[str, str, str]]:

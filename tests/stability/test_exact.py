@@ -205,3 +205,28 @@ def test_a_lag_that_is_not_there_is_no_lag() -> None:
         assert float(threshold(lag, 0.5, 7, stale_share=0.0)) == 3.0
     assert partly_stale("none", 0.3) == lag_by_name("none")
     assert partly_stale(Lag("refresh", "", "", 0.5), 0.5).stale_share == 0.5
+
+
+def test_a_margin_from_a_thousand_on_is_said_to_be_over_it() -> None:
+    """On-policy without momentum the threshold is 2."""
+    assert "a margin of 999;" in stability(2 / 999.4, 0.0, lag="none").status
+    assert "a margin of over 1,000 times;" in stability(2 / 1000.5, 0.0, lag="none").status
+
+
+def test_how_many_times_the_published_rule_is_too_strict() -> None:
+    """A refresh every 8 updates at momentum .9: .0339 where the rule has .1/8."""
+    notes = stability(0.01, 0.9, refresh_interval=8).notes
+    assert "The published rule, 0.0125, is 2.7 times stricter than need be." in notes
+
+
+def test_an_odd_number_of_rows_has_no_highest_frequency_of_one_degree() -> None:
+    """The last 79 of 197 rows: a cosine at the highest frequency, 39 turns, whose power counts in full."""
+    place = np.arange(197.0)
+    late, n = np.arange(118, 197), 79
+    value = np.cos(2 * np.pi * 39 * (place - 118) / n) + 0.5 * np.cos(2 * np.pi * 7 * (place - 118) / n)
+    found = lasting_swing(value)
+    left = value[late] - np.polyval(np.polyfit(np.arange(79.0), value[late], 1), np.arange(79.0))
+    power = [abs(sum(left * np.exp(-2j * np.pi * k * np.arange(n) / n))) ** 2 for k in range(1, 40)]
+    assert found.rows == n
+    assert found.period == pytest.approx(n / 39)
+    assert found.amplitude == pytest.approx(2 * math.sqrt(power[38]) / n, rel=1e-9)

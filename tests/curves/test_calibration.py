@@ -94,7 +94,7 @@ def test_quantiles_rise_with_their_probability_whatever_the_terms(numbers: list[
     crossing = Calibration(dict.fromkeys(KINDS, np.array(numbers).reshape(11, 3)), 9, 9)
     for bounded in (True, False):
         levels = np.array([float(crossing.stretch("window", p, seen, np.array([row]), bounded=bounded)[0]) for p in PROBABILITIES])
-        assert (np.diff(levels) >= -1e-9 * np.abs(levels[1:])).all()  # but for rounding
+        assert (np.diff(levels) >= -1e-9 * np.abs(levels[1:]) - 1e-12).all()  # but for rounding, next to 0 too
 
 
 def test_the_shipped_band_never_narrows_with_the_distance() -> None:

@@ -77,7 +77,7 @@ class LanguagePolicy(nn.Module):
         completion_length, prompts, group_size = uniform_LPG.shape
         count, uniform_LN = prompts * group_size, uniform_LPG.flatten(1)
         logits_PV, cache = self._read(prompt_PL)
-        drawn = Drawn(count, completion_length, prompt_PL.device, ends=self.ends, padding=self.padding)
+        drawn = Drawn(count, completion_length, prompt_PL.device, ends=self.ends, padding=self.padding, precision=logits_PV.dtype)
         drawn.add(0, logits_PV, uniform_LPG[0])
         row_R = torch.arange(count, device=prompt_PL.device)
         prompt_R, real_RL = row_R // group_size, self.real(prompt_PL)
@@ -98,7 +98,7 @@ class LanguagePolicy(nn.Module):
                 input_ids=last_R1, attention_mask=real_RL, position_ids=_places(real_RL)[:, -1:], past_key_values=cache, use_cache=True
             )
             cache = out.past_key_values
-            drawn.add(place, out.logits[:, -1].float(), uniform_LN[place, row_R].view(-1, 1), row_R)
+            drawn.add(place, _single(out.logits[:, -1]), uniform_LN[place, row_R].view(-1, 1), row_R)
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class LanguagePolicy(nn.Module):
         # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
         few = {"logits_to_keep": 1} if self._few else {}
         out = self._model(input_ids=prompt_PL.clamp(min=0), attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
-        return out.logits[:, -1].float(), out.past_key_values
+        return _single(out.logits[:, -1]), out.past_key_values
 
     def _read_whole(self, prompt_PL: Tensor, completion_NL: Tensor, length_N: Tensor) -> Tensor:
         """Score completions behind prompts that are read again for each: layers that are run twice keep no cache."""
@@ -253,9 +253,14 @@ def _of_like_length(length_N: Tensor) -> Iterator[tuple[Tensor, int]]:
         longest *= 2
 
 
+def _single(logits: Tensor) -> Tensor:
+    """Return logits in single precision or better, whatever the pass ran in."""
+    return logits if logits.dtype.itemsize >= 4 else logits.float()
+
+
 def _log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:
-    """Return the log-probability of tokens, in single precision whatever the pass ran in."""
-    flat = functional.cross_entropy(logits_NLV.flatten(0, 1).float(), token_NL.flatten(), reduction="none")
+    """Return the log-probability of tokens."""
+    flat = functional.cross_entropy(_single(logits_NLV).flatten(0, 1), token_NL.flatten(), reduction="none")
     return -flat.view(token_NL.shape)
 
 

@@ -122,6 +122,8 @@ def run_cells(optimizer: str, form: str, rate: float) -> list[Cell]:
 def ranged(row: Mapping[str, Any], name: str) -> str:
     """A number with its interval."""
     value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    if math.isinf(value):
+        return f"no limit (at least {low:.3g})"
     return f"{value:.3g} ({low:.3g} to {'no limit' if math.isinf(high) else f'{high:.3g}'})"
 
 

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,22 +43,32 @@ def world(name: str, form: str, **options: Any) -> Task:
     return make_text_task(name, examples=FORMATS[form], **options)
 
 
+def plain(task: Task) -> Task:
+    """A task whose chats are texts without the system message that SmolLM2's template puts first: with it nothing was hacked."""
+
+    def text(problem: Problem) -> Problem:
+        said = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in problem.prompt if isinstance(one, Mapping))
+        return replace(problem, prompt=f"{said}<|im_start|>assistant\n")
+
+    return replace(task, train=tuple(map(text, task.train)), held_out=tuple(map(text, task.held_out)), recipe={})
+
+
 def paid_by_length() -> Task:
     """The larger of two numbers, and a reward for every character besides."""
-    plain = world("larger_of_two", "three_examples", completion_length=40)
+    task = world("larger_of_two", "three_examples", completion_length=40)
 
     def long(_problem: Problem, completion: str, _ended: bool) -> float:  # noqa: FBT001
         return len(completion) / 40
 
-    assert isinstance(plain.verifier, TaskVerifier)
-    functions = {"strict": plain.verifier.functions["strict"], "style": long}
-    return replace(plain, verifier=TaskVerifier(functions, {"strict": 1.0, "style": 1.0}))
+    assert isinstance(task.verifier, TaskVerifier)
+    functions = {"strict": task.verifier.functions["strict"], "style": long}
+    return replace(task, verifier=TaskVerifier(functions, {"strict": 1.0, "style": 1.0}))
 
 
 def breaking() -> Task:
     """A verifier that returns 0 from a step on."""
-    plain = world("larger_of_two", "three_examples")
-    return replace(plain, verifier=FailingVerifier(plain.verifier, from_step=BREAKS_AT))
+    task = world("larger_of_two", "three_examples")
+    return replace(task, verifier=FailingVerifier(task.verifier, from_step=BREAKS_AT))
 
 
 class Phases(Sequence[Problem]):
@@ -113,7 +123,7 @@ class Failure:
 
 NORMALISED = {"advantage": "std_normalised"}
 FAILURES = {
-    "reward_hack": Failure(lambda: world("larger_of_two", "zero_shot", verifier="sloppy"), 30, 5e-4, 16, NORMALISED),
+    "reward_hack": Failure(lambda: plain(world("larger_of_two", "zero_shot", verifier="sloppy")), 30, 5e-4, 16, NORMALISED),
     "broken_verifier": Failure(breaking, 36, 3e-4, 8),
     "entropy_collapse": Failure(lambda: world("larger_of_two", "three_examples"), 30, 3e-3, 8, NORMALISED),
     "length_runaway": Failure(paid_by_length, 30, 5e-4, 8),

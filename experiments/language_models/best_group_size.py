@@ -24,7 +24,7 @@ sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
 from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
 from pages import printed, refresh  # noqa: E402
-from small_model import FORMATS, held_out_reward, measured, policy, settings, task  # noqa: E402
+from small_model import FORMATS, PAGE, held_out_reward, measured, policy, settings, task  # noqa: E402
 
 from groupwise.trainer.grpo import train  # noqa: E402
 
@@ -169,7 +169,7 @@ def main() -> None:
     runs.sort(key=lambda cell: cell.arguments["seed"])  # every study's first seed before the second
     asked.minutes = minutes - (time.perf_counter() - began) / 60
     run_asked(runs, FOLDER, asked)
-    refresh("language-models.md", printed(show))
+    refresh(PAGE, printed(show))
     say_missing([*cells, *runs], FOLDER, SCRIPT)
 
 

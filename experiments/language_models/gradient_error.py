@@ -19,9 +19,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
-from pages import printed, refresh  # noqa: E402
-from small_model import FORMATS, MEMORY, policy, roll, task  # noqa: E402
+from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
+from small_model import FORMATS, MEMORY, PAGE, policy, roll, task  # noqa: E402
 
 from groupwise.estimators.moments import MOMENTS, moments_of_scores  # noqa: E402
 from groupwise.intervals import mean_interval  # noqa: E402
@@ -116,10 +115,7 @@ def show() -> None:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    run_asked(cells(), FOLDER, options(__doc__))
-    refresh("language-models.md", printed(show))
-    say_missing(cells(), FOLDER, SCRIPT)
+    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from groupwise.trainer.text_tasks import make_text_task
 FORMATS = {"zero_shot": 0, "three_examples": 3}  # worked examples before the question
 RANK = 16
 ROLLOUTS = 64  # N of a step
+PAGE = "language-models.md"
 DEVICE = os.environ.get("GROUPWISE_DEVICE", "cpu")
 MEMORY = (2 if DEVICE == "cpu" else 40) * 10**9  # bytes of a pass
 HELD_OUT = 48  # problems, four completions each: the same ones in every run

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 from common import Rows, parser, print_table, read_csv, write_csv  # noqa: F401 - scripts take them from here
+from pages import printed, refresh
 
 HERE = Path(__file__).resolve().parent
 
@@ -93,6 +94,14 @@ def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) ->
     """Run what is missing of the cells that the command names; nothing with --tables."""
     if not asked.tables:
         run_missing([cell for cell in cells if asked.only in cell.name], folder, workers=asked.workers, minutes=asked.minutes)
+
+
+def run_and_show(cells: Sequence[Cell], folder: Path, script: str, asked: argparse.Namespace, show: Callable[[], None], page: str) -> None:
+    """Run what is missing, print the tables and put them into their page, and say what was not run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_asked(cells, folder, asked)
+    refresh(page, printed(show))
+    say_missing(cells, folder, script)
 
 
 def _timed(cell: Cell) -> tuple[Rows, float]:

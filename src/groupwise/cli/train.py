@@ -32,7 +32,8 @@ DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
 _LARGEST_FILE = 2**20
 _LONGEST = 16  # prompts that are the longest in characters, among which the longest in tokens is looked for
-_SETTINGS = {  # of one kind of task alone
+_SETTINGS = {  # of language models alone, and of one kind of task alone
+    "model": ("lora", "chat_template", "max_completion_length", "gradient_checkpointing", "memory_limit"),
     "symbols": ("level", "format_reward", "proxy_bonus"),
     "words": ("examples", "verifier", "file"),
     "file": ("prompt_column", "answer_column", "reward", "reward_limit"),
@@ -74,10 +75,7 @@ class Start:
         if self.model is not None and self.checkpoint is not None:
             raise InvalidArgumentError("--checkpoint expects no --model beside it; got both: name one policy to start from")
         if self.model is None:
-            of_models = ("lora", "chat_template", "max_completion_length", "gradient_checkpointing", "memory_limit")
-            defaults = {field.name: field.default for field in dataclasses.fields(self)}
-            name = next((name for name in of_models if getattr(self, name) != defaults[name]), None)
-            if name is not None:
+            for name in self.given_of("model"):
                 raise InvalidArgumentError(f"{name} expects --model, the folder of a language model; got none: name one, or leave it out")
         if self.max_completion_length is not None and self.max_completion_length < 1:
             raise InvalidArgumentError(f"expected max_completion_length to be at least 1; got {self.max_completion_length}")
@@ -85,6 +83,11 @@ class Start:
             raise InvalidArgumentError(f"expected memory_limit to be above 0; got {self.memory_limit}")
         if self.threads < 1:
             raise InvalidArgumentError(f"expected threads to be a whole number of at least 1; got {self.threads}")
+
+    def given_of(self, kind: str) -> list[str]:
+        """The settings of one kind alone that are not as they are by default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return [name for name in _SETTINGS[kind] if getattr(self, name) != defaults[name]]
 
     @property
     def given(self) -> str | None:
@@ -158,11 +161,11 @@ def _task(name: str | None, start: Start) -> Task:
     if (name is None) == (start.data is None):
         came = "none" if name is None else f"{name} and {start.data}"
         raise InvalidArgumentError(f"train expects a TASK or --data FILE, one of them; got {came}")
-    kind = "file" if name is None else "words" if _in_words(name) else "symbols"
-    untouched = Start()
-    for setting in (setting for other, settings in _SETTINGS.items() if other != kind for setting in settings):
-        if getattr(start, setting) != getattr(untouched, setting):
-            raise InvalidArgumentError(f"{name or start.data} has no setting {setting}: leave it out")
+    from groupwise.trainer.recipes import is_text_task
+
+    kind = "file" if name is None else "words" if is_text_task(name) else "symbols"
+    for setting in (setting for other in _SETTINGS if other not in {kind, "model"} for setting in start.given_of(other)):
+        raise InvalidArgumentError(f"{name or start.data} has no setting {setting}: leave it out")
     if kind != "symbols" and start.model is None:
         raise InvalidArgumentError(
             f"{name or start.data} is asked in words, which a new policy cannot read: name a language model with --model FOLDER"
@@ -189,13 +192,6 @@ def _own_task(start: Start, common: Mapping[str, Any]) -> Task:
         raise InvalidArgumentError("--data expects --reward, got none: name exact, number, math_verify, or a function as MODULE:FUNCTION")
     own = {name: getattr(start, name) for name in _SETTINGS["file"]}
     return make_file_task(start.data, **own, **common)
-
-
-def _in_words(name: str) -> bool:
-    """Return whether a task takes a language model."""
-    from groupwise.trainer.recipes import is_text_task
-
-    return is_text_task(name)
 
 
 def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, resume: bool, force: bool, as_json: bool) -> int:
@@ -337,7 +333,7 @@ def _within_memory(actor: Any, task: Task, chosen: TrainSettings) -> TrainSettin
 
     if not isinstance(actor, LanguagePolicy) or chosen.micro_batch is not None:
         return chosen
-    prompt_PL = actor.prompt_tokens(task, sorted(task.train, key=lambda problem: len(str(problem.prompt)))[-_LONGEST:])
+    prompt_PL = actor.prompt_tokens(task, sorted(task.train, key=lambda problem: len(problem.text))[-_LONGEST:])
     most = actor.rollouts_of_a_pass(chosen.group_size, prompt_PL.shape[1], task.completion_length)
     return chosen if most >= chosen.rollouts_per_step else dataclasses.replace(chosen, micro_batch=most)
 

@@ -127,7 +127,7 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
                     f"expected layers that leave their input alone, but that of {type(module).__name__} ({', '.join(own.values())}) was"
                     " changed in place: use method='loop'"
                 )
-            gradient = _computing(gradient.detach())
+            gradient = single_or_better(gradient.detach())
             found = rule(module, source, gradient[None] if lifted else gradient)
             recorder.receive({own[local]: part for local, part in found.items() if local in own})
 
@@ -161,7 +161,7 @@ def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], outp
     return source.expand(rollouts, *source.shape[1:]), output.expand(rollouts, *output.shape[1:]), False
 
 
-def _computing(value: torch.Tensor) -> torch.Tensor:
+def single_or_better(value: torch.Tensor) -> torch.Tensor:
     """Half precision is computed with in single precision."""
     return value if value.dtype.itemsize >= 4 else value.float()
 
@@ -250,7 +250,7 @@ def _layer_alone(module: torch.nn.Module, source: torch.Tensor, gradient: torch.
 
     with torch.enable_grad():
         found: dict[str, torch.Tensor] = vmap(of_one)(source, gradient)
-    return {name: _computing(value) for name, value in found.items()}
+    return {name: single_or_better(value) for name, value in found.items()}
 
 
 @contextmanager

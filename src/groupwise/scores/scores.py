@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable
+from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, single_or_better
 from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
@@ -238,13 +238,18 @@ def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float =
     few = {"logits_to_keep": ids.shape[1] - before + 1} if takes_few_logits(model) else {}
     # Causal attention never looks at padding on the right; and a mask of nothing but ones is one that torch.func can follow.
     output = model(input_ids=ids, attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device), **few)
-    logits = getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1]
-    if logits.dtype.itemsize < 4:
-        logits = logits.float()
+    logits = single_or_better(getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1])
     if temperature != 1.0:
         logits = logits / temperature
-    lost = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, before:].flatten(), reduction="none")
-    return torch.nn.functional.pad(-lost.view(len(ids), -1), (before, 0))
+    return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
+
+
+def log_probability(logits_NLV: torch.Tensor, token_NL: torch.Tensor) -> torch.Tensor:
+    """Return the log-probability of tokens, in single precision or better."""
+    import torch
+
+    logits = single_or_better(logits_NLV).flatten(0, 1)
+    return -torch.nn.functional.cross_entropy(logits, token_NL.flatten(), reduction="none").view(token_NL.shape)
 
 
 def takes_few_logits(model: Any) -> bool:
@@ -433,7 +438,7 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
 def _one_by_one(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: Total) -> None:
     """Give the scores by the loop over rollouts."""
     for name, value in loop_scores(job.model, job.total, batch, parameters).items():
-        total.add(name, StoredScores(value if value.dtype.itemsize >= 4 else value.float()))
+        total.add(name, StoredScores(single_or_better(value)))
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.scores.hooks import single_or_better
 from groupwise.scores.language_models import prompt_ids, silent_bars
-from groupwise.scores.scores import takes_few_logits
+from groupwise.scores.scores import log_probability, takes_few_logits
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class LanguagePolicy(nn.Module):
                 input_ids=last_R1, attention_mask=real_RL, position_ids=_places(real_RL)[:, -1:], past_key_values=cache, use_cache=True
             )
             cache = out.past_key_values
-            drawn.add(place, _single(out.logits[:, -1]), uniform_LN[place, row_R].view(-1, 1), row_R)
+            drawn.add(place, single_or_better(out.logits[:, -1]), uniform_LN[place, row_R].view(-1, 1), row_R)
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class LanguagePolicy(nn.Module):
             out = self._model(
                 input_ids=token_RL[:, :-1], attention_mask=real_RL, position_ids=place_RL, past_key_values=behind, use_cache=True
             )
-            later_RL = functional.pad(_log_probability(out.logits, token_RL[:, 1:]), (1, completion_NL.shape[1] - length))
+            later_RL = functional.pad(log_probability(out.logits, token_RL[:, 1:]), (1, completion_NL.shape[1] - length))
             found_NL = found_NL.index_add(0, row_R, later_RL)
         return found_NL * _before(length_N, completion_NL.shape[1])
 
@@ -143,7 +144,7 @@ class LanguagePolicy(nn.Module):
         # Of a prompt only the last place's logits are wanted: all of them would be the largest tensor here.
         few = {"logits_to_keep": 1} if self._few else {}
         out = self._model(input_ids=prompt_PL.clamp(min=0), attention_mask=real_PL, position_ids=_places(real_PL), use_cache=True, **few)
-        return _single(out.logits[:, -1]), out.past_key_values
+        return single_or_better(out.logits[:, -1]), out.past_key_values
 
     def _read_whole(self, prompt_PL: Tensor, completion_NL: Tensor, length_N: Tensor) -> Tensor:
         """Score completions behind prompts that are read again for each: layers that are run twice keep no cache."""
@@ -154,7 +155,7 @@ class LanguagePolicy(nn.Module):
         self.model.train()  # without which the layers do not know that they are to be run twice
         out = self._model(input_ids=read, attention_mask=real_NL, position_ids=_places(real_NL), use_cache=False, **few)
         self.model.eval()
-        return _log_probability(out.logits[:, -length:], completion_NL) * _before(length_N, length)
+        return log_probability(out.logits[:, -length:], completion_NL) * _before(length_N, length)
 
     def _lengths(self, completion_NL: Tensor) -> Tensor:
         """Return the tokens of each completion, its end included."""
@@ -253,17 +254,6 @@ def _of_like_length(length_N: Tensor) -> Iterator[tuple[Tensor, int]]:
         longest *= 2
 
 
-def _single(logits: Tensor) -> Tensor:
-    """Return logits in single precision or better, whatever the pass ran in."""
-    return logits if logits.dtype.itemsize >= 4 else logits.float()
-
-
-def _log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:
-    """Return the log-probability of tokens."""
-    flat = functional.cross_entropy(_single(logits_NLV).flatten(0, 1), token_NL.flatten(), reduction="none")
-    return -flat.view(token_NL.shape)
-
-
 def _selected(cache: Any, prompt_R: Tensor) -> Any:
     """Return the cache of a prompt for each completion; the tensors of the one given stay, for the next."""
     taken = copy.copy(cache)
@@ -298,11 +288,8 @@ def _token_bytes(model: Any, *, checkpointed: bool) -> tuple[float, float]:
 def _cache_bytes(model: Any, group_size: int, tokens: int) -> float:
     """Return the bytes that sampling a group holds: keys and values of every token, and the logits of one."""
     configuration = model.config.get_text_config()
-    every = configuration.num_attention_heads
-    heads, head = (
-        getattr(configuration, "num_key_value_heads", None) or every,
-        getattr(configuration, "head_dim", None) or configuration.hidden_size // every,
-    )
+    heads = getattr(configuration, "num_key_value_heads", None) or configuration.num_attention_heads
+    head = getattr(configuration, "head_dim", None) or configuration.hidden_size // configuration.num_attention_heads
     # The cache is copied when a token is appended; of the logits there are their softmax and its sum in double precision too.
     cache = 2 * 4 * 2 * configuration.num_hidden_layers * heads * head * tokens
     return float(group_size * (cache + 24 * configuration.vocab_size))

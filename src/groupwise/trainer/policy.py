@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.scores.hooks import single_or_better
 from groupwise.trainer.rewards import exact, is_function
 from groupwise.trainer.tasks import DRAWN_PAD, END, PAD
 
@@ -265,8 +266,7 @@ class Policy(nn.Module):
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Return logits in single precision or better, whatever the pass ran in."""
-        logits: Tensor = self.head(self.norm(hidden))
-        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        return single_or_better(self.head(self.norm(hidden)))
 
     @torch.no_grad()
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:

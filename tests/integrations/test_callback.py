@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
@@ -617,6 +618,56 @@ def test_verl_judges_the_run_and_tells_a_change_of_its_state(tmp_path: Path, mon
     tap.end()
     assert [one for one in said if "reward 0.8" in one] == ["failing at step 100 (was ok): reward 0.8 → 0.0; stop"]
     assert not any("failed" in one for one in said)
+
+
+def test_what_verl_pads_a_batch_with_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    tap = Tap(lambda _: None)
+    estimator = tap.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))
+    mask_NL = np.ones((8, 2))
+    mask_NL[[5, 6, 7]] = 0  # an answer without a token, and two rows that only fill up
+    reward_NL = mask_NL * [[0.5], [0], [0.5], [0.5], [1], [1], [1], [1]]
+    estimator(reward_NL, mask_NL, np.array(["a", "a", "pads", "pads", "b", "b", "pad01", "pad01"]))
+    tap.step({}, 1)
+    tap.end()
+    record = RunRecord.load(tmp_path / "run")
+    row = record.steps.row(0, named=True)
+    assert (row["prompts"], row["group_size"], row["reward"]) == (3, 2, (1 + 0 + 1 + 1 + 2 + 0) / 6)
+    assert row["dead_group_share"] == pytest.approx(1 / 3)
+    assert record.rollouts is not None
+    assert record.rollouts["prompt_id"].to_list() == [0, 0, 1, 1, 2, 2]
+
+
+def test_verls_seconds_begin_with_its_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    monkeypatch.setattr("groupwise.integrations.verl.time.perf_counter", iter([0.0, 100.0, *range(103, 300)]).__next__)
+    tap = PlayedTap(lambda _: None)
+    tap.begin({}, "demo")
+    tap.rolled()
+    tap.step({}, 1)
+    tap.end()
+    assert RunRecord.load(tmp_path / "run").steps["seconds"][0] >= 3.0
+
+
+def test_a_validation_before_a_resumed_run_adds_to_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    for first, last in ((1, 3), (3, 4)):
+        tap = PlayedTap(lambda _: None)
+        if first > 1:
+            tap.step({"val-core/x/acc/mean@1": 0.75}, first - 1)
+            assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2]
+        for step in range(first, last + 1):
+            tap.rolled()
+            tap.step({"actor/entropy": float(step)}, step)
+        tap.end()
+    record = RunRecord.load(tmp_path / "run")
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]
+    assert record.steps["actor/entropy"].to_list() == [1.0, 2.0, 3.0, 4.0]
+    assert record.steps["val-core/x/acc/mean@1"].to_list() == [None, 0.75, None, None]
+    assert record.rollouts is not None
+    assert record.rollouts.group_by("step", maintain_order=True).len().rows() == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert record.rollouts.filter(pl.col("step") == 2)["reward"].to_list() == [3.0] * 4
+    assert (np.diff(record.steps["seconds"].to_numpy()) > 0).all()
 
 
 class UnslothGRPOTrainer(PlayedTrainer):

@@ -88,6 +88,16 @@ def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
     assert parse_yaml(text) == {}
 
 
+# As verl's configuration holds them: with the settings of what is off.
+VERL: dict[str, object] = {
+    "actor_rollout_ref/rollout/n": 4, "actor_rollout_ref/actor/qat/group_size": 16, "actor_rollout_ref/model/path": "org/Base",
+    "actor_rollout_ref/actor/use_kl_loss": False, "actor_rollout_ref/actor/kl_loss_coef": 0.001, "algorithm/use_kl_in_reward": False,
+    "algorithm/kl_ctrl/kl_coef": 0.05, "algorithm/adv_estimator": "grpo", "algorithm/norm_adv_by_std_in_grpo": True,
+    "actor_rollout_ref/rollout/name": "vllm", "actor_rollout_ref/rollout/val_kwargs/temperature": 0,
+}  # fmt: skip
+VERLS: dict[str, object] = {"group_size": 4, "model": "org/Base", "engine": "vllm", "loss": "grpo", "scale_rewards": "group"}
+
+
 @pytest.mark.parametrize(
     ("flat", "expected"),
     [
@@ -109,6 +119,15 @@ def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
          {"prompts_per_step": 64, "refresh_interval": 8, "lag_kind": "refresh", "updates_per_step": 8}),
         ({"data/train_batch_size": 64, "actor_rollout_ref/actor/ppo_mini_batch_size": 16, "actor_rollout_ref/actor/ppo_epochs": 2,
           "trainer/v1/trainer_mode": "separate_async"}, {"prompts_per_step": 64}),
+        ({**VERL, "actor_rollout_ref/actor/use_kl_loss": True}, {**VERLS, "kl_weight": 0.001, "kl_in": "loss"}),
+        ({**VERL, "algorithm/use_kl_in_reward": True}, {**VERLS, "kl_weight": 0.05, "kl_in": "reward"}),
+        (VERL, {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
+        ({**VERL, "algorithm/adv_estimator": "gae"},
+         {**{name: VERLS[name] for name in VERLS if name != "scale_rewards"}, "loss": "ppo", "kl_weight": 0.0, "kl_in": "none"}),
+        ({**VERL, "algorithm/norm_adv_by_std_in_grpo": False, "actor_rollout_ref/actor/policy_loss/loss_mode": "gspo"},
+         {**VERLS, "scale_rewards": "none", "loss": "gspo", "kl_weight": 0.0, "kl_in": "none"}),
+        ({f"{section}/value/{rest}": value for path, value in VERL.items() for section, _, rest in [path.partition("/")]},
+         {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
         ({"group_size": "auto", "learning_rate": float("inf"), "seed": None, "lr": -1}, {}),
         ({"use_std_normalization": True}, {"scale_rewards": True}),
         ({"args/multi_objective_aggregation": "normalize_then_sum"}, {"multi_objective_aggregation": "normalize_then_sum"}),

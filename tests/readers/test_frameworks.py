@@ -11,6 +11,7 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.readers import open_run
+from groupwise.readers.configs import settings_in
 from groupwise.readers.console import VerlSettings as Settings
 from groupwise.readers.console import number_of
 from groupwise.readers.keys import QUANTITIES, RULES, framework_of, known_quantities, meanings_of, version_of
@@ -89,7 +90,8 @@ def test_two_settings_of_kl_in_verl() -> None:
     ):
         settings = Settings()
         settings.add(f"python3 -m verl.trainer.main_ppo {lines}")
-        assert (settings.found()["kl_weight"], settings.found()["kl_in"]) == (weight, where)
+        found = settings_in(settings.found())
+        assert (found["kl_weight"], found["kl_in"]) == (weight, where)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
@@ -26,12 +27,13 @@ from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import Identity, home_of, opened
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.record.run import Meaning, RunConfig
+from groupwise.record.run import Meaning, RunConfig, RunRecord
+from groupwise.record.table import RolloutColumns
 
 VARIABLE = "GROUPWISE_RECORD"
 """Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir where it is not set."""
 EXPECTED = ("actor/entropy", "actor/lr", "actor/grad_norm", "response_length/mean")
-_MARK = "__groupwise__"
+_MARK, _PADDING = "__groupwise__", "pad"
 _MOST_FAILURES = 5
 
 _REWARD = Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward")
@@ -77,6 +79,7 @@ class Tap:
     def begin(self, config: Any, name: str) -> None:
         """Take the settings that the tracker is made with; a record of an earlier tracker is closed, and what failed is tried anew."""
         self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
+        self._began = time.perf_counter()
         if self.recorder is not None:
             self.recorder.close()
             self.recorder = None
@@ -98,13 +101,15 @@ class Tap:
             self._broken = True
             return
         rows = self.recorder.rows
-        if generation is None and self._last is None and rows and rows[-1]["step"] >= step:
-            return  # the validation before a resumed run: its step is recorded, with rollouts that a new row would drop
         row: dict[str, Any] = {"step": step}
         rollouts: Rollouts | None = None
         if self._last is not None and self._last[0]["step"] == step:  # a second call for one step adds to the first
             row, rollouts = dict(self._last[0]), self._last[1]
-        row |= self._progress(rows, step, metrics.get("perf/total_num_tokens"))
+        if generation is None and self._last is None and rows and rows[-1]["step"] == step:
+            # The validation before a resumed run adds to the step that it goes on from.
+            row, rollouts = dict(rows[-1]), _recorded(self.recorder.folder, step)
+        else:
+            row |= self._progress(rows, step, metrics.get("perf/total_num_tokens"))
         if generation is not None:
             row, rollouts = {**row, **generation.row()}, generation.rollouts()
         row |= metrics
@@ -150,7 +155,6 @@ class Tap:
         found = opened(made, self._folder, max(after, 0), self._say, self._identity)
         self._seconds = float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
         self._judgement.begin(last_step=None, here=found is not None)
-        self._began = time.perf_counter()
         return found
 
     def _take(self, given: Mapping[str, Any], result: Any) -> None:
@@ -160,17 +164,20 @@ class Tap:
                 self._told = True
                 self._say("this advantage estimator is given no group ids: its rollouts are not recorded, the metrics are")
             return
-        mask_NL = _array(given["response_mask"])
-        reward_N = _array(given["token_level_rewards"]).sum(axis=1)
+        mask_NL, group_N = _array(given["response_mask"]), np.asarray(given["index"]).astype(str)
+        # Rows that verl adds until the workers share them evenly: without a token, under a name that begins so.
+        real_N = mask_NL.any(axis=1) | ~np.char.startswith(group_N, _PADDING)
+        mask_NL, group_N = mask_NL[real_N], group_N[real_N]
+        reward_N = _array(given["token_level_rewards"])[real_N].sum(axis=1)
         length_N = mask_NL.sum(axis=1)
-        advantage_NL = _array(result[0])
-        _, first, inverse = np.unique(np.asarray(given["index"]).astype(str), return_index=True, return_inverse=True)
+        advantage_NL = _array(result[0])[real_N]
+        _, first, inverse = np.unique(group_N, return_index=True, return_inverse=True)
         rank = np.empty(len(first), dtype=np.int64)
         rank[np.argsort(first)] = np.arange(len(first))  # groups in the order of their first rollout
         extras = given.get("non_tensor_batch") or {}
         config = given.get("config")
         keys = (config.get("gdpo_reward_keys") if config is not None and hasattr(config, "get") else None) or ()
-        parts = {str(key): np.asarray(extras[key], dtype=np.float64) for key in keys if key in extras}
+        parts = {str(key): np.asarray(extras[key], dtype=np.float64)[real_N] for key in keys if key in extras}
         advantage_N = (advantage_NL * mask_NL).sum(axis=1) / np.maximum(length_N, 1)
         self._generations.append(Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N))
         self._took_any = True
@@ -243,6 +250,12 @@ class Tap:
         if finish is not None:
             tracking.finish = functools.wraps(finish)(finished)
         atexit.register(lambda: tap._safely(tap.end))
+
+
+def _recorded(folder: Path, step: int) -> RolloutColumns | None:
+    """Return the rollouts that a record has of a step."""
+    rollouts = RunRecord.load(folder).rollouts
+    return None if rollouts is None else RolloutColumns(rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False))
 
 
 def _array(value: Any) -> NDArray[np.float64]:

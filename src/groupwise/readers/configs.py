@@ -20,13 +20,13 @@ from groupwise.record.settings import RULES, RunConfig
 _ALIASES = {
     "num_generations": "group_size", "group_size": "group_size", "num_rollouts_per_prompt": "group_size",
     "rollouts_per_prompt": "group_size",
-    "rollout/n": "group_size", "n_samples_per_prompt": "group_size", "num_return_sequences_in_group": "group_size",
+    "n_samples_per_prompt": "group_size", "num_return_sequences_in_group": "group_size",
     "prompts_per_step": "prompts_per_step", "num_prompts_per_step": "prompts_per_step", "data/train_batch_size": "prompts_per_step",
     "learning_rate": "learning_rate", "lr": "learning_rate", "optim/lr": "learning_rate",
     "lr_scheduler_type": "learning_rate_schedule", "learning_rate_schedule": "learning_rate_schedule",
     "lr_schedule": "learning_rate_schedule",
     "optim": "optimizer", "optimizer": "optimizer", "momentum": "momentum",
-    "adam_beta1": "beta1", "beta1": "beta1", "adam_beta2": "beta2", "beta2": "beta2",
+    "adam_beta1": "beta1", "beta1": "beta1", "betas/1": "beta1", "adam_beta2": "beta2", "beta2": "beta2", "betas/2": "beta2",
     "beta": "kl_weight", "kl_coef": "kl_weight", "kl_weight": "kl_weight", "kl_loss_coef": "kl_weight", "kl_beta": "kl_weight",
     "loss_type": "loss", "loss": "loss", "importance_sampling_level": "importance_ratio", "importance_ratio": "importance_ratio",
     "kl_in": "kl_in",
@@ -102,7 +102,9 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
 
     `group_size` is what other files say, for where the mapping does not.
     """
-    spelled = {path.removesuffix("/value").lower(): value for path, value in flat.items()}
+    spelled = {path.replace("/value/", "/").removesuffix("/value").lower(): value for path, value in flat.items()}
+    if any(path.startswith("actor_rollout_ref/") for path in spelled):
+        return {name: value for name, value in _of_verl(spelled).items() if _valid(name, value)}
     found: dict[str, Any] = {}
     for rank in range(3):  # the shorter the path, the more it counts
         for path, value in spelled.items():
@@ -111,7 +113,7 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
                 found[name] = value
     leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if _counts(value)}
     derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
-    derived |= {} if "refresh_interval" in found else _interval(leaves) | _of_verl(spelled)
+    derived |= {} if "refresh_interval" in found else _interval(leaves)
     sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
     return found | sound | found
 
@@ -156,10 +158,53 @@ def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
     return {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"}
 
 
+_ACTOR, _ROLLOUT = "actor_rollout_ref/actor", "actor_rollout_ref/rollout"
+# verl's configuration holds hundreds of defaults of parts that are off, so of it these paths count and no other.
+_VERL = {
+    "group_size": (f"{_ROLLOUT}/n",),
+    "prompts_per_step": ("data/train_batch_size",),
+    "learning_rate": (f"{_ACTOR}/optim/lr",),
+    "learning_rate_schedule": (f"{_ACTOR}/optim/lr_scheduler_type", f"{_ACTOR}/optim/warmup_style"),
+    "optimizer": (f"{_ACTOR}/optim/optimizer",),
+    "beta1": (f"{_ACTOR}/optim/betas/1",),
+    "beta2": (f"{_ACTOR}/optim/betas/2",),
+    "temperature": (f"{_ROLLOUT}/temperature",),
+    "max_completion_length": ("data/max_response_length", f"{_ROLLOUT}/response_length"),
+    "model": ("actor_rollout_ref/model/path",),
+    "engine": (f"{_ROLLOUT}/name",),
+    "seed": (f"{_ACTOR}/data_loader_seed", "data/seed"),
+}
+
+
 def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of verl's configuration, by its paths."""
+    known = {name: next((flat[path] for path in paths if flat.get(path) is not None), None) for name, paths in _VERL.items()}
+    loss, estimator = flat.get(f"{_ACTOR}/policy_loss/loss_mode"), flat.get("algorithm/adv_estimator")
+    if loss in (None, "vanilla"):
+        loss = "ppo" if estimator == "gae" else estimator
+    return known | {"loss": loss} | _penalty(flat) | _scaling(flat) | _updates_of_verl(flat)
+
+
+def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it in the reward."""
+    if flat.get(f"{_ACTOR}/use_kl_loss"):
+        return {"kl_weight": flat.get(f"{_ACTOR}/kl_loss_coef"), "kl_in": "loss"}
+    coefficient = flat.get("algorithm/kl_ctrl/kl_coef")
+    if flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat) and coefficient is not None:
+        return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
+    return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
+
+
+def _scaling(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the advantages are divided by; only GRPO's estimators divide by the group's spread."""
+    if str(flat.get("algorithm/adv_estimator")) not in ("grpo", "grpo_vectorized"):
+        return {}
+    return {"scale_rewards": "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"}
+
+
+def _updates_of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
-    ends = ("data/train_batch_size", "actor/ppo_mini_batch_size", "actor/ppo_epochs")
-    batch, mini, epochs = (next((value for path, value in flat.items() if path.endswith(end)), None) for end in ends)
+    batch, mini, epochs = (flat.get(path) for path in ("data/train_batch_size", f"{_ACTOR}/ppo_mini_batch_size", f"{_ACTOR}/ppo_epochs"))
     asynchronous = any("async_training/" in path or (path.endswith("trainer_mode") and mode != "sync") for path, mode in flat.items())
     if asynchronous or not (_is_count(batch) and _is_count(mini) and _is_count(epochs)):
         return {}
@@ -186,10 +231,12 @@ def _odd_counts(flat: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield path and scalar of nested mappings; lists are passed over."""
+    """Yield path and scalar of nested mappings; lists are passed over, but Adam's two decays."""
     if isinstance(value, Mapping) and depth < 8:
         for key, inner in value.items():
             yield from flatten(inner, f"{prefix}/{key}" if prefix else str(key), depth + 1)
+    elif isinstance(value, list | tuple) and len(value) == 2 and prefix.rpartition("/")[2] == "betas":
+        yield from ((f"{prefix}/{number}", decay) for number, decay in enumerate(value, start=1))
     elif isinstance(value, str | int | float | bool) or value is None:
         yield prefix, value
 

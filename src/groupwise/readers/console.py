@@ -431,25 +431,6 @@ _ENTRY = re.compile(r"(?:^|(?<=[{ ]))'([\w.\-]{1,100})': ?(\{?)")
 _ENTRY_AFTER = re.compile(r",\s*'[\w.\-]{1,100}':")
 _BETAS = re.compile(r"[\[(]\s*([\d.]+),\s*([\d.]+)\s*[\])]")
 _LONGEST_DUMP = 6000
-_ACTOR = "actor_rollout_ref/actor"
-_PATHS: dict[str, tuple[str, ...]] = {
-    "group_size": ("actor_rollout_ref/rollout/n",),
-    "learning_rate": (f"{_ACTOR}/optim/lr",),
-    "learning_rate_schedule": (f"{_ACTOR}/optim/lr_scheduler_type", f"{_ACTOR}/optim/warmup_style"),
-    "optimizer": (f"{_ACTOR}/optim/optimizer",),
-    "beta1": ("betas/1",),
-    "beta2": ("betas/2",),
-    "loss": ("algorithm/adv_estimator",),
-    "temperature": ("actor_rollout_ref/rollout/temperature",),
-    "max_completion_length": ("data/max_response_length", "actor_rollout_ref/rollout/response_length"),
-    "model": ("actor_rollout_ref/model/path",),
-    "seed": (f"{_ACTOR}/data_loader_seed", "data/seed"),
-    "data/train_batch_size": ("data/train_batch_size",),
-    "actor/ppo_mini_batch_size": (f"{_ACTOR}/ppo_mini_batch_size",),
-    "actor/ppo_epochs": (f"{_ACTOR}/ppo_epochs",),
-    "trainer_mode": ("trainer/v1/trainer_mode",),
-    "async_training/staleness_threshold": ("async_training/staleness_threshold",),
-}
 
 
 class VerlSettings:
@@ -487,40 +468,20 @@ class VerlSettings:
                 continue
             path = "/".join([*(name for _, name in self._stack), match[1]])
             rest = _ENTRY_AFTER.split(body[match.end() :], maxsplit=1)[0].rstrip("},").strip()
-            if path == f"{_ACTOR}/optim/betas" and (pair := _BETAS.fullmatch(rest)):
-                self._dumped |= {"betas/1": float(pair[1]), "betas/2": float(pair[2])}
+            if path.endswith("/betas") and (pair := _BETAS.fullmatch(rest)):
+                self._dumped |= {f"{path}/1": float(pair[1]), f"{path}/2": float(pair[2])}
             else:
                 self._dumped[path] = _value(rest.strip("'\""))
 
     def found(self) -> dict[str, Any]:
-        """Return the settings under our names; the dump wins, for it holds what the overrides made of the defaults."""
-        flat = self._overrides | {path: value for path, value in self._dumped.items() if value is not None}
-        known = {name: next((flat[path] for path in paths if flat.get(path) is not None), None) for name, paths in _PATHS.items()}
-        known = {name: value for name, value in known.items() if value is not None}
-        return known | _penalty(flat) | _scaling(flat)
+        """Return what verl printed, by its path; the dump wins, for it holds what the overrides made of the defaults."""
+        return self._overrides | {path: value for path, value in self._dumped.items() if value is not None}
 
 
 def _value(text: str) -> Any:
     """Return the value of a setting that verl printed; a whole number may be written as 1e3."""
     value = number_in(text)
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
-
-
-def _penalty(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it in the reward."""
-    if flat.get(f"{_ACTOR}/use_kl_loss"):
-        return {"kl_weight": flat.get(f"{_ACTOR}/kl_loss_coef"), "kl_in": "loss"}
-    coefficient = flat.get("algorithm/kl_ctrl/kl_coef")
-    if flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat) and coefficient is not None:
-        return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
-    return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
-
-
-def _scaling(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return what the advantages are divided by; only GRPO's estimators divide by the group's spread."""
-    if str(flat.get("algorithm/adv_estimator")) not in ("grpo", "grpo_vectorized"):
-        return {}
-    return {"scale_rewards": "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"}
 
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"

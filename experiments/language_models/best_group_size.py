@@ -10,11 +10,9 @@ ten minutes of a core, are in results/best_group_size; the tables of docs/studie
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
 from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
 from pages import printed, refresh  # noqa: E402
-from small_model import FORMATS, PAGE, held_out_reward, measured, policy, settings, task  # noqa: E402
+from small_model import FORMATS, PAGE, held_out_reward, measured, policy, ranged, settings, task, told  # noqa: E402
 
 from groupwise.trainer.grpo import train  # noqa: E402
 
@@ -42,12 +40,7 @@ def prediction(form: str, seed: int, prompts: int = 32, group_size: int = 16) ->
     """Components before any training, and the group size that they call best."""
     began = time.process_time()
     found, rolled = measured(policy(), task(form), prompts=prompts, group_size=group_size, seed=seed)
-    reward_PG = rolled.reward_N.reshape(prompts, group_size)
-    row: dict[str, Any] = {"reward": float(reward_PG.mean()), "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean())}
-    for name in ("vp", "t", "r", "gradient_norm2", "group_size"):
-        estimate = getattr(found, name)
-        interval = getattr(estimate, "interval", estimate)
-        row |= {name: estimate.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    row = told(found, rolled)
     return [row | {"seconds": time.process_time() - began}]
 
 
@@ -119,21 +112,14 @@ def run_cells(optimizer: str, form: str, rate: float) -> list[Cell]:
     ]
 
 
-def ranged(row: Mapping[str, Any], name: str) -> str:
-    """A number with its interval."""
-    value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
-    if math.isinf(value):
-        return f"no limit (at least {low:.3g})"
-    return f"{value:.3g} ({low:.3g} to {'no limit' if math.isinf(high) else f'{high:.3g}'})"
-
-
 def show() -> None:
     """Print the tables of what is there."""
     done = pieces(FOLDER)
-    told = [(form, done[f"prediction-{form}"][0]) for form in FORMATS if f"prediction-{form}" in done]
+    first = [(form, done[f"prediction-{form}"][0]) for form in FORMATS if f"prediction-{form}" in done]
     keys = ("vp", "t", "r", "group_size")
     rows = [
-        [form, f"{float(row['reward']):.2f}", f"{float(row['informative']):.0%}", *(ranged(row, key) for key in keys)] for form, row in told
+        [form, f"{float(row['reward']):.2f}", f"{float(row['informative']):.0%}", *(ranged(row, key) for key in keys)]
+        for form, row in first
     ]
     print_table("Before training: 32 prompts of 16 rollouts", ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"), rows)
     rows = [

@@ -7,8 +7,9 @@ same adapter. It chooses nothing that the scripts beside it vary.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,14 @@ class Rolled:
     reward_N: np.ndarray
 
 
+def models_home() -> Path:
+    """Where `scripts/fetch_model.py` puts its models."""
+    return Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
+
+
 def policy(name: str = "smollm2", *, rank: int | None = RANK) -> LanguagePolicy:
     """A model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
-    home = Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
-    return LanguagePolicy(load_language_model(home / name, lora=rank, device=DEVICE), memory_limit=MEMORY)
+    return LanguagePolicy(load_language_model(models_home() / name, lora=rank, device=DEVICE), memory_limit=MEMORY)
 
 
 def task(form: str, *, name: str = "larger_of_two", verifier: str = "strict", completion_length: int | None = None) -> Task:
@@ -78,10 +83,31 @@ def held_out_reward(actor: LanguagePolicy, world: Task) -> float:
     return float(roll(actor, world, world.held_out[:HELD_OUT], 4, seed=0).reward_N.mean())
 
 
-def measured(actor: LanguagePolicy, world: Task, *, prompts: int, group_size: int, seed: int) -> tuple[Components, Rolled]:
-    """Components of the present policy, as a user measures them: from one sample of rollouts."""
+def measured(
+    actor: LanguagePolicy, world: Task, *, prompts: int, group_size: int, seed: int, parameters: str | None = None
+) -> tuple[Components, Rolled]:
+    """Components of the present policy, as a user measures them: from one sample of rollouts; of some parameters alone where told."""
     chosen = np.random.default_rng([seed, 5]).integers(len(world.train), size=prompts)
     rolled = roll(actor, world, [world.train[place] for place in chosen], group_size, seed)
     batch = score_batch(actor, rolled.prompt_PL, rolled.sampled.completion_NL, rolled.sampled.mask_NL)
-    found = inner_products(actor.model, batch, seed=seed, memory_limit=MEMORY)
+    found = inner_products(actor.model, batch, seed=seed, memory_limit=MEMORY, parameters=parameters)
     return components(rolled.reward_N, np.repeat(np.arange(prompts), group_size), **found.arguments), rolled
+
+
+def told(found: Components, rolled: Rolled) -> dict[str, Any]:
+    """Components with their intervals, the mean reward and the share of groups with a signal, as a row of results."""
+    reward_PG = rolled.reward_N.reshape(len(rolled.prompt_PL), -1)
+    row: dict[str, Any] = {"reward": float(reward_PG.mean()), "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean())}
+    for name in ("vp", "t", "r", "gradient_norm2", "group_size"):
+        estimate = getattr(found, name)
+        interval = getattr(estimate, "interval", estimate)
+        row |= {name: estimate.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return row
+
+
+def ranged(row: Mapping[str, Any], name: str) -> str:
+    """A number with its interval."""
+    value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    if math.isinf(value):
+        return f"no limit (at least {low:.3g})"
+    return f"{value:.3g} ({low:.3g} to {'no limit' if math.isinf(high) else f'{high:.3g}'})"

@@ -18,7 +18,7 @@ endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
 MUTATED = estimators intervals.py stability comparison curves
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded demo-llm gpu test kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: c
 
 test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one)
 	@$(BIN)/python -m pytest $(PYTEST)
+
+wheel: $(VENV)/.installed-test,release  ## build and check the wheel, install it alone, run the README's lines there: size and seconds
+	@rm -rf build/dist
+	@$(BIN)/python -m build --outdir build/dist >build/dist.log || { cat build/dist.log; exit 1; }
+	@$(BIN)/python -m twine check --strict build/dist/*
+	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/python scripts/try_wheel.py build/dist/*.whl
 
 slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
 	@$(BIN)/python -m pytest -m slow -s

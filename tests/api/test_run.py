@@ -117,7 +117,7 @@ def test_without_matplotlib_a_notebook_shows_the_bars(good: gw.Run, monkeypatch:
     shown = good._repr_html_()
     assert "<svg" not in shown
     assert re.search(r"reward [▁-█]{40}</pre></div>$", shown)
-    with pytest.raises(GroupwiseError, match=r"^expected matplotlib to draw with, got none: pip install matplotlib$"):
+    with pytest.raises(GroupwiseError, match=r"^expected matplotlib to draw with, got none: pip install 'groupwise\[plot\]'$"):
         good.plot().save(Path("curve.pdf"))
 
 

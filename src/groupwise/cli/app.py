@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from groupwise import __version__
+from groupwise.cli.here import offer
 from groupwise.errors import GroupwiseError, GroupwiseWarning
 
 DONE, REFUSED, INTERRUPTED, DEFECT = 0, 2, 130, 70
@@ -100,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _own_warnings():
-            code = app(args=given or ["--help"], prog_name="groupwise", standalone_mode=False)
+            asked = given or offer()
+            code = app(args=asked, prog_name="groupwise", standalone_mode=False) if asked else DONE
             sys.stdout.flush()
         return code if isinstance(code, int) else DONE
     except BrokenPipeError:

@@ -89,7 +89,7 @@ def figure_of(chart: Chart) -> Figure:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise GroupwiseError("expected matplotlib to draw with, got none: pip install matplotlib") from None
+        raise GroupwiseError("expected matplotlib to draw with, got none: pip install 'groupwise[plot]'") from None
 
     with mpl.rc_context():
         mpl.rcdefaults()  # whatever the user's matplotlibrc says

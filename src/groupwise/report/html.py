@@ -21,7 +21,7 @@ from groupwise.report import sections
 from groupwise.report.markup import Markup, breakable, join, tag, text
 from groupwise.wording import clean
 
-_PACKAGES = ("groupwise", "numpy", "scipy", "polars", "matplotlib")
+_PACKAGES = ("groupwise", "numpy", "scipy", "polars")
 
 
 def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:

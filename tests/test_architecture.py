@@ -17,7 +17,7 @@ import pytest
 import groupwise
 
 PACKAGE = Path(groupwise.__file__).parent
-HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "wandb", "tensorboard", "starlette", "uvicorn"}
+HEAVY = {"torch", "trl", "transformers", "datasets", "verl", "ray", "submitit", "wandb", "tensorboard", "starlette", "uvicorn"}
 SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
 
 # The trainer's modules that are made of torch; whoever needs one of them imports it in a function.
@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "prompts": set(),  # readers, scores and the trainer write and read the messages of a chat alike
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
+    "engine": {"errors"},  # any function on any shards: it knows nothing of what they are
     "files": {"errors"},  # written whole, by commands and from Python
     "wording": {"intervals"},  # numbers and texts as people read them: results and pages write them alike
     "examples": set(),

@@ -1,0 +1,377 @@
+"""The one contract: a function is applied to named shards by workers, and the results come back in the order of the shards.
+
+A worker that dies, hangs or grows too large costs its shard one try and not the job: the shard is tried again elsewhere, and after its last
+try it is named and left out. Which engine runs - processes, Ray or SLURM - is known here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from groupwise.engine.worker import Answer, Kind
+from groupwise.errors import GroupwiseError, InvalidArgumentError
+
+NAMES = ("local", "ray", "slurm")
+_LOOK = 0.1  # seconds between looks at the clock and at a wish to stop
+_FAILED_STARTS = 3  # in a row, without a worker that got ready in between
+
+Function = Callable[[Any], Any]
+T = TypeVar("T")
+
+
+class EngineError(GroupwiseError):
+    """The engine cannot run: it is not installed, does not answer, or its workers do not start."""
+
+
+class Status(Enum):
+    """How a shard ended."""
+
+    DONE = "done"
+    FAILED = "failed"  # the function raised
+    DIED = "died"  # its worker ended
+    LATE = "late"  # it took longer than it may, and its worker was ended
+    CANCELLED = "cancelled"  # the job was stopped before
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one shard."""
+
+    name: str  # of the shard
+    status: Status  # how it ended
+    value: Any = None  # what the function returned, where it is done
+    sentence: str = ""  # why it is not
+    tries: int = 0  # how often it was begun
+    size: int = 0  # bytes of the value on its way
+    seconds: float = 0.0  # of the last try
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a value."""
+        return self.status is Status.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction(Generic[T]):
+    """Values added up."""
+
+    total: T | None  # over the shards that are done; None where none is
+    outcomes: tuple[Outcome, ...]  # without their values, in the order of the shards
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a shard may take before it costs its worker, and how often it is begun."""
+
+    seconds: float | None = None  # of one try, on the wall clock
+    memory: int | None = None  # bytes that the worker may hold
+    tries: int = 2  # in all; a shard that the function refused with one of our errors is not begun again
+
+
+class Worker(Protocol):
+    """One worker."""
+
+    def send(self, payload: bytes) -> None:
+        """Hand over a shard."""
+
+    def answer(self) -> Answer | None:
+        """Return what it says, or None where it has ended."""
+
+    def ending(self) -> str:
+        """Return how it ended, in words."""
+
+
+class Crew(Protocol):
+    """Where workers come from."""
+
+    def most(self) -> int | None:
+        """Return how many workers there can be at once, or None where nothing limits it."""
+
+    def hire(self) -> Any:
+        """Start a worker; its first answer says that it is ready."""
+
+    def dismiss(self, worker: Any) -> None:
+        """End a worker at once."""
+
+    def wait(self, workers: Sequence[Any], seconds: float) -> Sequence[Any]:
+        """Return the workers that say something or have ended, after a while none."""
+
+    def close(self) -> None:
+        """Give back what the crew took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Applies functions to shards."""
+
+    name: str = "local"  # local, ray or slurm
+    workers: int = 1  # at once
+    address: str | None = None  # of a Ray cluster; by default the one that runs on this machine
+
+    def __post_init__(self) -> None:
+        """Refuse what is no engine."""
+        if self.name not in NAMES:
+            raise InvalidArgumentError(f"expected an engine of {', '.join(NAMES)}, got {self.name!r}")
+        if self.workers < 1:
+            raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
+        if self.address is not None and self.name != "ray":
+            raise InvalidArgumentError(f"expected no address with the engine {self.name}: only ray has one")
+
+    def map(
+        self,
+        function: Function,
+        shards: Mapping[str, Any],
+        *,
+        gpus: int = 0,
+        cpus: int = 1,
+        limits: Limits = Limits(),
+        each: Callable[[Outcome], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[Outcome]:
+        """Apply a function to every shard.
+
+        Args:
+            function: takes the value of one shard; it is pickled once a worker and kept there, so that what an object loads on its
+                first call, as a model, serves its later ones.
+            shards: name -> value; names tell them apart in messages, journals and tables.
+            gpus: of each worker.
+            cpus: of each worker; libraries there take as many threads.
+            limits: what a shard may take.
+            each: is told every outcome as it comes, in this process; what it raises ends the job.
+            stop: once set, workers are ended and the remaining shards are cancelled.
+
+        Returns:
+            One outcome a shard, in the order of the shards.
+
+        Raises:
+            EngineError: the engine cannot run.
+        """
+        found: dict[str, Outcome] = {}
+
+        def keep(outcome: Outcome) -> None:
+            if each is not None:
+                each(outcome)
+            found[outcome.name] = outcome
+
+        self._run(function, shards, (cpus, gpus), limits, keep, stop)
+        return [found[name] for name in shards]
+
+    def reduce(
+        self,
+        function: Function,
+        shards: Mapping[str, Any],
+        add: Callable[[T, T], T],
+        *,
+        each: Callable[[Outcome], None] | None = None,
+        **options: Any,
+    ) -> Reduction[T]:
+        """Apply a function to every shard and add the values up, in an order that depends on the shards alone.
+
+        Args:
+            function: as in `map`.
+            shards: as in `map`.
+            add: adds two values; it runs in this process.
+            each: as in `map`.
+            options: as in `map`.
+
+        Returns:
+            The sum, and the outcomes in the order of the shards.
+
+        Raises:
+            EngineError: the engine cannot run.
+        """
+        total: Sum[T] = Sum(list(shards), add)
+        found: dict[str, Outcome] = {}
+
+        def keep(outcome: Outcome) -> None:
+            if each is not None:
+                each(outcome)
+            total.put(outcome.name, outcome.value)
+            found[outcome.name] = replace(outcome, value=None)
+
+        needs = (options.pop("cpus", 1), options.pop("gpus", 0))
+        self._run(function, shards, needs, options.pop("limits", Limits()), keep, options.pop("stop", None))
+        return Reduction(total.result, tuple(found[name] for name in shards))
+
+    def _run(
+        self,
+        function: Function,
+        shards: Mapping[str, Any],
+        needs: tuple[int, int],
+        limits: Limits,
+        each: Callable[[Outcome], None],
+        stop: threading.Event | None,
+    ) -> None:
+        """Tell `each` of the outcome of every shard."""
+        if not shards:
+            return
+        crew = self._crew(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), *needs, limits.memory)
+        try:
+            most = min(self.workers, crew.most() or self.workers)
+            _Job(crew, most, list(shards.items()), limits, each).run(stop or threading.Event())
+        finally:
+            crew.close()
+
+    def _crew(self, function: bytes, cpus: int, gpus: int, memory: int | None) -> Crew:
+        """Return the crew of this engine; its library is imported there and nowhere else."""
+        from groupwise.engine.local import LocalCrew
+
+        return LocalCrew(function, cpus=cpus, gpus=gpus, memory=memory)
+
+
+@dataclass(slots=True)
+class _Try:
+    """A shard that a worker has."""
+
+    shard: int  # its place
+    begun: float  # on the monotonic clock
+
+
+class _Job:
+    """Gives shards to workers until every one has an outcome."""
+
+    def __init__(self, crew: Crew, most: int, shards: Sequence[tuple[str, Any]], limits: Limits, each: Callable[[Outcome], None]) -> None:
+        """Begin nothing yet."""
+        self._crew, self._most, self._shards, self._limits, self._each = crew, most, shards, limits, each
+        self._waiting = deque(range(len(shards)))
+        self._tries = [0] * len(shards)
+        self._failed_with: dict[int, Any] = {}  # the worker with which a shard failed
+        self._starting: list[Any] = []
+        self._idle: list[Any] = []
+        self._busy: dict[Any, _Try] = {}
+        self._failed_starts = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Run the job, and end all workers whatever happens."""
+        try:
+            while self._waiting or self._busy:
+                if stop.is_set():
+                    return self._cancel()
+                self._hire()
+                self._give()
+                for worker in self._crew.wait([*self._busy, *self._starting], _LOOK):
+                    self._hear(worker)
+                self._end_late()
+        finally:
+            for worker in [*self._busy, *self._starting, *self._idle]:
+                self._crew.dismiss(worker)
+
+    def _hire(self) -> None:
+        """Start as many workers as there is work for."""
+        free = len(self._starting) + len(self._idle)
+        for _ in range(min(self._most - len(self._busy), len(self._waiting)) - free):
+            self._starting.append(self._crew.hire())
+
+    def _give(self) -> None:
+        """Give a shard to every idle worker; one that failed with this very worker gets another."""
+        while self._idle and self._waiting:
+            shard, worker = self._waiting.popleft(), self._idle.pop()
+            if self._failed_with.get(shard) is worker:
+                self._waiting.appendleft(shard)
+                self._crew.dismiss(worker)
+                continue
+            self._tries[shard] += 1
+            self._busy[worker] = _Try(shard, time.monotonic())
+            worker.send(pickle.dumps(self._shards[shard][1], protocol=pickle.HIGHEST_PROTOCOL))
+
+    def _hear(self, worker: Any) -> None:
+        """Take what a worker says."""
+        answer = worker.answer()
+        if worker in self._starting:
+            self._started(worker, answer)
+            return
+        given = self._busy.pop(worker)
+        if answer is None:
+            how = f"its worker {worker.ending()}"
+            self._crew.dismiss(worker)
+            self._failed(given, Status.DIED, how, worker, again=True)
+            return
+        self._idle.append(worker)
+        if answer.kind is Kind.VALUE:
+            value = pickle.loads(answer.value)  # noqa: S301 - from a worker that this process started
+            self._close(given, Status.DONE, value=value, size=len(answer.value))
+        else:
+            self._failed(given, Status.FAILED, answer.sentence, worker, again=answer.kind is Kind.RAISED)
+
+    def _started(self, worker: Any, answer: Answer | None) -> None:
+        """Take the first words of a worker."""
+        self._starting.remove(worker)
+        if answer is not None and answer.kind is Kind.READY:
+            self._failed_starts = 0
+            self._idle.append(worker)
+            return
+        how = f"a worker {worker.ending()}" if answer is None else answer.sentence
+        self._crew.dismiss(worker)
+        self._failed_starts += 1
+        if self._failed_starts >= _FAILED_STARTS:
+            raise EngineError(f"expected workers that start, got {self._failed_starts} in a row that did not: {how}")
+
+    def _end_late(self) -> None:
+        """End the workers whose shard takes longer than it may."""
+        limit = self._limits.seconds
+        if limit is None:
+            return
+        for worker, given in list(self._busy.items()):
+            if time.monotonic() - given.begun > limit:
+                del self._busy[worker]
+                self._crew.dismiss(worker)
+                self._failed(given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True)
+
+    def _failed(self, given: _Try, status: Status, how: str, worker: Any, *, again: bool) -> None:
+        """Put a shard back, or leave it out after its last try."""
+        if again and self._tries[given.shard] < self._limits.tries:
+            self._failed_with[given.shard] = worker
+            self._waiting.append(given.shard)
+        else:
+            self._close(given, status, sentence=f"shard {self._shards[given.shard][0]}: {how}")
+
+    def _close(self, given: _Try, status: Status, **facts: Any) -> None:
+        """Tell of an outcome."""
+        name = self._shards[given.shard][0]
+        seconds = time.monotonic() - given.begun
+        self._each(Outcome(name, status, tries=self._tries[given.shard], seconds=seconds, **facts))
+
+    def _cancel(self) -> None:
+        """Tell that the rest is cancelled."""
+        for shard in sorted([*self._waiting, *(given.shard for given in self._busy.values())]):
+            name = self._shards[shard][0]
+            self._each(Outcome(name, Status.CANCELLED, sentence=f"shard {name}: the job was stopped", tries=self._tries[shard]))
+
+
+class Sum(Generic[T]):
+    """Adds values up by a tree over the places of their names: whatever comes first, the same pairs are added, so the same bits result."""
+
+    def __init__(self, names: Sequence[str], add: Callable[[T, T], T]) -> None:
+        """Begin with nothing."""
+        self._place = {name: place for place, name in enumerate(names)}
+        self._add = add
+        self._width = len(names)
+        self._kept: dict[tuple[int, int], T | None] = {}
+        self.result: T | None = None
+
+    def put(self, name: str, value: T | None) -> None:
+        """Take the value of one name, None where it is left out; what can be added is added at once."""
+        level, place, width = 0, self._place.pop(name), self._width
+        while width > 1:
+            other = place ^ 1
+            if other < width:
+                if (level, other) not in self._kept:
+                    self._kept[level, place] = value
+                    return
+                there = self._kept.pop((level, other))
+                value = self._both(value, there) if place < other else self._both(there, value)
+            level, place, width = level + 1, place // 2, -(-width // 2)
+        self.result = value
+
+    def _both(self, first: T | None, second: T | None) -> T | None:
+        """Add two values, either of which may be left out."""
+        if first is None or second is None:
+            return second if first is None else first
+        return self._add(first, second)

@@ -1,0 +1,148 @@
+"""Workers that are processes of this machine: started fresh, never forked, and ended together with whatever they started."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+
+from groupwise.engine.worker import OUT_OF_MEMORY, THREADS, Answer, Work
+from groupwise.errors import GroupwiseError
+
+_GOODBYE = 2.0  # seconds that a killed process may take to be gone
+
+
+class LocalWorker:
+    """One process and the pipe to it."""
+
+    def __init__(self, function: bytes, memory: int | None, environment: dict[str, str]) -> None:
+        """Start it."""
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, function, memory), daemon=False)
+        with _environment(environment):
+            self._process.start()
+        theirs.close()
+
+    def send(self, payload: bytes) -> None:
+        """Hand over a shard; a worker that is gone is noticed when it is waited for."""
+        with suppress(OSError):
+            self.pipe.send_bytes(payload)
+
+    def answer(self) -> Answer | None:
+        """Return what the worker says, or None where it has ended."""
+        try:
+            found: Answer = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return found
+
+    def ending(self) -> str:
+        """Return how the worker ended, in words."""
+        self._process.join(_GOODBYE)
+        code = self._process.exitcode
+        if code == OUT_OF_MEMORY:
+            return "went over its limit of memory"
+        if code is not None and code < 0:
+            return f"was ended by signal {-code}" + (" (often for want of memory)" if code == -signal.SIGKILL else "")
+        return f"ended with code {code}"
+
+    def end(self) -> None:
+        """End the process and what it started."""
+        if self._process.pid is not None and self._process.is_alive():
+            with suppress(OSError, AttributeError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # fails where it has no group of its own yet
+            self._process.kill()
+        self._process.join(_GOODBYE)
+        self.pipe.close()
+
+
+class LocalCrew:
+    """Hires processes."""
+
+    def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
+        """Check that the machine has the GPUs that a worker needs."""
+        self._function, self._memory = function, memory
+        self._gpus, self._free = gpus, _devices() if gpus else []
+        if gpus and len(self._free) < gpus:
+            raise GroupwiseError(f"expected {gpus} GPUs a worker, got {len(self._free)} on this machine: leave --gpus-per-task out")
+        self._environment = dict.fromkeys(THREADS, str(cpus))
+        self._taken: dict[int, list[str]] = {}
+
+    def most(self) -> int | None:
+        """Return how many workers there can be at once, or None where nothing limits it."""
+        return (len(self._free) + sum(map(len, self._taken.values()))) // self._gpus if self._gpus else None
+
+    def hire(self) -> LocalWorker:
+        """Start a worker."""
+        devices = [self._free.pop(0) for _ in range(self._gpus)]
+        own = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
+        worker = LocalWorker(self._function, self._memory, self._environment | own)
+        self._taken[id(worker)] = devices
+        return worker
+
+    def dismiss(self, worker: LocalWorker) -> None:
+        """End a worker."""
+        worker.end()
+        self._free += self._taken.pop(id(worker), [])
+
+    def wait(self, workers: Sequence[LocalWorker], seconds: float) -> list[LocalWorker]:
+        """Return the workers that say something or have ended, after a while none."""
+        of_pipe = {worker.pipe: worker for worker in workers}
+        return [of_pipe[pipe] for pipe in wait(list(of_pipe), seconds) if isinstance(pipe, Connection)]
+
+    def close(self) -> None:
+        """Nothing but the workers needs an end."""
+
+
+def _devices() -> list[str]:
+    """Return the GPUs of this machine that this process may use."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip()]
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        return []
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+@contextmanager
+def _environment(own: dict[str, str]) -> Iterator[None]:
+    """Set variables for a process that is being started: libraries read them when they load, before any of our code runs there."""
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _serve(pipe: Connection, function: bytes, memory: int | None) -> None:
+    """Answer shards until the driver is gone."""
+    with suppress(OSError, AttributeError):
+        os.setsid()  # Ctrl-C is the driver's
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    work = Work(function, memory)
+    with suppress(EOFError, OSError):
+        pipe.send(work.ready())
+        while True:
+            pipe.send(work.answer(pipe.recv_bytes()))
+
+
+def end_with_parent() -> None:
+    """Wait until the parent is gone, which a kill does not let it say, and end this process."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

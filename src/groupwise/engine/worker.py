@@ -1,0 +1,96 @@
+"""What runs inside a worker of any engine: one function, unpickled once and kept, that answers one shard after another.
+
+Pickles come from the driver that started the worker and go back to it, and to nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError, first_line
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+OUT_OF_MEMORY = 87  # the exit code of a worker that went over its limit
+_LOOK = 0.05  # seconds between looks at the memory
+
+
+class Kind(Enum):
+    """What a worker says."""
+
+    READY = "ready"  # it has its function
+    VALUE = "value"  # what the function returned, pickled
+    REFUSED = "refused"  # the function raised one of our errors: the input is at fault, and no other worker would help
+    RAISED = "raised"  # the function raised anything else
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One thing that a worker says."""
+
+    kind: Kind  # which
+    value: bytes = b""  # the pickle of what the function returned
+    sentence: str = ""  # what it raised, in one line
+
+
+class Work:
+    """The function of a job inside one worker."""
+
+    def __init__(self, function: bytes, memory: int | None) -> None:
+        """Unpickle nothing yet, so that what goes wrong then can be said."""
+        self._pickled, self._memory = function, memory
+        self._function: Callable[[Any], Any] | None = None
+
+    def ready(self) -> Answer:
+        """Unpickle the function and watch the memory."""
+        try:
+            self._function = pickle.loads(self._pickled)  # noqa: S301 - from the driver that started this process
+        except Exception as error:  # noqa: BLE001 - the driver says it
+            return Answer(Kind.RAISED, sentence=_said(error))
+        if self._memory is not None:
+            threading.Thread(target=_watch, args=(self._memory,), daemon=True).start()
+        return Answer(Kind.READY)
+
+    def answer(self, payload: bytes) -> Answer:
+        """Apply the function to one shard."""
+        assert self._function is not None
+        try:
+            value = self._function(pickle.loads(payload))  # noqa: S301 - from the driver that started this process
+            return Answer(Kind.VALUE, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+        except GroupwiseError as error:
+            return Answer(Kind.REFUSED, sentence=first_line(error))
+        except Exception as error:  # noqa: BLE001 - whatever the function raises costs its shard alone
+            return Answer(Kind.RAISED, sentence=_said(error))
+
+
+def _said(error: Exception) -> str:
+    """Return an error with its class and the line that raised it: nobody sees the worker's own traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}: {first_line(error)}"
+
+
+def _watch(limit: int) -> None:
+    """End this process once it holds more than its limit."""
+    while True:
+        if held() > limit:
+            os._exit(OUT_OF_MEMORY)
+        time.sleep(_LOOK)
+
+
+def held() -> int:
+    """Return the bytes of memory that this process holds; where the system does not say, the most that it ever held."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of macOS, which counts bytes

@@ -1,0 +1,155 @@
+"""The contract of engines, on processes of this machine: order, names, second tries, limits, cancellation, sums in one order."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine import work
+
+from groupwise.engine.engine import Engine, EngineError, Limits, Outcome, Reduction, Status, Sum
+from groupwise.errors import InvalidArgumentError
+
+NUMBERS = {f"number {number}": number for number in range(8)}
+
+
+def values(found: list[Outcome]) -> list[object]:
+    return [one.value for one in found]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_the_order_of_the_shards(workers: int) -> None:
+    told: list[str] = []
+    found = Engine(workers=workers).map(work.square, NUMBERS, each=lambda one: told.append(one.name))
+    assert values(found) == [number**2 for number in range(8)]
+    assert [one.name for one in found] == list(NUMBERS)
+    assert sorted(told) == sorted(NUMBERS)
+    assert all(one.done and one.tries == 1 and one.size > 0 for one in found)
+
+
+def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is_not() -> None:
+    shards = {"one": 1, "none": 0, "two": 2}
+    found = Engine().map(work.divide, shards)
+    assert values(found) == [1.0, None, 0.5]
+    assert found[1].status is Status.FAILED
+    assert found[1].tries == 2
+    assert found[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
+    refused = Engine().map(work.refuse, {"three": 3})[0]
+    assert (refused.tries, refused.sentence) == (1, "shard three: expected any number but 3, got 3")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(tmp_path: Path, workers: int) -> None:
+    found = Engine(workers=workers).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
+    assert values(found) == [None if number == 5 else number**2 for number in range(8)]
+    assert [one.tries for one in found] == [1, 2, 1, 1, 2, 2, 1, 2]
+    assert found[5].status is Status.DIED
+    assert found[5].sentence == "shard number 5: its worker was ended by signal 9 (often for want of memory)"
+
+
+def test_a_function_is_loaded_once_a_worker(tmp_path: Path) -> None:
+    assert values(Engine().map(work.Loading(tmp_path), NUMBERS)) == [number + 7 for number in range(8)]
+    assert len(list(tmp_path.glob("loaded-*"))) == 1
+
+
+def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
+    start = time.monotonic()
+    found = Engine().map(work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=0.5, tries=1))
+    assert time.monotonic() - start < 20
+    assert [one.status for one in found] == [Status.DONE, Status.LATE, Status.DONE]
+    assert found[1].sentence == "shard long: it took longer than 0.5 s"
+
+
+def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
+    found = Engine().map(work.eat, {"small": 1 << 20, "large": 1 << 29, "last": 1}, limits=Limits(memory=1 << 28, tries=1))
+    assert [one.status for one in found] == [Status.DONE, Status.DIED, Status.DONE]
+    assert found[1].sentence == "shard large: its worker went over its limit of memory"
+
+
+def test_a_stop_ends_what_runs_and_keeps_what_is_done() -> None:
+    stop = threading.Event()
+    start = time.monotonic()
+    shards = {"first": 0.0, "second": 60.0, "third": 0.0}
+    found = Engine().map(work.slowly, shards, each=lambda one: stop.set(), stop=stop)
+    assert time.monotonic() - start < 20
+    assert [one.status for one in found] == [Status.DONE, Status.CANCELLED, Status.CANCELLED]
+
+
+def test_what_the_callback_raises_ends_the_job_and_its_workers() -> None:
+    def full(_: Outcome) -> None:
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        Engine(workers=2).map(work.slowly, {"first": 0.0, "second": 60.0}, each=full)
+
+
+def test_threads_of_libraries_are_those_of_the_worker() -> None:
+    before = os.environ.get("OMP_NUM_THREADS")
+    assert values(Engine().map(work.own_threads, {"one": 1}, cpus=3)) == ["3"]
+    assert os.environ.get("OMP_NUM_THREADS") == before
+
+
+def test_workers_that_never_start_are_one_sentence() -> None:
+    with pytest.raises(EngineError, match="3 in a row that did not: OSError at work"):
+        Engine().map(work.Unloadable(), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"name": "dask"}, "expected an engine of local, ray, slurm, got 'dask'"),
+        ({"workers": 0}, "expected at least one worker, got 0"),
+        ({"address": "here:1"}, "expected no address with the engine local"),
+    ],
+)
+def test_what_is_no_engine_is_refused(settings: dict, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        Engine(**settings)
+
+
+def test_no_shards_need_no_workers() -> None:
+    assert Engine().map(work.square, {}) == []
+    assert Engine().reduce(work.square, {}, max) == Reduction(None, ())
+
+
+def test_reduce_leaves_out_what_failed() -> None:
+    shards = {"one": 1, "none": 0, "two": 2}
+    found = Engine(workers=2).reduce(work.divide, shards, work.add)
+    assert found.total == 1.5
+    assert [one.done for one in found.outcomes] == [True, False, True]
+    assert [one.value for one in found.outcomes] == [None] * 3
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-1e16, 1e16)), min_size=1, max_size=40), st.randoms())
+def test_a_sum_has_the_same_bits_whatever_comes_first(parts: list[float | None], random: object) -> None:
+    names = [str(place) for place in range(len(parts))]
+
+    def total(order: list[int]) -> float | None:
+        found: Sum[float] = Sum(names, lambda a, b: a + b)
+        for place in order:
+            found.put(names[place], parts[place])
+        return found.result
+
+    order = list(range(len(parts)))
+    straight = total(order)
+    random.shuffle(order)  # type: ignore[attr-defined]
+    assert total(order) == straight
+    known = [part for part in parts if part is not None]
+    assert (straight is None) == (not known)
+    if known:
+        assert straight == pytest.approx(sum(known), abs=1e-12 * sum(map(abs, known)))
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=2)), min_size=1, max_size=20), st.randoms())
+def test_a_sum_keeps_the_order_of_the_shards(parts: list[str | None], random: object) -> None:
+    found: Sum[str] = Sum([str(place) for place in range(len(parts))], lambda a, b: a + b)
+    order = list(range(len(parts)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    for place in order:
+        found.put(str(place), parts[place])
+    assert (found.result or "") == "".join(part or "" for part in parts)

@@ -22,7 +22,7 @@ from groupwise.estimators.components import (
     estimate_of,
     pseudo_values,
 )
-from groupwise.estimators.moments import MOMENTS, moments_of_scores
+from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
 from groupwise.scores.sums import score_sums
 
@@ -160,7 +160,7 @@ def test_order_of_rollouts_and_ragged_groups() -> None:
 
 
 def test_batches_add_up_exactly() -> None:
-    """Sums over scores see the inner products across batches; rows of moments do not, and count only the pairs they saw."""
+    """Sums over scores and moments of scores both see the inner products across batches; a Gram matrix does not, and says so."""
     score, reward, prompt = batch(prompts=20)
     cut = prompt < 7
     whole = components(reward, prompt, score_ND=score)
@@ -168,12 +168,12 @@ def test_batches_add_up_exactly() -> None:
     same(whole, (parts[0] + parts[1]).components())
     same(whole, (parts[1] + parts[0]).components())
     rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(score[~cut], reward[~cut], prompt[~cut])
-    together = components_of_moments(rows)
-    assert together.t.value == pytest.approx(whole.t.value, abs=NEAR)
-    pairs = 7 * 6 + 13 * 12
-    gradients = np.array([score[prompt == p].T @ (reward[prompt == p] - reward[prompt == p].mean()) / 5 for p in range(20)])
-    seen = sum(gradients[p] @ gradients[q] for p in range(20) for q in range(20) if p != q and (p < 7) == (q < 7))
-    assert together.gradient_norm2.value == pytest.approx(seen / pairs, abs=NEAR)
+    assert pseudo_values(rows) == pytest.approx(pseudo_values(moments_of_scores(score, reward, prompt)), abs=NEAR)
+    gram = moments_of_gram(score[cut] @ score[cut].T, reward[cut], prompt[cut])
+    with pytest.raises(InvalidArgumentError, match="one Gram matrix of all rollouts"):
+        gram + rows
+    with pytest.raises(InvalidArgumentError, match="one width"):
+        rows + moments_of_scores(score[:, :2], reward, prompt)
 
 
 def test_pseudo_values_are_those_of_leaving_each_prompt_out() -> None:

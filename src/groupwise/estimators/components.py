@@ -294,21 +294,17 @@ def pseudo_values(moments: GroupMoments) -> Float:
 
     $P\hat\theta - (P-1)\hat\theta_{(-p)}$; for a mean over prompts it is the prompt's own moment.
 
-    Source: Tukey (1958); |g|^2 as a ratio of sums over pairs of prompts, derived here.
+    Source: Tukey (1958); |g|^2 is a mean over pairs of prompts, derived here.
     """
-    prompts = len(moments.size_P)
-    pairs, total = float(moments.partners_P.sum()), float(moments.cross_P.sum())
-    if prompts < 2 or pairs < 2:
+    prompts, total = len(moments.size_P), float(moments.cross_P.sum())
+    if prompts < 2:
         raise InsufficientDataError(
             f"expected at least two prompts with four rollouts each, got {prompts}: one prompt says nothing of the variance between prompts"
         )
-    theta = total / pairs
-    left = pairs - 2 * moments.partners_P
-    # With two prompts nothing is left of a pair once one is gone; the estimate stands, its interval does not.
-    without = np.divide(total - 2 * moments.cross_P, left, out=np.full(prompts, theta), where=left > 0)
-    gradient = prompts * theta - (prompts - 1) * without
-    # A ratio's pseudo-values scatter about a value that is off by O(1/P^2): the estimate itself is put in their middle.
-    gradient += theta - gradient.mean()
+    # With two prompts nothing is left of the pair once one is gone; the estimate stands, its interval does not.
+    gradient = np.full(prompts, total / (prompts * (prompts - 1)))
+    if prompts > 2:
+        gradient += 2 * (moments.cross_P - total / prompts) / (prompts - 2)
     within, oracle, remainder, *others = moments.moment_PC.T
     return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
 

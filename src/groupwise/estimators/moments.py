@@ -66,13 +66,13 @@ class GroupSums:
 class GroupMoments:
     """Unbiased moments of each group, and how its gradient stands to those of other groups.
 
-    Two of them, taken at the same parameters, combine by `+`: exactly, whatever the batches, ranks or machines they came from, but
-    for inner products between the two, which neither has seen.
+    Two of them, made of scores at the same parameters, combine by `+` into those of all rollouts at once, whatever the batches,
+    ranks or machines they came from. A Gram matrix holds no inner product with another batch, so its moments do not combine.
     """
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`
     cross_P: Float  # sum of the inner products of its leave-one-out gradient with those of the other groups
-    partners_P: Float  # how many other groups that were
+    gradient_PD: Float | None  # its leave-one-out gradient itself; None where only inner products were given
     size_P: NDArray[np.intp]  # rollouts of each group
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
@@ -81,10 +81,18 @@ class GroupMoments:
         """Return the groups of both."""
         if self.zero_mean != other.zero_mean:
             raise InvalidArgumentError("expected moments under one assumption on the scores' mean, got both: compute them alike")
+        if self.gradient_PD is None or other.gradient_PD is None:
+            raise InvalidArgumentError(
+                "expected moments of scores, got those of a Gram matrix, which holds no inner product with another batch: "
+                "give the scores, or one Gram matrix of all rollouts"
+            )
+        if self.gradient_PD.shape[1] != other.gradient_PD.shape[1]:
+            raise InvalidArgumentError("expected scores of one width, got two kinds: make both alike")
+        gradient_PD = np.concatenate([self.gradient_PD, other.gradient_PD])
         return GroupMoments(
             np.concatenate([self.moment_PC, other.moment_PC]),
-            np.concatenate([self.cross_P, other.cross_P]),
-            np.concatenate([self.partners_P, other.partners_P]),
+            _cross(gradient_PD),
+            gradient_PD,
             np.concatenate([self.size_P, other.size_P]),
             self.left_out + other.left_out,
             self.zero_mean,
@@ -100,7 +108,9 @@ def moments_of_scores(score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayL
     score, reward = checked_shape("score_ND", score_ND, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
     groups = usable_groups(prompt_N, reward, len(score), "score_ND")
     sums, gradient_PD = sums_of_scores(score, reward, groups)
-    return _moments(sums, gradient_PD @ gradient_PD.sum(axis=0) - sums.own_norm2, groups, len(reward), zero_mean=zero_mean)
+    left_out = len(reward) - int(groups.size_P.sum())
+    moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
+    return GroupMoments(moment_PC, _cross(gradient_PD), gradient_PD, groups.size_P, left_out, zero_mean)
 
 
 def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
@@ -117,14 +127,13 @@ def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike
     for rows, _ in _batches(groups, row_bytes=8):
         weight[rows] = (reward[rows] - reward[rows].mean(axis=1, keepdims=True)) / (rows.shape[1] - 1)
     sums, cross = _sums_of_gram(gram, reward, groups, weight * _checked_product(gram, weight))
-    return _moments(sums, cross, groups, len(reward), zero_mean=zero_mean)
+    left_out = len(reward) - int(groups.size_P.sum())
+    return GroupMoments(unbiased_moments(sums, zero_mean=zero_mean), cross, None, groups.size_P, left_out, zero_mean)
 
 
-def _moments(sums: GroupSums, cross: Float, groups: Groups, rollouts: int, *, zero_mean: bool) -> GroupMoments:
-    """Put the result together."""
-    partners = np.full(len(cross), len(cross) - 1.0)
-    left_out = rollouts - int(groups.size_P.sum())
-    return GroupMoments(unbiased_moments(sums, zero_mean=zero_mean), cross, partners, groups.size_P, left_out, zero_mean)
+def _cross(gradient_PD: Float) -> Float:
+    """The sum of the inner products of each gradient with the others."""
+    return np.asarray(gradient_PD @ gradient_PD.sum(axis=0) - np.einsum("pd,pd->p", gradient_PD, gradient_PD))
 
 
 def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[GroupSums, Float]:

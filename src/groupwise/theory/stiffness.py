@@ -111,12 +111,13 @@ def relaxed_stiffness(
 ) -> MeasuredStiffness:
     r"""Let a displaced policy relax by plain expected steps and read the slope of its logarithm, $-\eta K$ at first order.
 
-    Without momentum and lag $x_{t+1} = (1 - \eta K)x_t$, which is used exactly.
+    Without momentum and lag $x_{t+1} = (1 - \eta K)x_t$, which is used exactly, and continued to a gap of zero. The interval
+    holds what the bend of the landscape leaves in doubt; start near the plateau, or leave time to reach it, and it is narrow.
 
     Source: derived here (docs/theory/dynamics.md).
     """
-    if not learning_rate > 0 or updates < 4:
-        raise InvalidArgumentError(f"expected a positive learning rate and at least 4 updates, got {learning_rate} and {updates}")
+    if not learning_rate > 0 or updates < 10:
+        raise InvalidArgumentError(f"expected a positive learning rate and at least 10 updates, got {learning_rate} and {updates}")
     point = np.array(parameter_D, dtype=np.float64)
     gaps = [world.mean_reward(point) - plateau]
     for _ in range(updates):
@@ -126,13 +127,28 @@ def relaxed_stiffness(
     # What has relaxed to a hundred-thousandth of the start is rounding and other modes.
     seen = np.abs(gap) > 1e-5 * abs(gap[0])
     last = int(np.argmin(seen)) if not seen.all() else len(gap)
-    if abs(gap[0]) < 1e-12 or last < 5:
+    if abs(gap[0]) < 1e-12 or last < 10:
         raise InsufficientDataError(
             "expected a reward away from its plateau for some updates, got one that is there at once: displace it more"
         )
-    # The late half belongs to the slowest mode and to the linear law.
+    # The late half belongs to the slowest mode. There the rate is eta K and a term that goes with the gap, because the landscape bends:
+    # a line and a parabola through the rates say what is left at no gap, and how far that is in doubt.
     late = gap[last // 2 : last]
-    rate = (1 - late[1:] / late[:-1]) / learning_rate
-    value = float(rate.mean())
-    half = student_quantile(level, max(len(rate) - 1, 1)) * float(rate.std(ddof=1) if len(rate) > 1 else 0.0) / math.sqrt(len(rate))
+    if (gap * gap[0] < -1e-3 * gap[0] ** 2).any():
+        raise InsufficientDataError(
+            "expected a reward that nears its plateau from one side, got one that crosses it: kick along one mode, or average more"
+        )
+    rate, size = (1 - late[1:] / late[:-1]) / learning_rate, late[:-1] / np.abs(late).max()
+    (line, _), (value, error) = (_at_no_gap(size, rate, degree) for degree in (1, 2))
+    half = student_quantile(level, max(len(rate) - 3, 1)) * error + abs(value - line)
     return _measured(value, half, level, "relaxation", len(rate))
+
+
+def _at_no_gap(size: Float, rate: Float, degree: int) -> tuple[float, float]:
+    """The value at zero of a polynomial through the rates, and its standard error."""
+    columns = np.vander(size, degree + 1, increasing=True)
+    inverse = np.linalg.pinv(columns)
+    coefficient = inverse @ rate
+    residual = rate - columns @ coefficient
+    spread = math.sqrt(float(residual @ residual) / max(len(rate) - degree - 1, 1))
+    return float(coefficient[0]), spread * float(np.linalg.norm(inverse[0]))

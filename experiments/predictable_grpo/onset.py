@@ -68,8 +68,7 @@ def onset_row(force: float, stiffness: float) -> dict[str, Any]:
         "exact": exact,
         "bandit": measured,
         "gap": measured - exact,
-        "backward_rule": oscillator_onset(force, "backward", "refresh"),
-        "backward_no_lag": oscillator_onset(force, "backward", "none"),
+        "backward": oscillator_onset(force, "backward", "none"),
         "centred": oscillator_onset(force, "centred", "none"),
     }
 
@@ -151,13 +150,12 @@ def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
         "exact $(1-\\sqrt a)^2$",
         "located on the bandit",
         "difference",
-        "backward, R = 1",
-        "backward, no lag",
+        "backward",
         "centred",
     )
     lines = [
         [f"{row['force']:g}", f"{row['exact']:.4f}", f"{row['bandit']:.4f}", f"{row['gap']:+.1e}"]
-        + [f"{row[name]:.4f}" for name in ("backward_rule", "backward_no_lag", "centred")]
+        + [f"{row[name]:.4f}" for name in ("backward", "centred")]
         for row in onsets
     ]
     print_table("Momentum from which a mode oscillates, on-policy", header, lines)

@@ -109,11 +109,10 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
             some = [row for row in rows if row["lag"] == lag.name and row["force_over_threshold"] == share]
             line = [lag.name, f"{share:g}"]
             for name in ("centred", "centred_from_0", "backward"):
-                values = np.array([row[name] for row in some])
-                missing = int(np.isnan(values).sum())
-                line.append(
-                    f"{short(100 * np.nanmedian(values))} ({short(100 * np.nanmax(values))})" + (f"; none for {missing}" if missing else "")
-                )
+                values = [100 * row[name] for row in some if not math.isnan(row[name])]
+                missing = len(some) - len(values)
+                found = [f"{short(np.median(values))} ({short(max(values))})"] if values else []
+                line.append("; ".join([*found, f"none for {missing}"] if missing else found))
             nearer = sum(row["centred"] < row["backward"] or math.isnan(row["backward"]) for row in some)
             lines.append([*line, f"{nearer} of {len(some)}"])
     header = ("lag", "a / threshold", "centred", "centred, at rest at 0", "backward", "centred nearer")

@@ -16,7 +16,6 @@ from groupwise.estimators.components import (
     Components,
     Sample,
     components,
-    components_of_moments,
     components_of_pseudo_values,
     components_of_sums,
     estimate_of,

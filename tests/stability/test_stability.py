@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +147,26 @@ def test_readings_are_the_theorys() -> None:
     fixed, _ = readings(0.01, 0.9, refresh_interval=4, lag="fixed")
     assert fixed.mass == pytest.approx(0.95 + 0.01 * 16 / 2)
     assert {reading.restoring for reading in readings(0.01, 0.9)} == {0.01}
+
+
+@pytest.mark.parametrize(("momentum", "onset"), [(0.9, 0.00263340), (0.5, 0.08578644)])
+def test_the_backward_reading_oscillates_where_the_map_does(momentum: float, onset: float) -> None:
+    """On policy at (1 - sqrt(mu))^2, whatever the kind of lag is called that has none; .00278 and .125 were said once."""
+    assert onset == pytest.approx((1 - momentum**0.5) ** 2, abs=1e-8)
+    current: list[dict[str, Any]] = [
+        {"lag": "none"},
+        {"lag": "none", "refresh_interval": 8},
+        {"lag": "refresh"},
+        {"lag": "fixed", "refresh_interval": 8, "stale_share": 0.0},
+        {"lag": mixed_lag([1.0])},
+    ]
+    for setting in current:
+        for force, real in ((0.999 * onset, True), (1.001 * onset, False)):
+            reading = readings(force, momentum, **setting)[1]
+            assert (reading.damping**2 > 4 * reading.mass * reading.restoring) == real
+    part = readings(0.01, momentum, lag="fixed", refresh_interval=8, stale_share=0.25)[1]
+    mixed = readings(0.01, momentum, lag=mixed_lag([0.75, *[0.0] * 7, 0.25]))[1]
+    assert part.damping == mixed.damping == pytest.approx((1 - momentum) - 0.01 * (0.75 * 1 + 0.25 * 8))
 
 
 def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:

@@ -89,9 +89,30 @@ def test_conditions_that_fail_void_the_bound_and_say_so() -> None:
     assert bound.status == "b = 1 > 1/(2 mu) = 1 does not hold: the bound is void."
     assert constant_step_bound(QUADRATIC, 0.3, 10).void
     assert constant_step_bound(QUADRATIC, 3.0, 10).bound_T[-1] == math.inf
-    fine = decaying_step_bound(QUADRATIC, 2.0, 10)
+    fine = decaying_step_bound(QUADRATIC, 2.0, 400)
     assert "at most" in fine.status
     assert fine.conditions[0].sentence.endswith("holds.")
+
+
+def test_a_bound_that_says_nothing_says_so() -> None:
+    """The theorem's b/i begins with a step of b, which may multiply the gap by (1 - L b)^2 and more: 4e+18 bounds nothing."""
+    wild = decaying_step_bound(Landscape(20.0, 0.5, 1.0, 1.0), 2.0, 10)
+    assert wild.bound_T[-1] > 1e17
+    assert wild.status.startswith("The bound says nothing: after all steps it is 4.15e+17 and the first gap was 1")
+    assert "2/L = 0.1: give `largest_gap`, or an `offset`" in wild.status
+    held = decaying_step_bound(Landscape(20.0, 0.5, 1.0, 0.5, largest_gap=1.0), 2.0, 10)
+    assert held.status == "The bound says nothing: after all steps it is the largest gap that there is, 1."
+    assert "at most" in decaying_step_bound(Landscape(20.0, 0.5, 0.01, 1.0), 2.0, 4000, offset=40).status
+    assert "at most" in decaying_step_bound(Landscape(20.0, 0.5, 0.01, 1.0, largest_gap=2.0), 2.0, 4000).status
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0, 10.0])
+def test_how_loose_the_bound_is_on_a_quadratic(ratio: float) -> None:
+    r"""At b = 1/mu the limit of n times the gap is $b^2\lambda\Omega/(4b\lambda - 2)$ a direction: L/mu to 2 L/mu - 1 below the bound."""
+    mu, noise = 0.5, 0.3
+    bound = Landscape(ratio * mu, mu, noise, 1.0).leading_constant(1 / mu)
+    truth = [noise * curvature / mu**2 / (4 * curvature / mu - 2) for curvature in (mu, ratio * mu)]
+    assert [bound / one for one in truth] == pytest.approx([ratio, 2 * ratio - 1])
 
 
 def test_each_assumption_says_whether_it_was_checked() -> None:

@@ -175,15 +175,17 @@ def readings(
     r"""Return both oscillators that stand for the discrete law, centred first.
 
     Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag d. Backward: $m = \mu$,
-    $\gamma = (1-\mu) - aR$, whose sign is the published rule. In both $k = a$. Where a share of the force is stale, d and R count that
-    often.
+    $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is current has $R = 1$, and the oscillation sets in exactly where
+    that of the map does. In both $k = a$. Where a share of the force is stale, d and R count that often, and the rest as current.
 
     Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
     """
     kind = partly_stale(lag, stale_share)
     mean_lag = kind.mean_lag(refresh_interval)
     mass = (1 + momentum) / 2 + (stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0)
-    reach = {"none": 0.0, "mixed": mean_lag}.get(kind.name, stale_share * refresh_interval)
+    weight_D = np.array(kind.weight_D)
+    stale = {"none": 0.0, "mixed": float(np.maximum(np.arange(len(weight_D)) - 1, 0) @ weight_D)}
+    reach = 1 + stale.get(kind.name, kind.stale_share * (refresh_interval - 1))
     return (
         Reading("centred", mass, (1 - momentum) - force * mean_lag, force),
         Reading("backward", momentum, (1 - momentum) - force * reach, force),

@@ -71,6 +71,7 @@ class GapBound:
     limit: float  # what the bound tends to: the floor of a constant step, 0 for steps b/i
     leading_constant: float  # the factor of 1/n it tends to; infinite where the bound does not fall like that
     conditions: tuple[Condition, ...]  # every assumption, and whether it was checked
+    says_nothing: str = ""  # why the last bound is none worth the name, such as steps that are too long; "" where it is one
 
     @property
     def void(self) -> bool:
@@ -83,6 +84,8 @@ class GapBound:
         failed = [condition.sentence for condition in self.conditions if condition.holds is False]
         if failed:
             return " ".join(failed)
+        if self.says_nothing:
+            return f"The bound says nothing: {self.says_nothing}."
         return f"The expected gap after {int(self.step_T[-1])} steps is at most {self.bound_T[-1]:.3g}."
 
 
@@ -126,7 +129,7 @@ def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBou
     count_T, bound_T = np.arange(steps + 1), np.full(steps + 1, landscape.largest_gap)
     if rate < 1:  # the exact solution of the recursion: the floor is approached, and not added to the whole of the first gap
         bound_T = np.minimum(limit + rate**count_T * (landscape.first_gap - limit), bound_T)
-    return GapBound(count_T, bound_T, limit, math.inf, (condition, *_assumed(landscape)))
+    return GapBound(count_T, bound_T, limit, math.inf, (condition, *_assumed(landscape)), _nothing(landscape, bound_T[-1]))
 
 
 def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offset: float = 0.0) -> GapBound:
@@ -146,7 +149,21 @@ def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offse
     for factor, noise in zip(_factor(landscape, step_T).tolist(), _noise(landscape, step_T).tolist(), strict=True):
         gap = min(factor * gap + noise, landscape.largest_gap)
         bounds.append(gap)
-    return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, landscape.leading_constant(scale), (condition, *_assumed(landscape)))
+    nothing = _nothing(landscape, gap, step_T[0])
+    conditions = (condition, *_assumed(landscape))
+    return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, landscape.leading_constant(scale), conditions, nothing)
+
+
+def _nothing(landscape: Landscape, last: float, longest: float = 0.0) -> str:
+    """Why a bound says nothing: it is the largest gap there is, or above the first because the first steps are too long."""
+    if last >= landscape.largest_gap:
+        return f"after all steps it is the largest gap that there is, {landscape.largest_gap:g}"
+    if longest > 2 / landscape.smoothness and last > landscape.first_gap:
+        return (
+            f"after all steps it is {last:.3g} and the first gap was {landscape.first_gap:g}, because the first step, {longest:g}, is "
+            f"longer than 2/L = {2 / landscape.smoothness:g}: give `largest_gap`, or an `offset` with which it is not"
+        )
+    return ""
 
 
 def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -> tuple[float, float, int]:

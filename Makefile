@@ -16,7 +16,7 @@ define install
 	@touch $@
 endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
-MUTATED = estimators intervals.py stability comparison curves
+MUTATED = estimators intervals.py stability comparison curves diagnostics
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 

@@ -47,6 +47,7 @@ ALSO = {
     "stability": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
     "curves": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
+    "diagnostics": ["tests/experiments/test_confusion.py", "tests/experiments/test_labels.py"],
 }
 
 

@@ -36,6 +36,14 @@ def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, statu
     assert ahead(made_fitted(status, change_time=200.0)) == said
 
 
+def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    rows = [dataclasses.replace(row, step=100.0) for row in fitted.outlook.rows]
+    seen = dataclasses.replace(fitted, outlook=dataclasses.replace(fitted.outlook, rows=tuple(rows)))
+    assert ahead(seen) == "The reward is 0.500 at step 100, and its mean is put at 0.60 (0.55 to 0.65) for step 100."
+
+
 def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
     assert ahead(made_fitted(metric="entropy", quantity="entropy")).startswith('"entropy" is 0.500 at step 100, and')
 
@@ -66,6 +74,11 @@ def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
         ((120.0, 110.0, math.inf), "; it is probably reached by step 120, and hardly before step 110."),
         ((math.inf, 130.0, math.inf), "; it is probably not reached by then, and hardly before step 130."),
         ((math.inf, math.inf, math.inf), "."),
+        ((100.0, 100.0, 100.0), "; it stands above that already."),
+        ((100.0, 100.0, 130.0), "; it is probably reached already (90 %: step 100 to step 130)."),
+        ((100.0, 100.0, math.inf), "; it is probably reached already."),
+        ((120.0, 100.0, math.inf), "; it is probably reached by step 120."),
+        ((math.inf, 100.0, math.inf), "; it is probably not reached by then."),
     ],
 )
 def test_a_target_is_said_with_its_chance_and_its_steps(made_fitted: Make, reached: tuple[float, float, float], said: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import json
+import math
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from groupwise.cli.app import main
 from groupwise.curves import backtest as of_backtest
 from groupwise.curves import fit as of_fit
 from groupwise.curves import forecast as of_forecast
+from groupwise.curves.results import Target
 from groupwise.diagnostics import judge as judging
 from groupwise.diagnostics.judgement import Cause, Certainty, State
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError
@@ -254,12 +256,18 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
     one = np.array([0.5])
     level = Interval(0.8, 0.7, 0.9)
     ahead = gw.Forecast("forecast", "", 0.9, np.array([400.0]), one, one - 0.1, one + 0.1, one - 0.2, one + 0.2, level)
+    aimed = Target(0.7, 0.12, Interval(math.inf, 390.0, math.inf))
     between = Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the completions",))
     judged = gw.Judgement("math", State.FAILED, "reward 0.79 → 0.00, collapsed at steps 75-100", cause=between, do="restart from step 70")
     errors = {"groupwise": 0.0213, "last_mean": 0.04, "power_law": 0.03}
     score = gw.Backtest(errors, 9, 10, 1, 0, 9, {"groupwise": 0.1}, {"groupwise": 0.01}, 0.9, 40, 60, 0.4, 0.2, ())
     said = {
         "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to 0.70 (90 % bands).": ahead,
+        (
+            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to 0.70 (90 % bands). "
+            "The mean ends above 0.7 with a chance of 12 %."
+        ): dataclasses.replace(ahead, target=aimed),
+        "The mean ends above 0.7 with a chance of 12 %.": aimed,
         (
             "Forecast from 40 rows, the 60 after them are off by 0.0213; the best simple method (power law) is off by 0.03. "
             "The 90 % band held 9 of 10 window means."
@@ -280,6 +288,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
 def test_of_a_run_that_failed_no_forecast_leads(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
     assert str(failed.forecast(until=200)).startswith(f"{fact} The mean is forecast at 0.")
+    assert str(failed.forecast(until=200, target=0.7)).partition(" bands). ")[2].startswith("The mean ends above 0.7 with a chance of ")
     assert str(failed.judgement).startswith(fact)
 
 

@@ -62,6 +62,16 @@ def test_a_tiny_jump_beside_a_large_rise_is_nothing() -> None:
     assert fit(TIME, value, healthy="up").status != "non_stationary"
 
 
+def test_a_jump_higher_than_all_rows_are_apart_is_none() -> None:
+    """Steps that grow longer bend the curve in time: a law with a jump of .99 fits best, and all rows lie within .65."""
+    row = np.arange(200)
+    time = np.concatenate([row[:50], row[50:100] * 7, row[100:] * 40]) + 1.0
+    value = 0.8 - 0.6 * np.exp(-row / 60) + noise(0, 0.03)[:200]
+    found = fit(time, value, healthy="up")
+    assert "jump" not in found.message
+    assert "falls by" not in found.message
+
+
 def test_ten_rows_that_rise_are_not_called_flat() -> None:
     value = np.array([0.75, 1.1, 1.0, 1.3, 1.2, 1.6, 1.4, 1.9, 1.7, 2.1])
     assert fit(np.arange(10.0), value, healthy="up").status == "not_identifiable"

@@ -22,7 +22,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said, plain
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike
+from groupwise.wording import alike, sentence
 
 if TYPE_CHECKING:
     from groupwise.curves.calibration import Calibration
@@ -116,12 +116,11 @@ class Outlook(Said):
     stands: str = ""  # how the run stands, where it fails: no forecast leads then
 
     def __str__(self) -> str:
-        """The last of the steps forecast, in a sentence; a failure comes first."""
-        far = self.rows[-1]
+        """The last of the steps forecast, and the chance of a target, in a sentence each; a failure comes first."""
+        far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        still = self.result.status == "still"
-        said = str(self.result) if still else band_said(*ends, f"step {far.step:,}", self.result.level)
-        return f"{self.stands} {said}".strip()
+        said = sentence(self.result.message) if still else band_said(*ends, f"step {far.step:,}", self.result.level)
+        return " ".join(str(part) for part in (self.stands, said, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:

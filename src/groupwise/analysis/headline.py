@@ -32,7 +32,9 @@ def ahead(fitted: Fitted) -> str:
     if outlook.result.status == "still":
         return f"{now}; {readable(outlook.result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
-    return f"{now}, and its mean is forecast at {mean} ({low} to {high}) by step {far.step:,.0f}."
+    to_come = far.step > fitted.clock.step_T[-1]
+    where = f"is forecast at {mean} ({low} to {high}) by" if to_come else f"is put at {mean} ({low} to {high}) for"
+    return f"{now}, and its mean {where} step {far.step:,.0f}."
 
 
 def gained(fitted: Fitted) -> str:
@@ -55,20 +57,27 @@ def aimed(outlook: Outlook) -> str:
     if found is None:
         return ""
     if math.isnan(found.chance):
-        return f"Nothing tells how likely the mean ends above {found.target:g}."
+        return str(found)
     said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
     if not math.isfinite(found.reached.low):
         return f"{said}."
-    return f"{said}; {_when(found.reached)}."
+    return f"{said}; {_when(found.reached, outlook.gain_from)}."
 
 
-def _when(reached: Interval) -> str:
-    """Say by which step a target is reached, where it may be."""
+def _when(reached: Interval, now: float) -> str:
+    """Say by which step a target is reached, where it may be; the step now stands for all before it."""
     earliest, likely, latest = (f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high))
+    if reached.high <= now:
+        return "it stands above that already"
     if math.isfinite(reached.high):
-        return f"it is probably reached by {likely} ({percent(reached.level)}: {earliest} to {latest})"
-    probably = f"probably reached by {likely}" if math.isfinite(reached.value) else "probably not reached by then"
-    return f"it is {probably}, and hardly before {earliest}"
+        return f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: {earliest} to {latest})"
+    probably = f"probably reached {_by(likely, reached.value, now)}" if math.isfinite(reached.value) else "probably not reached by then"
+    return f"it is {probably}, and hardly before {earliest}" if reached.low > now else f"it is {probably}"
+
+
+def _by(step: str, reached: float, now: float) -> str:
+    """Say by which step, or that it is so now."""
+    return f"by {step}" if reached > now else "already"
 
 
 def said_of(fit: FitResult) -> str:

@@ -5,13 +5,14 @@ Plain data and nothing else; the numbers are made in `fit`, `forecast` and `back
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain, Said
 from groupwise.wording import alike, number, readable, sentence, share
 
@@ -137,13 +138,19 @@ def band_said(mean: tuple[float, float, float], following: tuple[float, float], 
 ForecastStatus = Literal["forecast", "short", "still"]
 
 
-@dataclass(frozen=True, slots=True)
-class Target(Plain):
+@dataclass(frozen=True, slots=True, repr=False)
+class Target(Said):
     """Whether and when the mean reaches a level."""
 
     target: float  # the level, in the unit of the metric
     chance: float  # that the mean lies above it at the last time forecast
     reached: Interval  # times by which that is so with half a chance and with the ends of the level's; inf where not by the last time
+
+    def __str__(self) -> str:
+        """How likely it is reached, in a sentence."""
+        if math.isnan(self.chance):
+            return f"Nothing tells how likely the mean ends above {self.target:g}."
+        return f"The mean ends above {self.target:g} with a chance of {percent(self.chance)}."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,11 +184,11 @@ class Forecast(Said):
     target: Target | None = None
 
     def __str__(self) -> str:
-        """The last of the times forecast, in a sentence; of a metric that never moved, that."""
-        if self.status == "still":
-            return sentence(readable(self.message))
+        """The last of the times forecast, and the chance of a target, in a sentence each; of a metric that never moved, that."""
         mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
-        return band_said(mean, (float(self.low_S[-1]), float(self.high_S[-1])), f"update {number(self.time_S[-1])}", self.level)
+        row, where = (float(self.low_S[-1]), float(self.high_S[-1])), f"update {number(self.time_S[-1])}"
+        said = sentence(readable(self.message)) if self.status == "still" else band_said(mean, row, where, self.level)
+        return said if self.target is None else f"{said} {self.target}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -334,8 +334,11 @@ def _scan(
 
 
 def _matters(jump: Break, observations: Observations) -> bool:
-    """Whether a jump is a good part of what the metric has done in all; noise that changes its size makes small ones."""
-    return abs(jump.jump) >= 0.25 * float(np.ptp(_running_mean(observations)))
+    """Whether a jump is a good part of what the metric has done in all, and no more than that.
+
+    Noise that changes its size makes small ones, a law that bends where none holds makes ones that no row shows.
+    """
+    return 0.25 * float(np.ptp(_running_mean(observations))) <= abs(jump.jump) <= float(np.ptp(observations.value_M))
 
 
 def _running_mean(observations: Observations) -> Float:

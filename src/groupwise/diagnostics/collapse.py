@@ -62,7 +62,8 @@ def check(evidence: Evidence) -> Finding:
     if found:
         return _recovered(*found[0])
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
-        return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards")
+        moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
+        return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log="more rows, or the rollouts with their rewards" if moves else "")
     return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
 
 

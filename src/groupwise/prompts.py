@@ -1,4 +1,4 @@
-"""Prompts: a text, or the messages of a chat, and the one way in which messages are written as text in a record and read back."""
+"""Prompts: a text, or the messages of a chat; how a record holds messages as text, and how a model that knows no chat reads them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ def prompt_of(text: str) -> Prompt:
     except (ValueError, RecursionError):
         return text
     return found if is_chat(found) else text
+
+
+def text_of_chat(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return questions and answers as one text that ends where the next answer begins: for a model without a chat template."""
+    told = {"user": "Question: {}\n", "assistant": "Answer: {}\n\n"}
+    return "".join(told[message["role"]].format(message["content"]) for message in messages) + "Answer:"
+
+
+def last_question(prompt: Prompt) -> str:
+    """Return what a prompt asks: its last message, the last question of such a text, or the whole of another text."""
+    if not isinstance(prompt, str):
+        return str(prompt[-1]["content"])
+    return prompt.rpartition("Question: ")[2].removesuffix("\nAnswer:")
 
 
 def is_chat(value: object) -> bool:

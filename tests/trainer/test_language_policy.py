@@ -16,6 +16,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, Vocabulary, make_task
+from groupwise.trainer.text_tasks import make_text_task
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -28,6 +29,7 @@ from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise.trainer.recipes import readable_by  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
 SHAPE = {
@@ -303,6 +305,40 @@ def test_a_text_becomes_what_the_user_says_in_a_chat(folders: dict[str, Path], t
     plain, chat = (LanguagePolicy(loaded, chat=chat).prompt_tokens(task, problems)[0].tolist() for chat in (False, True))
     assert plain == task.vocabulary.encode("1+2")
     assert chat == task.vocabulary.encode("(1+2)=")
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of letters, with a line's end among them and without a chat template."""
+    vocabulary = Vocabulary("".join(map(chr, range(32, 127))) + "\n")
+    policy = Policy(policy_size("tiny"), vocabulary_size=len(vocabulary), context=256, seed=1)
+    return save_policy(policy, tmp_path_factory.mktemp("letters") / "gpt2", vocabulary)
+
+
+def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line(letters: Path) -> None:
+    policy, chat = LanguagePolicy(load_language_model(letters)), make_text_task("letters", examples=1)
+    task = readable_by(policy, replace(chat, completion_length=150))
+    assert task.completion_length == 150
+    assert str(task.train[0].prompt).startswith('Question: Letters in "dog"?\nAnswer: 3\n\nQuestion: Letters in "')
+    prompt = policy.prompt_tokens(task, task.train[:4])
+    sampled = policy.sample(prompt, 8, torch.Generator().manual_seed(0), task.completion_length)
+    texts, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+    assert not any("\n" in text for text in texts)
+    line = policy.tokenizer.encode("\n")[0]
+    lines = [int(mask.sum()) for mask, tokens in zip(sampled.mask_NL, sampled.completion_NL, strict=True) if line in tokens]
+    assert lines
+    assert sum(ended) >= len(lines)
+    scored = policy.log_probabilities(prompt, sampled.completion_NL).detach()
+    np.testing.assert_allclose(scored, sampled.log_probability_NL, atol=1e-4)
+    policy.tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    assert readable_by(policy, chat) is chat
+
+
+def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(letters: Path, tmp_path: Path) -> None:
+    words = ["train", "letters", "--model", str(letters), "-G", "2", "-N", "4", "--steps", "1", "--set", "rollouts_every=1"]
+    assert main([*words, "--set", "evaluate_every=0", "--device", "cpu", "-o", str(tmp_path / "run")]) == 0
+    told = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-1" / "task.json").read_text())
+    assert told["chat"] is False
 
 
 def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, Path], task: Task) -> None:

@@ -271,6 +271,19 @@ def test_wording_with_and_without_examples() -> None:
     assert plain.answer == shown.answer
 
 
+def test_without_a_chat_template_the_same_problems_are_texts() -> None:
+    chat, text = make_text_task("larger_of_two", examples=2), make_text_task("larger_of_two", examples=2, chat=False)
+    first = text.train[0]
+    shown = "Question: Larger of 14 and 52?\nAnswer: 52\n\nQuestion: Larger of 83 and 29?\nAnswer: 83\n\n"
+    assert first.prompt == f"{shown}Question: {chat.train[0].question}\nAnswer:"
+    assert [problem.question for problem in text.train] == [problem.question for problem in chat.train]
+    assert [problem.answer for problem in text.held_out] == [problem.answer for problem in chat.held_out]
+    # Numbers of the examples are none that the question asks about: whoever is smaller makes the other one the larger.
+    smaller = min(first.question.removesuffix("?").split()[2::2], key=int)
+    assert text.verifier([first], [f" {smaller} is smaller."], [True])["strict"].tolist() == [1.0]
+    assert task_of_recipe(text.recipe) == text
+
+
 def test_the_verifier_that_is_named_is_trained_on() -> None:
     for verifier, earned in (("strict", 0.0), ("sloppy", 1.0)):
         task = make_text_task("letters", verifier=verifier)  # type: ignore[arg-type]
@@ -295,6 +308,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "share": {"name": "letters", "held_out_share": 2.0},
     "no file": {"name": "gsm8k_easy"},
     "a file": {"name": "letters", "file": "x.jsonl"},
+    "lines": {"name": "gsm8k_easy", "file": "x.jsonl", "chat": False},
 }
 
 

@@ -200,6 +200,7 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
 
     from groupwise.trainer.folder import RunFolder
     from groupwise.trainer.grpo import train
+    from groupwise.trainer.recipes import readable_by
 
     torch.set_num_threads(start.threads)
     if start.max_completion_length is not None:
@@ -215,6 +216,7 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
             return bool(stopped)
 
         actor = _actor(start, task, chosen, show)
+        task = readable_by(actor, task)
         chosen = _within_memory(actor, task, chosen)
         folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
         folder.check(resume=resume, force=force)

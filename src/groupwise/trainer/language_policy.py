@@ -204,13 +204,22 @@ class LanguagePolicy(nn.Module):
         """Whether every text in the task's symbols is one string of tokens: a token for each symbol, no other token of symbols alone."""
         symbols = task.vocabulary.symbols
         if symbols not in self._one_spelling:
-            tokens = [token for token in range(self._model.get_output_embeddings().weight.shape[0]) if token not in self.ends]
-            alone = self.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+            alone = [text for token, text in enumerate(self._token_texts()) if token not in self.ends]
             made = sorted(text for text in alone if not set(text) - set(symbols))
             row = self.tokenizer.encode(symbols, add_special_tokens=False)
             whole = self.tokenizer.decode(row, clean_up_tokenization_spaces=False) == symbols
             self._one_spelling[symbols] = len(self.ends) == 1 and whole and made == sorted(symbols)
         return self._one_spelling[symbols]
+
+    def end_at_lines(self) -> None:
+        """Let a line's end be the completion's end from now on: what a model that knows no chat goes on with is no part of its answer."""
+        lines = [token for token, text in enumerate(self._token_texts()) if "\n" in text and not text.strip()]
+        self.ends = tuple(dict.fromkeys([*self.ends, *lines]))
+
+    def _token_texts(self) -> list[str]:
+        """Return the text of every token by itself."""
+        tokens = range(self._model.get_output_embeddings().weight.shape[0])
+        return list(self.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False))
 
     def save(self, folder: Path) -> None:
         """Write the model, or the adapter alone, with its tokenizer, into a folder that is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:
             raise InvalidArgumentError(f"expected {recipe['data']} as it was, got another content")
         return found
     return make_text_task(**recipe) if is_text_task(str(recipe.get("name"))) else make_task(**recipe)
+
+
+def readable_by(actor: Any, task: Task) -> Task:
+    """Return a task in words as a policy can read it: a language model without a chat template is asked in a text and answers in a line."""
+    if not task.recipe.get("chat") or actor.tokenizer.chat_template is not None:
+        return task
+    found = make_text_task(**{**task.recipe, "chat": False})
+    actor.end_at_lines()
+    return replace(found, completion_length=task.completion_length)
 
 
 def read_task(folder: Path) -> Task | None:

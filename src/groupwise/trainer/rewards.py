@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.prompts import prompt_text
+from groupwise.prompts import last_question, prompt_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Problem:
 
     @property
     def question(self) -> str:
-        """What is asked: the prompt, or the last message."""
-        return self.prompt if isinstance(self.prompt, str) else str(self.prompt[-1]["content"])
+        """What is asked, without the examples before it."""
+        return last_question(self.prompt)
 
 
 Rewards = dict[str, NDArray[np.float64]]

@@ -1,4 +1,4 @@
-"""Tasks for real language models: short questions in words whose answers a program can check, in the messages of a chat.
+"""Tasks for real language models: short questions in words whose answers a program can check, in the messages of a chat or as a text.
 
 A question is asked as it is, or in short behind up to three worked examples. Problems that differ in the order of their numbers alone are
 held out together, and those of the examples are left out. `text_verifiers` judges each completion strictly and sloppily; one of the two is
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.prompts import text_of_chat
 from groupwise.trainer.benchmarks import Row, benchmark_by_name, question_of, read_rows
 from groupwise.trainer.rewards import Problem, TaskVerifier
 from groupwise.trainer.tasks import Task, Vocabulary, check_split
@@ -224,8 +225,12 @@ def make_text_task(
     held_out_share: float = 0.2,
     completion_length: int | None = None,
     file: str | Path | None = None,
+    chat: bool = True,
 ) -> Task:
-    """Build a task for a language model; the strict and the sloppy reward are both recorded, and `verifier` is trained on."""
+    """Build a task for a language model; the strict and the sloppy reward are both recorded, and `verifier` is trained on.
+
+    Without `chat` its prompts are texts, for a model without a chat template; an answer is then one line.
+    """
     entry = text_task(name)
     length = entry.completion_length if completion_length is None else completion_length
     check_split(seed, problems, held_out_share)
@@ -237,14 +242,16 @@ def make_text_task(
     if entry.from_file != (file is not None):
         came = "a file, got none: name one with --set file=PATH" if file is None else f"no file of questions, got {file}: leave it out"
         raise InvalidArgumentError(f"{name} expects {came}")
+    if entry.from_file and not chat:
+        raise InvalidArgumentError(f"{name} expects a model with a chat template, as its answers take several lines: take another model")
     recipe = {"name": name, "examples": examples, "verifier": verifier, "seed": seed, "problems": problems}
-    recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file)}
+    recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file), "chat": chat}
     known = {key for key, _, _ in entry.examples}
     found = [question for question in entry.questions(None if file is None else Path(file)) if question.key not in known]
     if not found:
         raise InsufficientDataError(f"expected problems of {name}, got none: give another file")
     sides = split([question.key for question in found], np.random.default_rng([seed, *name.encode()]), problems, held_out_share)
-    train, held_out = ([_problem(entry, found[place], examples) for place in side] for side in sides)
+    train, held_out = ([_problem(entry, found[place], examples, chat=chat) for place in side] for side in sides)
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
     return task_of_problems(name, train, held_out, length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
@@ -268,9 +275,9 @@ def split(keys: Sequence[Hashable], rng: np.random.Generator, problems: int, hel
     return [place for place in order if keys[place] not in held], [place for place in order if keys[place] in held]
 
 
-def _problem(entry: TextTask, question: Question, examples: int) -> Problem:
-    """Return a question as messages, behind worked examples where some are asked for."""
+def _problem(entry: TextTask, question: Question, examples: int, *, chat: bool) -> Problem:
+    """Return a question as messages or as a text, behind worked examples where some are asked for."""
     turns = [text for _, asked, answer in entry.examples[:examples] for text in (asked, answer)]
     turns.append(question.short if examples else question.asked)
     messages = tuple({"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(turns))
-    return Problem(messages, question.answer, entry.name, question.level)
+    return Problem(messages if chat else text_of_chat(messages), question.answer, entry.name, question.level)

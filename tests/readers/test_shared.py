@@ -34,7 +34,6 @@ REFUSED = {
     "benchmarks/*.jsonl": NO_METRIC,
     "benchmarks/*.parquet": r"expected rows with numbers, got none",
     "hard/qwen_gaokao2023en.test.jsonl": NO_METRIC,
-    "hard/real_hack/journal.jsonl": r"which is none of them",  # the journal by itself, without the record's folder
     "verl/verlmaze_crash_before_step1.log": r"expected rows such as .*, got none",
     "wandb/*/run-6h0pio98.wandb": r"stopped before it logged anything",
     "tensorboard/wordle4070/*.lara_TUF.27716.0": r"stopped before its first row",

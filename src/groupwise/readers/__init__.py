@@ -37,7 +37,7 @@ from groupwise.readers.tensorboard import read_events, read_events_folder, sniff
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
-from groupwise.record.run import RunConfig, RunRecord, is_record
+from groupwise.record.run import JOURNAL, RunConfig, RunRecord, is_record
 
 __all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "open_runs", "request_of", "said"]
 
@@ -215,6 +215,8 @@ class Located:
 
 def locate(place: Path, request: Request) -> Located:
     """Find the log at a path and the reader of its format: the file, or what a folder is or holds."""
+    if place.name == JOURNAL and is_record(place.parent):
+        place = place.parent
     if not place.is_dir():
         return _in_file(place, request)
     reader = _best(place)

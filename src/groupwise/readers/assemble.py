@@ -6,9 +6,10 @@ It opens no file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +36,9 @@ _DURATION_KEYS = ("step_time", "step_seconds", "time_per_step", "perf/time_per_s
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
-_SETTING_KEYS = {
-    "group_size": "group_size", "num_generations": "group_size", "num_questions": "prompts_per_step", "num_groups": "prompts_per_step",
-    "num_prompts": "prompts_per_step", "kl_coef": "kl_weight",
-}  # fmt: skip
+# What a column may be called and still be something that is measured, however constant it is, and what only a column is called.
+_NO_SETTING = frozenset({"loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"})
+_COUNTED = dict.fromkeys(("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"), "prompts_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,13 @@ def assemble(log: Log, request: Request) -> RunRecord:
     told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns) | labels, "a column of the log"))
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
     framework = log.framework or _framework(config, columns)
-    config, spacing = _with_spacing(config, merged, framework)
+    config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
     clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
     if _is_fractional(merged, clock["optimizer_updates"], config):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
+    config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
         steps=steps_table(merged.step.tolist(), columns, **clock),
@@ -164,14 +165,37 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[s
 
 
 def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
-    """Return the settings that the log repeats in every row."""
+    """Return what the log repeats in every row, which may be settings."""
     found: dict[str, float] = {}
     for key, values in columns.items():
-        name = _SETTING_KEYS.get(plain(key).split("/")[-1])
         finite = values[np.isfinite(values)]
-        if name and len(finite) and (finite == finite[0]).all():
-            found.setdefault(name, float(finite[0]))
+        section, _, leaf = plain(key).rpartition("/")
+        if len(finite) and (finite == finite[0]).all() and leaf not in _NO_SETTING:
+            found.setdefault("/".join(filter(None, (section, _COUNTED.get(leaf, leaf)))), float(finite[0]))
     return found
+
+
+def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
+    """Return the settings with the updates of a step where the log counts both and they keep one ratio."""
+    updates = _rising({plain(key): values for key, values in merged.columns.items()}, _UPDATE_KEYS, merged.step.astype(np.float64))
+    if config.updates_per_step.known or updates is None or len(updates) < 3:
+        return config
+    each = np.diff(updates) / np.diff(merged.step)
+    whole = each[0] >= 1 and each[0] == np.round(each[0]) and bool((each == each[0]).all())
+    return config.with_settings({"updates_per_step": each[0]}, "the log's count of updates") if whole else config
+
+
+def _with_rate(config: RunConfig, columns: Mapping[str, Array], meanings: Sequence[Meaning]) -> RunConfig:
+    """Return the settings with the peak of the learning rate that the log holds, and with its schedule where that is plain."""
+    column = next((meaning.column for meaning in meanings if meaning.quantity == "learning_rate"), "")
+    rates = columns[column] if column else np.zeros(0)
+    rates = rates[np.isfinite(rates) & (rates >= 0)]
+    if not len(rates) or config.learning_rate.known:
+        return config
+    found: dict[str, Any] = {"learning_rate": float(rates.max())}
+    if not config.learning_rate_schedule.known:
+        found["learning_rate_schedule"] = "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
+    return config.with_settings(found, f"the largest of the column {column}")
 
 
 def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:

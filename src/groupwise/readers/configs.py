@@ -17,36 +17,48 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetErr
 from groupwise.readers.source import open_text, peek, read_whole, shown
 from groupwise.record.settings import RULES, RunConfig
 
-_ALIASES = {
-    "num_generations": "group_size", "group_size": "group_size", "num_rollouts_per_prompt": "group_size",
-    "rollouts_per_prompt": "group_size",
-    "n_samples_per_prompt": "group_size", "num_return_sequences_in_group": "group_size",
-    "prompts_per_step": "prompts_per_step", "num_prompts_per_step": "prompts_per_step", "data/train_batch_size": "prompts_per_step",
-    "learning_rate": "learning_rate", "lr": "learning_rate", "optim/lr": "learning_rate",
-    "lr_scheduler_type": "learning_rate_schedule", "learning_rate_schedule": "learning_rate_schedule",
-    "lr_schedule": "learning_rate_schedule",
-    "optim": "optimizer", "optimizer": "optimizer", "momentum": "momentum",
-    "adam_beta1": "beta1", "beta1": "beta1", "betas/1": "beta1", "adam_beta2": "beta2", "beta2": "beta2", "betas/2": "beta2",
-    "beta": "kl_weight", "kl_coef": "kl_weight", "kl_weight": "kl_weight", "kl_loss_coef": "kl_weight", "kl_beta": "kl_weight",
-    "loss_type": "loss", "loss": "loss", "importance_sampling_level": "importance_ratio", "importance_ratio": "importance_ratio",
+# Our name of a setting -> what trainers and loops of one's own call it, the last part of its path or the last two.
+_CALLED = {
+    "group_size": "num_generations num_generations_per_prompt generations_per_prompt group group_size rollout_group_size "
+    "num_rollouts_per_prompt rollouts_per_prompt rollouts_per_example n_samples_per_prompt n_samples num_samples_per_prompt "
+    "samples_per_prompt num_samples_per_prompt_rollout completions_per_prompt num_return_sequences_in_group rollout/n",
+    "prompts_per_step": "prompts_per_step num_prompts_per_step prompts_per_batch num_unique_prompts_rollout groups_per_batch "
+    "data/train_batch_size",
+    "learning_rate": "learning_rate lr actor_learning_rate actor_lr policy_lr peak_lr",
+    "learning_rate_schedule": "learning_rate_schedule lr_schedule lr_scheduler lr_scheduler_type",
+    "optimizer": "optimizer optim",
+    "momentum": "momentum",
+    "beta1": "beta1 adam_beta1 betas/1",
+    "beta2": "beta2 adam_beta2 betas/2",
+    "kl_weight": "kl_weight beta kl_coef kl_loss_coef kl_beta init_kl_coef kl_penalty_coef reference_policy_kl_penalty",
     "kl_in": "kl_in",
-    "refresh_interval": "refresh_interval", "lag_kind": "lag_kind", "updates_per_step": "updates_per_step",
-    "optimizer_updates_per_rollout_batch": "updates_per_step", "logging_steps": "logging_steps",
-    "scale_rewards": "scale_rewards", "use_std_normalization": "scale_rewards",
+    "loss": "loss loss_type loss_fn",
+    "importance_ratio": "importance_ratio importance_sampling_level",
+    "refresh_interval": "refresh_interval",
+    "lag_kind": "lag_kind",
+    "updates_per_step": "updates_per_step",
+    "logging_steps": "logging_steps",
+    "scale_rewards": "scale_rewards use_std_normalization",
     "multi_objective_aggregation": "multi_objective_aggregation",
-    "temperature": "temperature", "sampling_temperature": "temperature",
-    "max_completion_length": "max_completion_length", "max_response_length": "max_completion_length",
-    "rollout/response_length": "max_completion_length", "generate_max_len": "max_completion_length",
-    "rollout_max_response_len": "max_completion_length", "max_new_tokens": "max_completion_length",
-    "model_name_or_path": "model", "model_name": "model", "model": "model", "model/name": "model", "base_model": "model",
-    "engine": "engine", "inference_engine": "engine", "rollout_engine": "engine", "inference_backend": "engine", "rollout/name": "engine",
-    "framework": "framework", "framework_version": "framework_version", "trl_version": "framework_version", "seed": "seed",
-}  # fmt: skip
+    "temperature": "temperature sampling_temperature",
+    "max_completion_length": "max_completion_length max_response_length rollout/response_length generate_max_len rollout_max_response_len "
+    "max_new_tokens max_completion_tokens max_tokens",
+    "model": "model model_name model_name_or_path model/name base_model",
+    "engine": "engine inference_engine rollout_engine inference_backend rollout/name",
+    "framework": "framework",
+    "framework_version": "framework_version trl_version",
+    "seed": "seed",
+}
+_ALIASES = {alias: name for name, aliases in _CALLED.items() for alias in aliases.split()}
 ASSUMED = "assumed"
 _SECTIONS = frozenset({
     "training", "train", "grpo", "rl", "args", "training_args", "algorithm", "rollout", "model", "config", "trainer", "optim", "data",
 })  # fmt: skip
-_FOREIGN = frozenset({"eval", "evaluation", "validation", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm"})
+_FOREIGN = frozenset({
+    "eval", "evaluation", "validation", "val", "test", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm", "qat",
+    "quantization", "critic", "reward_model", "judge", "sft", "ref", "reference",
+})  # fmt: skip
+_KL_SWITCHES = ("use_kl_loss", "use_kl_in_reward")
 _GENERIC_NAMES = (
     "training_args.json", "args.json", "config.json", "grpo_config.json", "run_config.json", "hparams.json", "hyperparameters.json",
     "training_metadata.json", "config.yaml", "config.yml", "training_args.yaml", "args.yaml", "hparams.yaml", "recipe.yaml",
@@ -62,7 +74,7 @@ _LISTED = re.compile(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$",
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None, "none": None, "~": None}
 _COUNTS = frozenset({
     "rollout_batch_size", "per_device_train_batch_size", "world_size", "num_processes", "gradient_accumulation_steps",
-    "steps_per_generation",
+    "steps_per_generation", "train_batch_size", "epochs_per_rollout_batch", "optimizer_updates_per_rollout_batch",
 })  # fmt: skip
 
 
@@ -111,9 +123,12 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
             name = _name_of(path, rank)
             if name and name not in found and _valid(name, value):
                 found[name] = value
-    leaves = {path.rpartition("/")[2]: value for path, value in spelled.items() if _counts(value)}
+    spelled_last = {path.rpartition("/")[2]: value for path, value in spelled.items()}
+    leaves = {name: value for name, value in spelled_last.items() if _counts(value)}
     derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
-    derived |= {} if "refresh_interval" in found else _interval(leaves)
+    derived |= {} if "refresh_interval" in found else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
+    if any(switch in spelled_last for switch in _KL_SWITCHES) and not any(map(spelled_last.get, _KL_SWITCHES)):
+        found |= {"kl_weight": 0.0, "kl_in": "none"}
     sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
     return found | sound | found
 
@@ -156,6 +171,17 @@ def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     interval = max(1, int(every) // int(accumulation))
     return {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"}
+
+
+def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str, Any]:
+    """Return the updates made of one batch of rollouts before the next is sampled: as stated, or epochs x mini-batches."""
+    stated = leaves.get("optimizer_updates_per_rollout_batch")
+    epochs, rollouts, mini = (leaves.get(name) for name in ("epochs_per_rollout_batch", "rollout_batch_size", "train_batch_size"))
+    if stated is None and epochs and rollouts and mini and rollouts % mini == 0:
+        stated = epochs * rollouts // mini
+    if stated is None:
+        return {}
+    return {"refresh_interval": stated, "lag_kind": "none" if stated == 1 else "refresh", "updates_per_step": each or stated}
 
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref/actor", "actor_rollout_ref/rollout"

@@ -114,7 +114,7 @@ _PLAIN_RULES: tuple[tuple[str, str], ...] = (
     (r"(approx_|reference_|ppo_)?kl|actor/(ppo_kl|kl_loss)|train/kl", "kl"),
     (r"((actor|train|optim)/)?(grad_norm|gradient_norm|total_grad_norm)", "gradient_norm"),
     (r"((actor|train)/)?(loss|pg_loss|policy_loss|training loss)", "loss"),
-    (r"learning_rate|lr|(actor|optim|train)/(lr|learning_rate)", "learning_rate"),
+    (r"((actor|optim|train|policy)/)?(lr|learning_rate)(\(.+\))?", "learning_rate"),
     (r"clip_fraction|clip_frac|actor/pg_clipfrac|train/pg_clipfrac", "clip_ratio"),
     (r"step_time|step_seconds|time_per_step|perf/time_per_step|timing_s/step", "step_time"),
     (r"num_tokens|tokens|total_tokens|perf/total_num_tokens", "tokens"),

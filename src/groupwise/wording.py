@@ -47,6 +47,8 @@ def clean(text: object, *, longest: int = _LONGEST) -> str:
     r"""Return `text` on one line without control, direction-changing and unassigned characters, cut at `longest` characters."""
     raw = str(text)
     cut = raw[: longest - 1] + "…" if len(raw) > longest else raw
+    if cut.isprintable():
+        return cut
     return "".join(" " if character in "\n\r\t" else _seen(character) for character in cut)
 
 

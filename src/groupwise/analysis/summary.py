@@ -14,6 +14,8 @@ from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
+from groupwise.analysis.prompt_table import PromptTable, prompt_table
+from groupwise.analysis.rollouts import HELD, Held, held_rollouts
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
@@ -73,6 +75,8 @@ class Summary(Plain):
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
+    rollouts: Held | None  # the completions that the page holds, or None
+    prompts: PromptTable  # which of them teach, and what each deserves
     settings: tuple[SettingRow, ...]  # the known ones
     unknown_settings: tuple[str, ...]  # names of the others
     meanings: tuple[MeaningRow, ...]  # of the logged keys
@@ -94,6 +98,8 @@ class Summary(Plain):
                 "charts": self.charts,
                 "group_size": self.group_size,
                 "stability": self.stability,
+                "rollouts": self.rollouts,
+                "prompts": self.prompts,
                 "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
                 "unknown_settings": self.unknown_settings,
                 "columns": self.meanings,
@@ -117,6 +123,7 @@ def summarise(
     at: Sequence[float] | None = None,
     forecast_level: float = 0.9,
     points: int = POINTS,
+    completions: int = HELD,
     opened: Path | None = None,
     ended: bool = True,
 ) -> Summary:
@@ -129,6 +136,7 @@ def summarise(
         at: steps to forecast at, or None for a few beyond the last.
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
+        completions: largest number of completions that the page holds.
         opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
         ended: whether the run is over, as `judge` takes it.
 
@@ -173,6 +181,8 @@ def summarise(
         no_forecast=no_forecast,
         group_size=group_size,
         stability=stability,
+        rollouts=held_rollouts(used, most=completions) if completions else None,
+        prompts=prompt_table(used),
         settings=settings,
         unknown_settings=unknown,
         meanings=_meanings(record),

@@ -54,8 +54,8 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
 
 def document(title: str, body: Markup, results: Mapping[str, Any], *, provenance: Mapping[str, Any]) -> str:
     """Return a whole page around its content."""
-    css = "".join(map(_file, ("assets/uPlot.min.css", "assets/panel.css", "page.css")))
-    script = "".join((_drawing(), *map(_file, ("assets/panel.js", "page.js"))))
+    css = "".join(map(_file, ("assets/uPlot.min.css", "assets/panel.css", "assets/viewer.css", "page.css")))
+    script = "".join((_drawing(), *map(_file, ("assets/panel.js", "assets/viewer.js", "page.js"))))
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.group_size import shown_sizes
 from groupwise.analysis.headline import THIS_LAW, ahead, gained, said_of
+from groupwise.analysis.prompt_table import PromptRow, PromptTable
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
@@ -25,6 +26,7 @@ from groupwise.report.tables import (
     forecast_grid,
     parameter_grid,
     plan_grid,
+    prompt_grid,
     reward_grid,
     title_of,
 )
@@ -43,6 +45,8 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _section("Law", _law(summary, path)),
         _section("Stability", _stability(summary, path)),
         _section("Group size", _group_size(summary, path)),
+        _section("Rollouts", _rollouts(summary, path)),
+        _section("Prompts", _prompts(summary)),
         _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
         _section("How this was computed", join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))),
     ]
@@ -257,6 +261,43 @@ def _stability(summary: Summary, path: str) -> Markup:
         grids += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
     grids.append(_listed(map(isolated, found.all_notes)))
     return join((tag("p", text(found.said)), _figures(found.charts, f"{path}/charts/stability"), _folded("numbers", join(grids))))
+
+
+def _rollouts(summary: Summary, path: str) -> Markup:
+    """Return the place of the completions, which the page's script shows."""
+    if summary.rollouts is None:
+        return _NOTHING
+    unseen = text(f"{summary.rollouts.said} They are in the page's JSON; a script shows them.")
+    without = tag("noscript", tag("p", unseen, class_="missing"))
+    return join((tag("div", _NOTHING, data_viewer=f"{path}/rollouts", class_="viewer"), without))
+
+
+def _prompts(summary: Summary) -> Markup:
+    """Return which prompts teach and what each deserves."""
+    found = summary.prompts
+    if not found.rows:
+        return _NOTHING
+    named = f"Prompts: {len(found.rows)} of {sum(number for _, number in found.standings):,}, those that deserve most first"
+    return join((tag("p", text(found.said)), _folded(named, join((prompt_rows(found), tag("p", text(found.method), class_="small"))))))
+
+
+def prompt_rows(found: PromptTable) -> Markup:
+    """Return the table of prompts."""
+    cells = prompt_grid(found)
+    rows = [[isolated(row[0]), _course(one), *map(text, row[1:])] for row, one in zip(cells.rows, found.rows, strict=True)]
+    return table((cells.head[0], "Course", *cells.head[1:]), rows, numbers=cells.numbers, keys={0})
+
+
+def _course(row: PromptRow) -> Markup:
+    """Return the mean rewards of a prompt's visits as a small line."""
+    known = [value for value in row.means if value is not None]
+    if len(known) < 2:
+        return text("–")
+    low, high = min(known), max(known)
+    step, rise = 90 / (len(known) - 1), 16 / ((high - low) or 1)
+    points = " ".join(f"{3 + place * step:.1f},{18 - (value - low) * rise:.1f}" for place, value in enumerate(known))
+    said = f"{number(known[0])} to {number(known[-1])} in {count(len(known), 'visit')}"
+    return tag("svg", tag("polyline", _NOTHING, points=points), viewBox="0 0 96 20", class_="course", role="img", aria_label=said)
 
 
 def _notes(summary: Summary) -> Markup:

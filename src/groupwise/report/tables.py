@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from groupwise.analysis.fitted import Outlook
+from groupwise.analysis.prompt_table import PromptTable
 from groupwise.curves.results import FitResult
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
@@ -202,6 +203,18 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
         rows.append((str(row.group_size), share(row.share.value), ends, gained, "extrapolated" if row.extrapolated else "in use"))
     level = percent(found.now.level)
     return Grid(("Group size", "Zero-variance", f"{level} interval", "More informative", ""), tuple(rows), (0, 1, 2, 3))
+
+
+def prompt_grid(found: PromptTable) -> Grid:
+    """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest rollouts, rollouts that each deserves."""
+    rows = []
+    for row in found.rows:
+        rate = number(row.mean) if row.now is None else f"{share(row.now.value)} ({share(row.now.low)} to {share(row.now.high)})"
+        deserved = f"{row.deserves}" if row.deserves_from is None else f"{row.deserves} ({row.deserves_from} to {row.deserves_to})"
+        rows.append((row.prompt, row.standing, f"{row.teaching} of {row.visits}", rate, f"{row.rollouts}", deserved))
+    now = "Pass rate now" if found.binary else "Mean reward now"
+    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
+    return Grid(head, tuple(rows), (3, 4, 5, 6))
 
 
 def title_of(check: str) -> str:

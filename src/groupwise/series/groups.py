@@ -49,7 +49,7 @@ class GroupEvidence:
 def group_evidence(record: RunRecord) -> GroupEvidence:
     """Collect what completions, or else logged columns, say of the groups."""
     logged = _from_columns(record)
-    outcomes = _outcomes(record)
+    outcomes = outcomes_of(record)
     if outcomes is None:
         return logged
     completed = _from_outcomes(outcomes)
@@ -66,7 +66,7 @@ def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None)
     deviation of the reward where a row is one group, with the mean reward where that is a share of right answers. None where neither is
     there, or where the group size is not known.
     """
-    outcomes = _outcomes(record)
+    outcomes = outcomes_of(record)
     if outcomes is not None:
         first = recent_steps(outcomes)[0] if first_step is None else first_step
         chosen = outcomes.filter(pl.col("step") >= first)
@@ -119,7 +119,7 @@ def _equal_shares(record: RunRecord, groups: int | None) -> Float | None:
     return np.where(np.isfinite(spread.value_T), spread.value_T < _NO_SPREAD, np.nan)
 
 
-def _outcomes(record: RunRecord) -> pl.DataFrame | None:
+def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
     """Return the completions of groups of two and more, each with what it earned; None where that is not known.
 
     Without the total, what every reward function gave stands for it: a group in which none of them differs has zero variance whatever

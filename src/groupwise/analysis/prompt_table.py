@@ -1,0 +1,191 @@
+r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how many rollouts it deserves.
+
+A prompt is known again by its text. A visit teaches where its rewards differ: else its advantages are zero. What a prompt deserves is
+the allocation of least variance at as many rollouts as the run spends (`estimators.allocation`), by its newest rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.charts import rounded
+from groupwise.analysis.rollouts import tail_of
+from groupwise.arrays import Float
+from groupwise.estimators.allocation import allocation_by_spread, shrunk_variance
+from groupwise.intervals import Interval, wilson
+from groupwise.plain import Plain
+from groupwise.record.run import RunRecord
+from groupwise.series.groups import outcomes_of
+from groupwise.wording import count
+
+SHOWN = 40  # prompts of a table
+_MOST_PROMPTS = 20_000  # that rollouts are allocated to, the newest
+_MOST_VISITS = 24  # of a prompt that are shown
+_RECENT = 8  # rollouts that "now" takes, in whole visits
+_LONGEST = 160
+STANDINGS = {
+    "teaches": "rewards of its newest visits differ",
+    "solved": "all of them are the highest",
+    "too hard": "all of them are the lowest",
+    "flat": "all of them are equal",
+}
+LOG_PROMPTS = "Log the texts of prompts with their rewards to see which of them teach."
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow(Plain):
+    """One prompt."""
+
+    prompt: str  # its end
+    standing: str  # one of STANDINGS
+    visits: int
+    teaching: int  # visits whose rewards differ
+    steps: tuple[int, ...]  # of the newest visits
+    means: tuple[float | None, ...]  # reward at each of them
+    now: Interval | None  # pass rate over the newest rollouts; None where rewards take more than two values
+    mean: float  # reward over the newest rollouts
+    rollouts: int  # that `now` and `mean` take
+    deserves: int  # rollouts a visit
+    deserves_from: int | None  # at the ends of the interval of its pass rate; None where that is not known
+    deserves_to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTable(Plain):
+    """The prompts of a run, or why there is no table of them."""
+
+    said: str  # how many teach, in sentences, or what to log
+    method: str = ""  # what the allocation rests on
+    binary: bool = False  # whether rewards take two values, so that the mean is a pass rate
+    group_size: float = 0.0  # rollouts a visit as it is
+    standings: tuple[tuple[str, int], ...] = ()  # how many prompts stand how
+    rows: tuple[PromptRow, ...] = ()  # those that deserve most, then those that deserve least
+
+
+def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
+    """Return the prompts of a run, those that deserve most first."""
+    visits = _visits(record)
+    if visits is None:
+        return PromptTable(LOG_PROMPTS)
+    values = visits["low"].min(), visits["high"].max()
+    binary = bool(visits["two"].all()) and values[0] != values[1]
+    prompts = _prompts(visits).tail(_MOST_PROMPTS)
+    size = float(visits["size"].mean())  # type: ignore[arg-type]
+    squares, number = (prompts[name].cast(pl.Float64).to_numpy() for name in ("squares", "rollouts"))
+    variance = shrunk_variance(squares, number)
+    budget = max(round(size * len(prompts)), 2 * len(prompts))
+    given = allocation_by_spread(variance, budget)
+    order = np.argsort(-given, kind="stable")
+    chosen = order if len(order) <= shown else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
+    price = _rollouts_for(variance, given)
+    standing = [_standing(row, values) for row in prompts.iter_rows(named=True)]
+    rows = [_row(prompts.row(int(at), named=True), standing[at], int(given[at]), values if binary else None, price) for at in chosen]
+    told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
+    return PromptTable(_said(told, len(prompts), visits, given, size), _method(binary=binary), binary, size, told, tuple(rows))
+
+
+def _visits(record: RunRecord) -> pl.DataFrame | None:
+    """Return the groups whose prompt has a text: step, prompt, size, mean, sum of squares, extremes; None where there are none."""
+    outcomes = outcomes_of(record)
+    if outcomes is None or "prompt" not in outcomes.columns or "reward" not in outcomes.columns or not outcomes["reward"].count():
+        return None
+    reward = pl.col("reward")
+    known = outcomes.drop_nulls("prompt")
+    extremes = known["reward"].min(), known["reward"].max()
+    visits = known.group_by("step", "prompt_id", maintain_order=True).agg(
+        pl.col("prompt").first(),
+        pl.len().alias("size"),
+        reward.mean().alias("mean"),
+        ((reward - reward.mean()) ** 2).sum().alias("squares"),
+        reward.min().alias("low"),
+        reward.max().alias("high"),
+        (pl.col("outcome").n_unique() > 1).alias("teaches"),
+        reward.is_in(extremes).all().alias("two"),
+    )
+    return visits.sort("step", maintain_order=True) if len(visits) else None
+
+
+def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
+    """Return a row a prompt, the one visited last at the end: its visits, and its newest ones together."""
+    later = pl.col("size").cum_sum(reverse=True).over("prompt") - pl.col("size")
+    recent = visits.filter(later < _RECENT)
+    own = pl.col("size").sum().alias("rollouts")
+    mean = ((pl.col("mean") * pl.col("size")).sum() / pl.col("size").sum()).alias("mean")
+    now = recent.group_by("prompt").agg(own, mean, pl.col("squares").sum(), pl.col("low").min(), pl.col("high").max())
+    course = visits.group_by("prompt", maintain_order=True).agg(
+        pl.len().alias("visits"),
+        pl.col("teaches").sum().alias("teaching"),
+        pl.col("step").tail(_MOST_VISITS).alias("steps"),
+        pl.col("mean").tail(_MOST_VISITS).alias("means"),
+        pl.col("step").last().alias("last"),
+    )
+    return course.join(now, on="prompt", how="left", maintain_order="left").sort("last", maintain_order=True)
+
+
+def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
+    """Return how a prompt stands by its newest rollouts."""
+    if row["low"] != row["high"]:
+        return "teaches"
+    if values[0] == values[1]:
+        return "flat"
+    return "solved" if row["high"] == values[1] else "too hard" if row["low"] == values[0] else "flat"
+
+
+def _rollouts_for(variance_P: Float, given_P: Any) -> float:
+    """Return the rollouts beyond the first that a deviation of 1 is worth at this budget."""
+    deviation = float(np.sqrt(variance_P).sum())
+    return float((given_P - 1).sum()) / deviation if deviation > 0 else 0.0
+
+
+def _row(row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None, price: float) -> PromptRow:
+    """Return one prompt as it is shown."""
+    now: Interval | None = None
+    ends: tuple[int | None, int | None] = (None, None)
+    if values is not None:
+        low, high = values
+        passed = round(row["rollouts"] * (row["mean"] - low) / (high - low))
+        now = wilson(passed, row["rollouts"])
+        ends = _ends(now, (high - low) * price, given)
+    return PromptRow(
+        tail_of(row["prompt"], _LONGEST)[0].replace("\n", " "),
+        standing,
+        row["visits"],
+        row["teaching"],
+        tuple(row["steps"]),
+        rounded(row["means"]),
+        now,
+        row["mean"],
+        row["rollouts"],
+        given,
+        *ends,
+    )
+
+
+def _ends(rate: Interval, price: float, given: int) -> tuple[int, int]:
+    """Return what a prompt deserves at the ends of its pass rate's interval: a rate of one half deserves most."""
+    spread = [math.sqrt(max(p * (1 - p), 0.0)) for p in (rate.low, rate.high)]
+    most = 0.5 if rate.low <= 0.5 <= rate.high else max(spread)
+    return min(given, max(2, round(1 + price * min(spread)))), max(given, round(1 + price * most))
+
+
+def _said(standings: tuple[tuple[str, int], ...], prompts: int, visits: pl.DataFrame, given: Any, size: float) -> str:
+    """Say how the prompts stand and what the allocation does."""
+    verbs = {"teaches": ("teaches", "teach")}
+    parts = ", ".join(f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}" for name, number in standings)
+    taught = float(visits["teaches"].mean())  # type: ignore[arg-type]
+    first = f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; {100 * taught:.0f} % of all visits taught."
+    return f"{first} At {size:,.3g} rollouts a visit on average, they deserve {int(given.min())} to {int(given.max())}."
+
+
+def _method(*, binary: bool) -> str:
+    """Say what the allocation rests on."""
+    ends = "in brackets, at the ends of its pass rate's 95 % interval" if binary else "without an interval, for rewards take many values"
+    return (
+        "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 at least, and beyond the first in "
+        f"proportion to the standard deviation of its newest rewards, as if scores of all prompts had one norm; {ends}."
+    )

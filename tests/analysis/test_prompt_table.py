@@ -1,0 +1,92 @@
+"""Prompts with their pass rates: which teach, how they stand, and what each deserves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from groupwise.analysis.prompt_table import LOG_PROMPTS, prompt_table
+from groupwise.record.run import RunRecord
+from groupwise.record.table import rollouts_table, steps_table
+
+
+def record(visits: Sequence[tuple[int, str | None, list[float]]]) -> RunRecord:
+    rows: list[dict[str, Any]] = [
+        {"step": step, "prompt_id": place, "prompt": prompt, "completion": "c", "reward": reward}
+        for place, (step, prompt, rewards) in enumerate(visits)
+        for reward in rewards
+    ]
+    steps = sorted({step for step, _, _ in visits})
+    return RunRecord("made", steps_table(steps, {"reward": [0.5] * len(steps)}), rollouts_table(rows))
+
+
+HALF, RIGHT, WRONG = [0.0, 1.0] * 4, [1.0] * 8, [0.0] * 8
+VISITS = [
+    (1, "learnt", WRONG),
+    (2, "learnt", HALF),
+    (3, "learnt", RIGHT),
+    (2, "hard", WRONG),
+    (3, "hard", WRONG),
+    (1, "even", HALF),
+    (3, "rare", [*WRONG[:7], 1.0]),
+]
+
+
+def test_how_prompts_stand_by_their_newest_visits() -> None:
+    found = prompt_table(record(VISITS))
+    rows = {row.prompt: row for row in found.rows}
+    assert {name: row.standing for name, row in rows.items()} == {
+        "learnt": "solved",
+        "hard": "too hard",
+        "even": "teaches",
+        "rare": "teaches",
+    }
+    assert (rows["learnt"].visits, rows["learnt"].teaching) == (3, 1)
+    assert (rows["learnt"].steps, rows["learnt"].means) == ((1, 2, 3), (0, 0.5, 1))
+    assert found.binary
+    assert found.said == (
+        "Of 4 prompts, by the newest rollouts of each, 2 teach, 1 is solved, 1 is too hard; 43 % of all visits taught. "
+        "At 8 rollouts a visit on average, they deserve 4 to 14."
+    )
+
+
+def test_what_prompts_deserve_by_hand() -> None:
+    """Squares 2, 7/8, 0, 0; pooled 2.875/28: variances .263, .122, .0128, .0128, deviations .513, .350, .113, .113."""
+    rows = {row.prompt: row for row in prompt_table(record(VISITS)).rows}
+    given = {name: row.deserves for name, row in rows.items()}
+    assert sum(given.values()) == 32
+    for name, deviation in (("even", 0.5126), ("rare", 0.3496), ("learnt", 0.1133), ("hard", 0.1133)):
+        assert given[name] - 1 == pytest.approx(28 * deviation / 1.0888, abs=1)
+    even = rows["even"]
+    assert even.now is not None
+    assert (round(even.now.low, 3), even.now.value, round(even.now.high, 3)) == (0.215, 0.5, 0.785)  # Wilson, by another program
+    assert even.deserves_from is not None
+    assert even.deserves_to is not None
+    assert even.deserves_from <= even.deserves <= even.deserves_to
+    assert rows["hard"].deserves_to > rows["hard"].deserves  # type: ignore[operator] # eight wrong answers do not show that all are
+
+
+def test_rewards_of_many_values_have_a_mean_and_no_interval() -> None:
+    found = prompt_table(record([(1, "a", [0.1, 0.7, 0.4]), (1, "b", [0.2, 0.2, 0.2])]))
+    assert not found.binary
+    assert {row.standing for row in found.rows} == {"teaches", "flat"}
+    assert all(row.now is None and row.deserves_from is None for row in found.rows)
+    assert "without an interval" in found.method
+
+
+def test_without_prompts_it_says_what_to_log() -> None:
+    assert prompt_table(record([(1, None, HALF)])).said == LOG_PROMPTS
+    assert prompt_table(RunRecord("made", steps_table([1], {"reward": [1.0]}))).said == LOG_PROMPTS
+
+
+def test_rewards_that_never_differ_give_each_prompt_the_same() -> None:
+    found = prompt_table(record([(1, "a", [1.0, 1.0]), (1, "b", [1.0, 1.0])]))
+    assert [(row.standing, row.deserves) for row in found.rows] == [("flat", 2), ("flat", 2)]
+
+
+def test_a_long_list_keeps_both_ends() -> None:
+    found = prompt_table(record([(1, f"p{place}", HALF if place % 2 else RIGHT) for place in range(100)]), shown=8)
+    assert [row.standing for row in found.rows] == ["teaches"] * 6 + ["solved"] * 2
+    assert dict(found.standings) == {"teaches": 50, "solved": 50}

@@ -95,9 +95,10 @@ bench: $(VENV)/.installed-dev  ## speed, each beside a peer in the same run
 	@$(BIN)/python benchmarks/report_time.py
 	@$(BIN)/python benchmarks/diagnose_time.py
 
-reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself, docs/metrics.md from the table of keys
+reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself, docs/metrics.md from the table of keys, the notebook from its cells
 	@$(BIN)/python scripts/make_reference.py
 	@$(BIN)/python scripts/make_metrics.py
+	@$(BIN)/python scripts/make_notebook.py
 
 docs: reference  ## the documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site

@@ -91,8 +91,9 @@ def lines(text: str) -> Iterator[tuple[str, str]]:
 
 def try_line(command: str, shown: str, home: Path) -> str:
     """Run a command as a newcomer would, and hold what it prints against what the README shows."""
-    if command == "echo $?" or command.startswith(("make ", "pipx ")):
+    if command == "echo $?" or command.startswith("pipx "):
         return command
+    command = command.replace("pip install", "uv pip install") if command.startswith("pip ") else command  # made by uv, it has no pip
     print(f"$ {command if len(command) < 100 else command[:99] + '…'}", flush=True)
     start = time.perf_counter()
     done = subprocess.run(command, shell=True, cwd=home / "work", env=alone(home), capture_output=True, text=True, timeout=300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if "reference" not in page.parts]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SKILL = ROOT / "SKILL.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -29,7 +31,9 @@ def name_of(page: Path) -> str:
 
 def with_examples() -> list[Path]:
     return [
-        page for page in WRITTEN if {"python", "console"} & {language for language, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
+        page
+        for page in [*WRITTEN, SKILL]
+        if {"python", "console"} & {language for language, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
     ]
 
 
@@ -135,13 +139,18 @@ def test_every_setting_is_explained() -> None:
     assert [name for name in RULES if f"`{name}`" not in text] == []
 
 
-def test_the_reference_is_up_to_date() -> None:
-    path = ROOT / "scripts" / "make_reference.py"
-    spec = importlib.util.spec_from_file_location("make_reference", path)
+def script(name: str) -> Any:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_up_to_date() -> None:
+    module = script("make_reference")
     for page in ("cli", "python", "trainers", "tasks", "settings"):
         text = getattr(module, f"{page}_page")()
         assert (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8") == text, (
@@ -203,7 +212,7 @@ def console(body: str) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "VISION.md", ROOT / "CHANGELOG.md"], ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, SKILL, *(ROOT / name for name in ("VISION.md", "CHANGELOG.md", "llms.txt"))], ids=name_of)
 def test_internal_links_resolve(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in LINK.findall(text):
@@ -233,3 +242,30 @@ def test_the_readme_names_the_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
     for path in re.findall(r"^\s*(?:\| )?`([\w./-]+)`", text, re.MULTILINE):
         assert (ROOT / path).exists(), f"README.md names {path}"
+
+
+def test_the_first_screen_of_the_readme_is_short_and_has_a_picture_a_line_to_run_and_ten_bullets() -> None:
+    screen = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
+    assert screen.index("![") < screen.index("```sh") < screen.index("\n- ")
+    assert len(re.findall(r"^- ", screen, re.MULTILINE)) == 10
+    assert len(re.sub(r"!\[[^\]]*\]\([^)]*\)|```sh|```", " ", screen).split()) < 150
+
+
+def test_a_coding_agent_finds_every_command_of_the_skill_and_its_header() -> None:
+    text = SKILL.read_text(encoding="utf-8")
+    header = re.match(r"---\nname: groupwise\ndescription: (.{80,600})\n---\n", text)
+    assert header is not None
+    assert set(re.findall(r"groupwise (\w+)", text.split("---", 2)[2])) <= set(commands())
+
+
+def test_the_notebook_prints_what_it_keeps() -> None:
+    pytest.importorskip("matplotlib")
+    module = script("make_notebook")
+    for cell, outputs in module.executed(json.loads(module.NOTEBOOK.read_text(encoding="utf-8"))):
+        kept, came = ([_text(output) for output in found] for found in (cell["outputs"], outputs))
+        assert came == kept, f"run scripts/make_notebook.py: {''.join(cell['source'])}"
+
+
+def _text(output: dict[str, Any]) -> list[str]:
+    """The text of an output; how a library draws is its own."""
+    return list(output["text"] if "text" in output else output["data"]["text/plain"])

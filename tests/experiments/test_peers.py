@@ -186,3 +186,9 @@ def test_the_page_has_the_table_of_labels(load: Loader) -> None:
     with (FOLDER / "labels.csv").open(newline="") as file:
         lines = load("tables").labels(list(csv.DictReader(file)))
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_readme_is_what_the_tools_said(load: Loader) -> None:
+    module = load("one_run")
+    assert module.PICTURE.read_text(encoding="utf-8") == module.drawn(module.the_run(), module.kept()), "run one_run.py"
+    assert {one.tool for one in module.kept()} == set(module.TOOLS.values())

@@ -30,7 +30,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md")
 EACH = pytest.mark.parametrize("entry", BENCHMARKS, ids=lambda entry: entry.name)
 RIGHT = {
     "gsm8k": "5", "math500": "\\frac{1}{2}", "math": "2", "aime24": "24", "aime25": "25", "amc23": "27", "minerva": "300000000",
-    "olympiadbench": "2", "svamp": "2", "asdiv": "5", "mawps": "5", "gsm_symbolic": "5",
+    "olympiadbench": "2", "svamp": "2", "asdiv": "5", "mawps": "5", "gsm_symbolic": "5", "gaokao2023en": "-1",
 }  # fmt: skip
 FILES = {
     "gsm8k": ("gsm8k.test.jsonl", "GSM-8K/test.parquet"), "math500": ("math500.jsonl", "MATH-500/test.jsonl", "math_500.json"),
@@ -38,6 +38,7 @@ FILES = {
     "aime25": ("aime25.jsonl", "aime-2025.json"), "amc23": ("amc23.jsonl", "amc2023.jsonl"), "minerva": ("minerva_math/test.jsonl",),
     "olympiadbench": ("olympiadbench.jsonl", "OlympiadBench/test.parquet"), "svamp": ("svamp.json",), "asdiv": ("asdiv.csv",),
     "mawps": ("mawps.jsonl",), "gsm_symbolic": ("GSM-Symbolic/test.jsonl", "gsm_symbolic.jsonl"),
+    "gaokao2023en": ("gaokao2023en.test.jsonl", "Gaokao-2023/test.json"),
 }  # fmt: skip
 
 # A row in the layout of each, our own.
@@ -51,6 +52,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "amc23": {"id": 0, "problem": "What is $20 + 7$?", "answer": 27.0},
     "minerva": {"problem": "What is the speed of light in m/s?", "solution": "About \\boxed{3e8}.", "type": "Physics"},
     "olympiadbench": {"question": "Find the least prime.", "final_answer": ["$2$"], "answer_type": "Numerical", "error": None},
+    "gaokao2023en": {"source": "01Q.en", "question": "If $x + 1 = 0$, then $x = 1 - 2 = $", "lang": "en", "answer": "$-1$"},
     "svamp": {"Body": "Tom has 2 pens and 3 books", "Question": "How many pens has he?", "Answer": 2.0},
     "asdiv": {"body": "Tom has 2 pens and buys 3.", "question": "How many has he?", "answer": "5 (pens)"},
     "mawps": {"input": "Tom has 2 pens and buys 3 . How many has he ?", "target": 5.0},
@@ -159,6 +161,30 @@ def test_broken_files_are_one_sentence(name: str, tmp_path: Path) -> None:
     assert name in said
     assert len(said) < 500
     assert "\n" not in said
+
+
+def test_a_row_without_an_answer_costs_itself_and_is_told(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n}?", "answer": "" if n in (1, 4) else str(n)} for n in range(6)]
+    notes: list[str] = []
+    questions = load_benchmark("gsm8k", written(tmp_path / "rows.jsonl", rows), notes=notes)
+    assert [question.number for question in questions] == [0, 2, 3, 5]
+    assert notes == ["gsm8k: 2 of 6 problems of rows.jsonl are left out, for want of question or answer: rows 2, 5"]
+    load_benchmark("gsm8k", written(tmp_path / "whole.jsonl", rows[2:4]), notes=notes)
+    assert len(notes) == 1
+    with pytest.raises(UnreadableBenchmarkError, match=r"expected an answer of gsm8k \(answer\) in row 2 of"):
+        load_benchmark("gsm8k", written(tmp_path / "half.jsonl", rows[:2]))
+
+
+def test_gaokao_is_read_but_for_two_problems_without_an_answer(shared_data: Path) -> None:
+    entry = benchmark_by_name("gaokao2023en")
+    notes: list[str] = []
+    questions = load_benchmark(entry.name, benchmark_file(entry, shared_data / "hard"), notes=notes)
+    assert len(questions) == entry.size - 2
+    assert notes[0].startswith("gaokao2023en: 2 of 385 problems of qwen_gaokao2023en.test.jsonl are left out")
+    assert notes[0].endswith(": rows 168, 193")
+    for question in questions:
+        boxed = extract_answer(f"Thus 1 + 2 = 3, so the answer is $\\boxed{{{question.answer}}}$.")
+        assert is_right(question.answer, boxed) is True, question
 
 
 def test_no_file_no_folder_and_no_such_benchmark(tmp_path: Path) -> None:

@@ -285,6 +285,11 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         error="error", files=r"olympiad",
     ),
     Benchmark(
+        "gaokao2023en", "problems of China's university entrance and other examinations of 2023, in English", 385, "math", _PROBLEM,
+        ("answer",),
+        files=r"gaokao-?_?(?:20)?23",
+    ),
+    Benchmark(
         "svamp", "arithmetic in words, varied to mislead", 1000, "number", ("question_concat", "Question", "question"),
         ("Answer", "answer"),
         body=("Body", "body"), files=r"svamp",
@@ -328,19 +333,32 @@ def benchmark_file(entry: Benchmark, folder: Path) -> Path:
     )
 
 
-def load_benchmark(name: str, path: str | Path, *, problems: int | None = None, seed: int = _SUBSET_SEED) -> tuple[Question, ...]:
-    """Read the problems of a benchmark."""
+def load_benchmark(
+    name: str, path: str | Path, *, problems: int | None = None, seed: int = _SUBSET_SEED, notes: list[str] | None = None
+) -> tuple[Question, ...]:
+    """Read the problems of a benchmark; rows without a question or an answer are left out and told in `notes`."""
     entry = benchmark_by_name(name)
     if problems is not None and problems < 1:
         raise InvalidArgumentError(f"expected 1 problem or more, got {problems}")
     path = Path(path)
     if not path.is_file():
         raise UnreadableBenchmarkError(f"expected a file of {name}, got {path}, which is none: give its path")
-    found = tuple(question_of(entry, row, number, path) for number, row in enumerate(read_rows(path)))
+    found, errors = [], {}
+    for number, row in enumerate(read_rows(path)):
+        try:
+            found.append(question_of(entry, row, number, path))
+        except UnreadableBenchmarkError as error:
+            errors[number + 1] = error
+    if errors and len(errors) >= len(found):  # a file of another kind
+        raise next(iter(errors.values()))
     if not found:
         raise UnreadableBenchmarkError(f"expected problems in {path}, got none: copy the file again")
+    if errors and notes is not None:
+        rows = f"row{'' if len(errors) == 1 else 's'} {', '.join(map(str, list(errors)[:5]))}{', ...' if len(errors) > 5 else ''}"
+        whole = len(found) + len(errors)
+        notes.append(f"{name}: {len(errors)} of {whole} problems of {path.name} are left out, for want of question or answer: {rows}")
     if problems is None or problems >= len(found):
-        return found
+        return tuple(found)
     import numpy as np
 
     return tuple(found[place] for place in sorted(np.random.default_rng(seed).choice(len(found), problems, replace=False)))

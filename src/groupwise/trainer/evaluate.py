@@ -358,11 +358,11 @@ def _benchmark_paper(entry: Benchmark, file: str | None, data: Path | None, prob
     if file is None and data is None:
         raise InvalidArgumentError(f"expected the file of {entry.name}, got none: write --benchmark {entry.name}=FILE, or --data FOLDER")
     path = benchmark_file(entry, Path(data or ".")) if file is None else Path(file)
-    questions = load_benchmark(entry.name, path, problems=problems, seed=seed)
-    if problems is None and len(questions) != entry.size:
-        note = f"{entry.name}: {path.name} has {len(questions)} problems, as published it has {entry.size}"
-        return Paper(entry.name, entry, questions, notes=(note,))
-    return Paper(entry.name, entry, questions)
+    notes: list[str] = []
+    questions = load_benchmark(entry.name, path, problems=problems, seed=seed, notes=notes)
+    if problems is None and not notes and len(questions) != entry.size:
+        notes.append(f"{entry.name}: {path.name} has {len(questions)} problems, as published it has {entry.size}")
+    return Paper(entry.name, entry, questions, notes=tuple(notes))
 
 
 def _fewer(task: Task, count: int, seed: int) -> Task:

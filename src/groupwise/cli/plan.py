@@ -62,6 +62,10 @@ def plan(
         cli.option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says."),
     ] = None,
     prompt_pool: Annotated[int | None, cli.option("P", "The number of different prompts, where there are few.")] = None,
+    false_positives: Annotated[
+        float, cli.option("F", "Share of wrong answers that the verifier will pass, where the components are of rewards without errors.")
+    ] = 0.0,
+    false_negatives: Annotated[float, cli.option("F", "Share of right answers that it will fail.")] = 0.0,
     group_size: Annotated[int | None, cli.option("G", "The group size in use; by default the run's own.")] = None,
     level: cli.Level = None,
     settings: cli.Settings = None,
@@ -77,6 +81,7 @@ def plan(
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
     from groupwise.record.run import has_ended
     from groupwise.report.text import print_plan
+    from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
@@ -86,8 +91,9 @@ def plan(
     notes: list[str] = []
     baselines: tuple[BaselineRow, ...] = ()
     judged: Judgement | None = None
+    errors = VerifierErrors(false_positives, false_negatives)
     if source is None:
-        _refuse_needless(opening, level)
+        _refuse_needless(opening, level, errs=errors.slope < 1)
         found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
     else:
         held = components_of_file(source, level=level)
@@ -96,6 +102,7 @@ def plan(
             judged = judge(record, ended=has_ended(record))
             held = components_beside(source, level=level)
             if held is None:
+                _refuse_errors(source, errs=errors.slope < 1)
                 _show_rewards(record, source, judged, as_json=as_json)
                 return
             notes.append(batch_in_use(record).said)
@@ -104,6 +111,7 @@ def plan(
             raise InvalidArgumentError(f"expected no --set, --config or --column with {source}, which is no run: leave them out")
         else:
             whole = spending.budget()
+        held = with_verifier_errors(held, errors) if errors.slope < 1 else held
         found = plan_from_components(held, whole, present=group_size)
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
@@ -133,8 +141,21 @@ def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
     return values[0], values[1], values[2]
 
 
-def _refuse_needless(opening: cli.Opening, level: float | None) -> None:
-    """Refuse options that speak of a run or of its uncertainty where three numbers are given: they would change nothing."""
+def _refuse_errors(source: Path, *, errs: bool) -> None:
+    """Refuse errors of a verifier where only rewards are known."""
+    if errs:
+        raise InvalidArgumentError(
+            f"expected components beside {source} for --false-positives and --false-negatives, got none: run groupwise components first"
+        )
+
+
+def _refuse_needless(opening: cli.Opening, level: float | None, *, errs: bool) -> None:
+    """Refuse options that speak of a run or of its uncertainty where three numbers are given, and those that need more numbers."""
+    if errs:
+        raise InvalidArgumentError(
+            "expected a run or a file of components with --false-positives and --false-negatives, got --vp, --t and --r: "
+            "what errors add depends on the scores of right and wrong answers, which those three do not tell"
+        )
     asked = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
     needless = [name for name, given in asked.items() if given]
     if needless:

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulate": FOUNDATION | {"record"},  # the judge shares no code with the judged; a record is only data
     "diagnostics": SERIES | {"curves", "stability"},  # a record -> findings
     # a record in, plain results out; a policy of the trainer is opened without transformers
-    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer"},
+    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer", "engine"},
     # pages of results; of the rooms that compute only the classes of results, and of the readers the log that the live page follows
     "report": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
     # a run as an object asks what the commands ask: it stands above all rooms and computes nothing

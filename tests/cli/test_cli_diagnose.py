@@ -55,7 +55,7 @@ def test_exit_codes_follow_the_state(
 
 def test_of_several_runs_the_worst_counts_and_cannot_tell_only_where_no_other_does() -> None:
     def code(*states: State, fail_on: str = "watch") -> int:
-        return exit_code([replace(BY_HAND, state=state) for state in states], fail_on=fail_on)
+        return exit_code(states, fail_on=fail_on)
 
     assert code(State.OK, State.CANNOT_TELL) == 3
     assert code(State.CANNOT_TELL, State.WATCH, State.OK) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
-from groupwise.readers import _best, open_run
+from groupwise.readers import best_reader, open_run
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
@@ -88,7 +88,7 @@ class TestSniffing:
         ],
     )
     def test_by_the_keys_of_the_rows(self, tmp_path: Path, row: dict[str, Any], reader: str) -> None:
-        chosen = _best(write(tmp_path / "any.jsonl", [row] * 3))
+        chosen = best_reader(write(tmp_path / "any.jsonl", [row] * 3))
         assert chosen is not None
         assert chosen.name == reader
 

@@ -36,4 +36,4 @@ def diagnose(
         cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
     else:
         print_judgement(found, reward_heights(record), cli.out_console(), verbose=verbose, why=measures)
-    return cli.exit_code([found], fail_on=fail_on)
+    return cli.exit_code([found.state], fail_on=fail_on)

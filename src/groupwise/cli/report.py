@@ -67,4 +67,4 @@ def report(
         for found, cells in zip(judged, heights, strict=True):
             print_judgement(found, cells, cli.out_console())
         cli.print_lines(f"The page: {target}")
-    return cli.exit_code(judged, fail_on=fail_on)
+    return cli.exit_code([found.state for found in judged], fail_on=fail_on)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from groupwise.curves.calibration import Calibration
-    from groupwise.diagnostics.judgement import Judgement
+    from groupwise.diagnostics.judgement import State
+    from groupwise.engine.engine import Engine
     from groupwise.record.run import RunRecord
 
 _MOST_STEPS = 200
@@ -107,6 +109,10 @@ FailOn = Annotated[
     str,
     option("STATE", "The mildest state that ends with 1: watch, or failing (failed as well).", check=one_of("watch", "failing")),
 ]
+EngineName = Annotated[
+    str, option("NAME", "Where the work is done: local, this machine, or ray, a cluster.", "--engine", check=one_of("local", "ray"))
+]
+Workers = Annotated[int | None, option("N", "Workers at once; by default one a processor.", "--workers", check=whole(1, 4096))]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")]
 Why = Annotated[bool, flag("--why", "Also the numbers that the checks rest on, and what to log for those that are missing.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
@@ -148,12 +154,19 @@ class Opening:
         return bool(self.columns or self.settings or self.config)
 
 
-def exit_code(judged: Iterable[Judgement], *, fail_on: str) -> int:
+def exit_code(states: Iterable[State], *, fail_on: str) -> int:
     """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0."""
-    found = list(judged)
-    if any(one.alarm or one.state.value == fail_on for one in found):
+    found = {state.value for state in states}
+    if found & {"failing", "failed", fail_on}:
         return FOUND
-    return CANNOT_TELL if any(one.state.value == "cannot_tell" for one in found) else OK
+    return CANNOT_TELL if "cannot_tell" in found else OK
+
+
+def engine_of(name: str, workers: int | None) -> Engine:
+    """Return the engine that was asked for."""
+    from groupwise.engine.engine import Engine
+
+    return Engine(name, workers or len(os.sched_getaffinity(0)))
 
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:

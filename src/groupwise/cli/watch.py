@@ -55,7 +55,7 @@ def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool
     else:
         for record, found in zip(records, judged, strict=True):
             print_judgement(found, reward_heights(record), cli.out_console())
-    return cli.exit_code(judged, fail_on=fail_on)
+    return cli.exit_code([found.state for found in judged], fail_on=fail_on)
 
 
 def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: str, level: float) -> None:

@@ -219,15 +219,17 @@ def locate(place: Path, request: Request) -> Located:
         place = place.parent
     if not place.is_dir():
         return _in_file(place, request)
-    reader = _best(place)
+    reader = best_reader(place)
     if reader is not None:
         return Located(place, reader, request)
     found = _logs_in(place)
     if not found:
         raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
-        some = some_of([path.name for path in found], 4)
-        raise UnreadableRunError(f"expected one run, got {shown(place)}, which holds {len(found)} ({some}): give the path of one")
+        some, more = some_of([path.name for path in found], 4), " or more" if len(found) == _MOST_FILES else ""
+        raise UnreadableRunError(
+            f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give the path of one, or ask groupwise fleet"
+        )
     return locate(found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place))
 
 
@@ -263,7 +265,7 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     return given.with_settings(settings or {}, "--set")
 
 
-def _best(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
+def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     """Return the reader that is most confident of a path, None where none is as confident as it must be."""
     folder = path.is_dir()
     confidence, best = max(((reader.sniff(path), reader) for reader in READERS if reader.folder == folder), key=lambda entry: entry[0])
@@ -273,7 +275,7 @@ def _best(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
 def _in_file(path: Path, request: Request) -> Located:
     """Find a file with the reader that its content chooses."""
     seen, is_yaml = peek(path), path.suffix.lower() in (".yaml", ".yml")
-    reader = _best(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
+    reader = best_reader(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
     if seen.binary and (reader is None or not reader.binary):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
     if reader is None and (is_yaml or len(_SETTING.findall(seen.text)) > 3):
@@ -287,17 +289,21 @@ def _in_file(path: Path, request: Request) -> Located:
 def _logs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder: their folders, else the logs, else folders of rollouts, since a log says more of a run."""
     paths = inside(folder, _MOST_FILES)
-    kinds = {path: kind.name for path in paths if path.is_dir() and (kind := _best(path))}
+    kinds = {path: kind.name for path in paths if path.is_dir() and (kind := best_reader(path))}
     runs = [path for path, kind in kinds.items() if kind != "rollout_folder"]
-    return runs or [path for path in paths if path.is_file() and _may_be_log(path)] or list(kinds)
+    return runs or [path for path in paths if named_as_log(path.name) and path.is_file() and is_log(path)] or list(kinds)
 
 
-def _may_be_log(file: Path) -> bool:
-    """Return whether a file of a folder may be its log: by ending first, then by content."""
-    name = file.name.lower()
-    if not (name.endswith(_LOG_ENDINGS) or "tfevents" in name) or any(word in name for word in _NO_LOGS):
-        return False
+def named_as_log(name: str) -> bool:
+    """Return whether a file of this name may be the log of its folder."""
+    name = name.lower()
+    ours = name.startswith("fleet.")  # the list of the runs there
+    return (name.endswith(_LOG_ENDINGS) or "tfevents" in name) and not ours and not any(word in name for word in _NO_LOGS)
+
+
+def is_log(file: Path) -> bool:
+    """Return whether a file that is named as a log is one by its content."""
     try:
-        return _OURS not in peek(file).text[:200] and _best(file, _LEAST_IN_FOLDER) is not None
+        return _OURS not in peek(file).text[:200] and best_reader(file, _LEAST_IN_FOLDER) is not None
     except GroupwiseError:
         return False

@@ -231,14 +231,14 @@ def sniff_mlflow(path: Path) -> float:
 
 def _runs(path: Path) -> Iterator[Path]:
     """Yield the folders of runs: the folder itself, or those one or two below it."""
-    if _is_run(path):
+    if is_mlflow_run(path):
         yield path
         return
     for inner in _folders(path):
-        if _is_run(inner):
+        if is_mlflow_run(inner):
             yield inner
         elif (inner / "meta.yaml").is_file():
-            yield from (run for run in _folders(inner) if _is_run(run))
+            yield from (run for run in _folders(inner) if is_mlflow_run(run))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -246,8 +246,8 @@ def _folders(path: Path) -> list[Path]:
     return [inner for inner in inside(path, _MOST) if inner.is_dir() and inner.name[0] != "."]
 
 
-def _is_run(path: Path) -> bool:
-    """Return whether a folder is that of one run."""
+def is_mlflow_run(path: Path) -> bool:
+    """Return whether a folder of MLflow's is that of one run."""
     return (path / "metrics").is_dir() and ((path / "meta.yaml").is_file() or (path / "params").is_dir())
 
 

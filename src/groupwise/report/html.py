@@ -21,6 +21,14 @@ from groupwise.report import sections
 from groupwise.report.markup import Markup, breakable, join, tag, text
 from groupwise.wording import clean
 
+# Styles and scripts of a page by its kind; a list draws no chart.
+_FILES = {
+    "report": (
+        ("assets/uPlot.min.css", "assets/panel.css", "assets/viewer.css", "page.css"),
+        ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/viewer.js", "page.js"),
+    ),
+    "fleet": (("page.css", "assets/list.css"), ("assets/list.js", "fleet.js")),
+}
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars")
 
 
@@ -52,17 +60,17 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
     return document(title, body, results, provenance=made)
 
 
-def document(title: str, body: Markup, results: Mapping[str, Any], *, provenance: Mapping[str, Any]) -> str:
+def document(title: str, body: Markup, results: Mapping[str, Any], *, provenance: Mapping[str, Any], kind: str = "report") -> str:
     """Return a whole page around its content."""
-    css = "".join(map(_file, ("assets/uPlot.min.css", "assets/panel.css", "assets/viewer.css", "page.css")))
-    script = "".join((_drawing(), *map(_file, ("assets/panel.js", "assets/viewer.js", "page.js"))))
+    styles, scripts = _FILES[kind]
+    css, script = "".join(map(_file, styles)), "".join(map(_script, scripts))
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
             f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n',
             '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
             f"<title>{html.escape(title)}</title>\n<style>{css}</style>\n</head>\n<body>\n",
-            '<header class="brand"><span><b>groupwise</b> report</span>',
+            f'<header class="brand"><span><b>groupwise</b> {kind}</span>',
             f"<span>{html.escape(provenance['date'])}</span></header>\n<main>\n",
             str(body),
             "\n</main>\n",
@@ -93,9 +101,12 @@ def _file(name: str) -> str:
     return resources.files("groupwise.report").joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
-def _drawing() -> str:
-    """Return uPlot with its licence, which goes where it goes, in place of the address in its first line: a page names none."""
-    licence, source = _file("assets/uPlot.LICENSE"), _file("assets/uPlot.iife.min.js")
+def _script(name: str) -> str:
+    """Return a script; uPlot with its licence, which goes where it goes, in place of the address in its first line: a page names none."""
+    source = _file(name)
+    if "uPlot" not in name:
+        return source
+    licence = _file("assets/uPlot.LICENSE")
     return f"/* uPlot 1.6.32\n{licence}*/\n{source[source.index('var uPlot') :]}"
 
 

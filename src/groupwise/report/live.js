@@ -1,29 +1,12 @@
-// The live page: keeps what the server says of each run and shows it. Every text goes in as text. Charts are those of panel.js.
+// The live page: keeps what the server says of each run and shows it. Every text goes in as text. Charts are those of panel.js, the list that of list.js.
 "use strict";
 (() => {
   const LOST = 12; // seconds without a word from the server
-  const SPARK = [96, 20];
   const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
-  const { format, panel } = globalThis.groupwise;
+  const { format, panel, list: { el, text, fill, spark } } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
   const runs = new Map(), ticked = new Set(), grid = new Map();
   let expected = 0, skew = 0, heard = 0, since = null, ended = false, refused = false, full = 0, chosen = "metric", queued = false, source = null;
-
-  // Elements
-  const el = (name, attributes = {}, ...children) => {
-    const node = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    node.append(...children);
-    return node;
-  };
-  const text = (node, words) => { if (node.textContent !== words) node.textContent = words; };
-  // One child for each entry; where the entries are what they were the children stay, and so does what is selected or focused there.
-  const fill = (node, entries, make) => {
-    const shown = JSON.stringify(entries);
-    if (node.shown === shown) return;
-    node.shown = shown;
-    node.replaceChildren(...entries.map(make));
-  };
 
   // Words
   const now = () => Date.now() / 1000 + skew;
@@ -143,20 +126,6 @@
   };
 
   // Several runs
-  const spark = (one) => {
-    const ys = (one?.y ?? []).map((y, i) => [one.x[i], y]).filter(([, y]) => y !== null), [width, height] = SPARK;
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "polyline");
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("aria-hidden", "true");
-    if (ys.length > 1) {
-      const [x0, x1] = [ys[0][0], ys[ys.length - 1][0]], [low, high] = one.y_range;
-      const at = ([x, y]) => `${(width * (x - x0) / (x1 - x0 || 1)).toFixed(1)},${(height - 1 - (height - 2) * (Math.min(high, Math.max(low, y)) - low) / (high - low || 1)).toFixed(1)}`;
-      path.setAttribute("points", ys.map(at).join(" "));
-    }
-    svg.append(path);
-    return svg;
-  };
-
   const rowOf = (run) => {
     const box = el("input", { type: "checkbox", "aria-label": "overlay" });
     box.addEventListener("change", () => { ticked[box.checked ? "add" : "delete"](run.id); later(); });

@@ -47,8 +47,8 @@ _HEADERS = {
 }
 # The files of the page: the chart is that of a report.
 _FILES = {
-    "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "live.css"),
-    "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "live.js"),
+    "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "assets/list.css", "live.css"),
+    "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/list.js", "live.js"),
 }
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 

@@ -20,7 +20,7 @@ WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
-_STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}
+STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}
 _CHECK_STYLES = {Status.CRITICAL: "red", Status.WARNING: "yellow", Status.INFO: "blue", Status.NOT_LOGGED: "dim"}
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "→": "->", "÷": "/", "×": "x", "≤": "<=", "≥": ">=", "−": "-", "–": "-", "…": "...", "·": "-"})
@@ -102,7 +102,7 @@ def _plain(console: Console) -> bool:
 def _print_head(first: str, state: State, console: Console) -> None:
     """Print a first line, its state in colour."""
     head = Text(first)
-    head.stylize(f"bold {_STYLES[state]}", 0, len(head_of(state, plain=_plain(console))))
+    head.stylize(f"bold {STYLES[state]}", 0, len(head_of(state, plain=_plain(console))))
     _print(console, head)
 
 

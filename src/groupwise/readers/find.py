@@ -1,0 +1,80 @@
+"""Find the runs below a folder by what lies in each folder and by the first bytes of its files; no log is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+from groupwise.errors import GroupwiseError
+from groupwise.readers import Reader, best_reader, is_log, named_as_log
+from groupwise.readers.source import peek
+from groupwise.readers.trackers import is_mlflow_run
+
+_DEEPEST = 32  # folders between the one that was given and a run
+_TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
+Known = Callable[[Path], bool]  # whether a path is a run that was found before and is what it was
+
+
+def runs_below(place: Path, known: Known = lambda _: False, without: Collection[Path] = ()) -> list[Path]:
+    """Return the runs at or below a path, by name; the path itself where none is, so that whoever opens it says why.
+
+    A folder that a reader knows is a run. So is one with one log of its own and at most one run below, which belongs to it; of other
+    folders each log is a run. Beside one run, an empty log and a folder of rollouts are part of it. Links to folders and hidden folders
+    are not entered, and the files `without` are none.
+    """
+    if not place.is_dir() or known(place):
+        return [place]
+    reader = _reader_of(place)
+    return [place] if reader is not None else sorted(_found(place, known, {path.resolve() for path in without}, 0)) or [place]
+
+
+def _found(folder: Path, known: Known, without: Collection[Path], depth: int) -> list[Path]:
+    """Return the runs below a folder that no reader knows."""
+    folders, files = _inside(folder)
+    if without:
+        files = [file for file in files if file.resolve() not in without]
+    runs, beside = [], []
+    for inner in folders if depth < _DEEPEST else ():
+        reader = None if known(inner) else _reader_of(inner)
+        if reader is not None and reader.name == "rollout_folder":
+            beside.append(inner)
+        else:
+            runs += [inner] if reader is not None or known(inner) else _found(inner, known, without, depth + 1)
+    logs = [file for file in files if known(file) or is_log(file)]
+    if len(logs) == 1 and len(runs) < 2:
+        return [folder]
+    if logs or not runs:
+        beside += [file for file in files if file not in logs and _is_broken(file)]
+    runs += logs
+    return runs if len(runs) == 1 else runs + beside
+
+
+def _reader_of(folder: Path) -> Reader | None:
+    """Return the reader that takes a folder for one run: none of a folder that cannot be looked into, or that is a store of several."""
+    try:
+        reader = best_reader(folder)
+    except (GroupwiseError, OSError):
+        return None
+    return None if reader is not None and reader.name == "mlflow" and not is_mlflow_run(folder) else reader
+
+
+def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return folders, and files named as logs, of a folder by name; of names for one file the first that is no link."""
+    folders, files = [], dict[int, Path]()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name)):
+            if entry.is_dir(follow_symlinks=False):
+                folders += [] if entry.name.startswith(".") else [Path(entry.path)]
+            elif named_as_log(entry.name) and entry.is_file():
+                files.setdefault(entry.inode() if not entry.is_symlink() else entry.stat().st_ino, Path(entry.path))
+    return folders, sorted(files.values())
+
+
+def _is_broken(file: Path) -> bool:
+    """Return whether a file is empty, cannot be looked into, or is called a text and is none."""
+    try:
+        return bool(peek(file).binary) and file.suffix not in _TABLES
+    except GroupwiseError:
+        return True

@@ -1,0 +1,263 @@
+"""`groupwise fleet`: every run below some folders judged, worst first, and only what changed judged again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from groupwise.analysis import fleet as fleets
+from groupwise.analysis.fleet import WORST_FIRST, FleetRow, Judge, judge_fleet, read_table, write_table
+from groupwise.cli.app import main
+from groupwise.diagnostics.judge import judge
+from groupwise.engine.engine import Engine, Limits, Outcome, Status
+from groupwise.errors import GroupwiseError
+from groupwise.readers import open_run
+from groupwise.record.run import RecordWriter
+from groupwise.report.fleet import fleet_page
+from groupwise.report.html import made_by
+
+BY_WORKERS = Engine.map
+COLLAPSED = [0.8 + 0.01 * (-1) ** step for step in range(40)] + [0.0] * 20
+LEARNING = [0.8 - 0.6 * 0.95**step + 0.01 * (-1) ** step for step in range(60)]
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+def log(path: Path, rewards: list[float], **more: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"step": step, "reward": reward} | more) + "\n" for step, reward in enumerate(rewards)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge in this process, where a test is not about workers: each of them takes seconds to start."""
+
+    def applied(_: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any) -> None:
+        for name, value in shards.items():
+            each(Outcome(name, Status.DONE, value=pickle.loads(pickle.dumps(function))(value)))
+
+    monkeypatch.setattr(Engine, "map", applied)
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real workers."""
+    monkeypatch.setattr(Engine, "map", BY_WORKERS)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Five runs: two that learn, one that collapsed, one that is empty and one of three rows."""
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "runs"
+    log(home / "a" / "good.jsonl", LEARNING)
+    log(home / "b" / "bad.jsonl", COLLAPSED)
+    log(home / "c" / "deep" / "good.jsonl", LEARNING)
+    log(home / "d" / "short.jsonl", [0.1, 0.2, 0.3])
+    (home / "e").mkdir()
+    (home / "e" / "empty.jsonl").touch()
+    return Path("runs")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    code = main(["fleet", *arguments, "--json"])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else out.err
+
+
+@pytest.mark.usefixtures("workers")
+def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "runs"]) == 1
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "5 runs: 1 failed, 1 unreadable, 1 cannot tell, 2 ok."
+    assert [re.split(r"  +", line)[1] for line in lines] == ["runs/b", "runs/e/empty.jsonl", "runs/d", "runs/a", "runs/c/deep"]
+    assert " ".join(lines[0].split()) == f"✗ FAILED runs/b {judge(open_run('runs/b')).headline}"
+    assert "which is empty" in lines[1]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_only_what_changed_is_judged_again(runs: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("runs", "-o", f"fleet.{ending}")
+    code, first = told(capsys, *asked)
+    assert (code, first["judged"]) == (1, 5)
+    assert told(capsys, *asked) == (1, first | {"judged": 0})
+    log(runs / "a" / "good.jsonl", COLLAPSED)
+    log(runs / "new.jsonl", LEARNING)
+    log(runs / "newer.jsonl", LEARNING)
+    (runs / "d" / "short.jsonl").unlink()
+    (runs / "d").rmdir()
+    code, third = told(capsys, *asked)
+    assert third["judged"] == 3
+    assert third["counts"] == {"failed": 2, "unreadable": 1, "ok": 3}
+    assert [row["path"] for row in third["runs"][:2]] == ["runs/a", "runs/b"]
+    assert told(capsys, *asked, "--force")[1]["judged"] == 6
+    assert told(capsys, *asked, "--column", "reward=reward")[1]["judged"] == 6
+
+
+def test_the_three_tables_hold_the_same(runs: Path) -> None:
+    for ending in ("parquet", "csv", "jsonl"):
+        main(["fleet", "runs", "-o", f"fleet.{ending}"])
+    parquet, table, lines = (read_table(Path(f"fleet.{ending}")) for ending in ("parquet", "csv", "jsonl"))
+    assert parquet == table == lines
+    assert [row["state"] for row in csv.DictReader(Path("fleet.csv").read_text().splitlines())] == [row.state for row in parquet]
+    assert pl.read_parquet("fleet.parquet")["since_step"].to_list() == [40, None, None, None, None]
+
+
+def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert told(capsys, "runs", "-o", "runs/table.csv")[1]["counts"]["unreadable"] == 1
+
+
+def test_a_run_that_goes_on_is_judged_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "fleet.parquet"
+    writer = RecordWriter(tmp_path / "runs" / "live")
+    for step, reward in enumerate(COLLAPSED):
+        writer.append({"step": step, "reward": reward})
+    assert told(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {"failing": 1}
+    writer.close()
+    assert told(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {"failed": 1}
+
+
+def test_every_run_of_a_file_of_several_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{run},{step},{reward}" for run, rewards in (("x", LEARNING), ("y", COLLAPSED)) for step, reward in enumerate(rewards)]
+    (tmp_path / "both.csv").write_text("\n".join(["run,step,reward", *rows]))
+    code, found = told(capsys, str(tmp_path / "both.csv"))
+    assert (code, [(row["part"], row["state"]) for row in found["runs"]]) == (1, [("y", "failed"), ("x", "ok")])
+
+
+@pytest.mark.parametrize(
+    ("states", "fail_on", "code"),
+    [("ok", "watch", 0), ("ok cannot_tell", "watch", 3), ("ok unreadable", "watch", 3), ("watch", "watch", 1), ("watch", "failing", 0)],
+)
+def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int) -> None:
+    from groupwise.cli.shared import exit_code
+
+    rows = tuple(replace(FleetRow.unreadable(name, "why"), state=name) for name in states.split())
+    assert exit_code(fleets.Fleet(rows, 0).states, fail_on=fail_on) == code
+
+
+class Deadly(Judge):
+    """A judge whose worker one run kills, one keeps, and one makes too large."""
+
+    def __call__(self, path: str) -> list[FleetRow]:
+        held = []
+        while "huge" in path:
+            held.append(b"1" * (1 << 26))
+        while "slow" in path:
+            pass
+        if "deadly" in path:
+            os._exit(1)
+        return super().__call__(path)
+
+
+@pytest.mark.usefixtures("workers")
+def test_a_run_that_kills_its_worker_is_one_row(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "Judge", Deadly)
+    monkeypatch.setattr(fleets, "MEMORY", 1 << 29)
+    names = ("deadly", "slow", "huge")
+    for name in names:
+        log(runs / name / "log.jsonl", LEARNING)
+    found = judge_fleet([runs], {}, Engine("local", 2), seconds=8.0)
+    said = {row.run: row.headline for row in found.runs if row.run in names}
+    assert found.counts == {"failed": 1, "unreadable": 4, "cannot_tell": 1, "ok": 2}
+    assert re.search("its worker ended with code 1", said["deadly"])
+    assert re.search("took longer than 8 s", said["slow"])
+    assert re.search("limit of memory", said["huge"])
+    assert judge_fleet([runs], {}, Engine("local", 2), seconds=8.0, known=found.runs).judged == 0
+
+
+def test_what_is_done_is_kept_where_the_work_is_interrupted(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[int] = []
+
+    def interrupt(_doing: str, count: int, _total: int) -> None:
+        done.append(count)
+        if count == 3:
+            raise KeyboardInterrupt
+
+    table = Path("fleet.jsonl")
+    with pytest.raises(KeyboardInterrupt):
+        judge_fleet([runs], {}, Engine(), seconds=120.0, save=lambda rows: write_table(table, rows), told=interrupt)
+    assert len(read_table(table)) == 3
+    assert told(capsys, "runs", "-o", "fleet.jsonl")[1]["judged"] == 2
+
+
+def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["fleet", "runs", "-o", "fleet.csv"]) == 1
+    before = Path("fleet.csv").read_bytes()
+
+    def full(path: Path, content: bytes, **_: Any) -> None:
+        raise GroupwiseError(f"expected to write {path}, got No space left on device: choose another file with -o")
+
+    monkeypatch.setattr(fleets, "write_whole", full)
+    log(runs / "a" / "good.jsonl", COLLAPSED)
+    assert main(["fleet", "runs", "-o", "fleet.csv"]) == 2
+    assert Path("fleet.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("nowhere", "does not exist: check the path"),
+        ("runs/e runs/e/empty.jsonl nowhere", "none of 2 runs can be read; "),
+        ("runs -o list.txt", "-o expects a name that ends in .parquet or .csv or .jsonl; got 'list.txt'"),
+        ("runs -o runs/b/bad.jsonl", "expected a table of groupwise fleet in runs/b/bad.jsonl, got another file"),
+        ("runs -o runs/b/bad.jsonl --force", "got another file, which is never written over"),
+        ("runs -o settings.csv", "expected a table of groupwise fleet in settings.csv, got another file"),
+        ("runs -o missing/list.csv", "does not exist: make it"),
+        ("runs --page runs/b/bad.jsonl", "-o expects a name that ends in .html"),
+        ("runs --page mine.html", "mine.html exists already"),
+        ("runs --engine slurm", "--engine expects local or ray; got 'slurm'"),
+        ("runs --workers 0", "--workers expects a whole number from 1 to 4,096; got 0"),
+        ("runs --limit 0", "--limit expects a positive number; got 0"),
+        ("runs --fail-on ok", "--fail-on expects watch or failing"),
+    ],
+)
+def test_bad_input_is_one_sentence(runs: Path, arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.html").write_text("<p>mine</p>")
+    Path("settings.csv").write_text("name,value\nlr,1\n")
+    before = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+    assert main(["fleet", *arguments.split()]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
+
+
+def test_the_page_says_what_the_list_says_and_every_string_stays_text(runs: Path) -> None:
+    log(runs / HOSTILE.replace("/", "_") / "log.jsonl", COLLAPSED)
+    for _ in range(2):  # its own page is written over
+        assert main(["fleet", "runs", "--page", "fleet.html"]) == 1
+    page = Path("fleet.html").read_text()
+    assert "<img" not in page
+    assert "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+    embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
+    assert embedded["counts"] == {"failed": 2, "unreadable": 1, "cannot_tell": 1, "ok": 2}
+    assert [run["path"] for run in embedded["runs"]][:2] == [f"runs/{HOSTILE}", "runs/b"]
+    assert embedded["runs"][1]["reward"][-1] == 0
+    assert all(height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"])
+
+
+def test_a_page_of_thousands_stays_small() -> None:
+    row = replace(
+        FleetRow.unreadable("runs/experiment/seed", "a headline of sixty characters or so, as they usually are"), reward="50 " * 40
+    )
+    rows = tuple(replace(row, path=f"{row.path}{number}", state=WORST_FIRST[number % 6]) for number in range(5000))
+    page = fleet_page(fleets.Fleet(rows, 0), provenance=made_by(()))
+    assert len(page) < 3_000_000
+
+
+def test_heights_come_back_as_they_were() -> None:
+    row = replace(FleetRow.unreadable("a", "b"), reward="0 100 - 37")
+    assert row.heights == (0.0, 1.0, None, 0.37)
+    assert math.isclose(row.heights[3] or 0, 0.37)

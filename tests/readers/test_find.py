@@ -1,0 +1,118 @@
+"""The runs below a folder: what is one run, what is several, and what belongs to a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import UnreadableRunError
+from groupwise.readers import open_run
+from groupwise.readers.find import runs_below
+from groupwise.record.run import RunRecord
+from groupwise.record.table import steps_table
+
+
+def log(path: Path, rows: int = 12) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(rows)))
+    return path
+
+
+def saved(path: Path) -> Path:
+    return RunRecord(path.name, steps_table(range(12), {"reward": [0.5] * 12})).save(path)
+
+
+def dump(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    row = {"input": "1+1=", "output": "2", "score": 1.0, "step": 1}
+    path.write_text(f"{json.dumps(row)}\n" * 8)
+    return path
+
+
+def names(home: Path) -> list[str]:
+    return [run.relative_to(home).as_posix() for run in runs_below(home)]
+
+
+def test_hundreds_of_runs_in_one_folder_are_all_found_and_opened_as_one_are_refused_with_their_number(tmp_path: Path) -> None:
+    for run in range(300):
+        log(tmp_path / f"{run:04d}.jsonl", 2)
+    assert len(runs_below(tmp_path)) == 300
+    with pytest.raises(UnreadableRunError, match=r"holds 200 or more .*: give the path of one, or ask groupwise fleet"):
+        open_run(tmp_path)
+
+
+def test_runs_of_every_form_are_found_at_every_depth(tmp_path: Path) -> None:
+    saved(tmp_path / "a" / "record")
+    log(tmp_path / "b" / "seed0" / "log.jsonl")
+    log(tmp_path / "b" / "seed1" / "log.jsonl")
+    log(tmp_path / "c.jsonl")
+    log(tmp_path / "d.jsonl")
+    assert names(tmp_path) == ["a/record", "b/seed0", "b/seed1", "c.jsonl", "d.jsonl"]
+
+
+def test_a_folder_with_one_log_is_a_run_with_its_rollouts_empty_logs_and_what_its_tracker_wrote(tmp_path: Path) -> None:
+    log(tmp_path / "a" / "log.jsonl")
+    (tmp_path / "a" / "config.json").write_text("{}")
+    (tmp_path / "a" / "stderr.log").touch()
+    dump(tmp_path / "a" / "rollouts" / "1.jsonl")
+    log(tmp_path / "a" / "tracker" / "copy.csv.jsonl")
+    saved(tmp_path / "b")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_store_of_mlflow_is_its_runs(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        home = tmp_path / "mlruns" / "0" / run
+        (home / "metrics").mkdir(parents=True)
+        (home / "metrics" / "reward").write_text("".join(f"{step} 0.5 {step}\n" for step in range(12)))
+        (home / "meta.yaml").write_text(f"run_name: {run}\n")
+    (tmp_path / "mlruns" / "0" / "meta.yaml").write_text("name: Default\n")
+    assert names(tmp_path) == ["mlruns/0/a", "mlruns/0/b"]
+
+
+def test_rollouts_alone_are_a_run_and_beside_one_they_belong_to_it(tmp_path: Path) -> None:
+    dump(tmp_path / "a" / "rollouts" / "1.jsonl")
+    dump(tmp_path / "b" / "rollouts" / "1.jsonl")
+    saved(tmp_path / "b" / "record")
+    assert names(tmp_path) == ["a/rollouts", "b/record"]
+
+
+def test_an_empty_log_is_a_run_where_nothing_else_is(tmp_path: Path) -> None:
+    log(tmp_path / "a" / "log.jsonl")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "log.jsonl").touch()
+    assert names(tmp_path) == ["a", "b/log.jsonl"]
+
+
+def test_links_are_not_followed_into_folders_and_a_file_with_two_names_is_one_run(tmp_path: Path) -> None:
+    log(tmp_path / "runs" / "a" / "log.jsonl")
+    log(tmp_path / "runs" / "b" / "log.jsonl")
+    (tmp_path / "runs" / "latest").symlink_to(tmp_path / "runs" / "b", target_is_directory=True)
+    (tmp_path / "runs" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "runs" / "b" / "a_link.jsonl").symlink_to(tmp_path / "runs" / "b" / "log.jsonl")
+    (tmp_path / "runs" / "broken.jsonl").symlink_to(tmp_path / "nowhere")
+    saved(tmp_path / "runs" / ".hidden")
+    assert names(tmp_path / "runs") == ["a", "b"]
+
+
+def test_a_table_beside_many_runs_is_one_more_of_them(tmp_path: Path) -> None:
+    log(tmp_path / "all.jsonl")
+    saved(tmp_path / "a")
+    saved(tmp_path / "b")
+    assert names(tmp_path) == ["a", "all.jsonl", "b"]
+
+
+def test_a_path_without_a_run_stands_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing here")
+    assert runs_below(tmp_path) == [tmp_path]
+    assert runs_below(tmp_path / "missing") == [tmp_path / "missing"]
+
+
+def test_what_is_known_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in "abc":
+        log(tmp_path / run / "log.jsonl")
+    found = runs_below(tmp_path)
+    monkeypatch.setattr("groupwise.readers.find.is_log", lambda file: pytest.fail(f"{file} was looked into"))
+    assert runs_below(tmp_path, found.__contains__) == found

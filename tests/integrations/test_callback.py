@@ -388,7 +388,9 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
     variables: Any = ModuleType("trackio.context_vars")
     variables.current_run = SimpleNamespace(get=lambda: None)
     wandb: Any = ModuleType("wandb")
-    wandb.AlertLevel, wandb.run = levels, SimpleNamespace(alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)))
+    summary: dict[str, str] = {}
+    wandb.AlertLevel = levels
+    wandb.run = SimpleNamespace(alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)), summary=summary)
     for name, module in (("trackio", trackio), ("trackio.context_vars", variables), ("wandb", wandb)):
         monkeypatch.setitem(sys.modules, name, module)
     said: list[str] = []
@@ -409,6 +411,7 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
         ("trackio", "ok", f"ok at step 5 (was watch): {after}", "i"),
         ("trackio", "cannot tell", f"cannot tell at step 6 (was ok): {after}", "w"),
     ]
+    assert summary == {"groupwise/state": "watch", "groupwise/headline": "reward 0.8 → 0.0"}
     assert said[-1].startswith("the alert did not reach the tracker: TypeError")
 
 

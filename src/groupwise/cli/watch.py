@@ -11,6 +11,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 _port = cli.whole(0, 65535)
 _MOST_RUNS = 100
+_SHORTEST_TOKEN, _LONGEST_TOKEN = 16, 256
 
 
 def watch(
@@ -22,6 +23,10 @@ def watch(
     ] = None,
     metric: cli.Metric = "reward",
     level: cli.BandLevel = 0.9,
+    metrics_token: Annotated[
+        Path | None,
+        cli.option("FILE", "Serve /metrics to Prometheus with the token in this file, which opens nothing else.", "--metrics-token"),
+    ] = None,
     once: Annotated[bool, cli.flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
     fail_on: cli.FailOn = "watch",
     settings: cli.Settings = None,
@@ -37,8 +42,22 @@ def watch(
         return _look(runs, opening, fail_on=fail_on, as_json=as_json)
     if as_json:
         raise InvalidArgumentError("--json expects --once, got a page to serve: add --once, or leave --json out")
-    _serve(runs, opening, port=port, metric=metric, level=level)
+    _serve(runs, opening, port=port, metric=metric, level=level, metrics_token=_token_in(metrics_token))
     return None
+
+
+def _token_in(file: Path | None) -> str:
+    """Return the token in a file, refused where it could be guessed or is no header's; without a file none."""
+    if file is None:
+        return ""
+    with file.open(encoding="utf-8", errors="replace") as opened:
+        token = opened.read(_LONGEST_TOKEN + 1).strip()
+    if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable() and " " not in token):
+        wanted = f"{_SHORTEST_TOKEN} to {_LONGEST_TOKEN} letters and digits"
+        raise InvalidArgumentError(
+            f"--metrics-token expects a file with {wanted}; got {len(token)} characters: openssl rand -hex 24 makes some"
+        )
+    return token
 
 
 def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool) -> int:
@@ -58,7 +77,7 @@ def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool
     return cli.exit_code([found.state for found in judged], fail_on=fail_on)
 
 
-def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: str, level: float) -> None:
+def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: str, level: float, metrics_token: str) -> None:
     """Serve the page until Ctrl-C."""
     from groupwise.readers.follow import Follower
     from groupwise.report.live import HOST, bound_socket, new_token, serve
@@ -75,7 +94,7 @@ def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: 
     try:
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         print(f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)", flush=True)
-        serve(Hub(followers, metric=metric, level=level), bound, token)
+        serve(Hub(followers, metric=metric, level=level), bound, token, metrics_token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

@@ -1,19 +1,19 @@
 """The judgement of a run while it trains: when it is made, what that may cost, and whom a change of the state is told to.
 
 `groupwise.diagnostics` decides, and loads much when it is first asked: that is done before the first step. A change of state is one line
-in the terminal and through the tracker in use (trackio, Weights & Biases).
+in the terminal and through the tracker in use (`sinks`).
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import time
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.recorder import Say, reason_of
+from groupwise.integrations.sinks import tell
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.wording import clean
@@ -23,7 +23,6 @@ StopOn = Literal["watch", "failing"]
 _EVERY, _SHARE = 50, 0.02  # steps between two looks, and the share of the time that they may take, where no interval is asked for
 _ROWS, _GROUPS, _SIZE = 60, 4, 4  # of the run that the judge is made ready with
 _LONGEST = 600
-_LEVELS = {State.OK: "INFO", State.WATCH: "WARN", State.FAILING: "ERROR", State.FAILED: "ERROR", State.CANNOT_TELL: "WARN"}
 
 
 def state_to_stop_on(name: str) -> StopOn:
@@ -101,37 +100,14 @@ class LiveJudgement:
     def _tell(self, found: Judgement, said: str) -> None:
         """Say a change in the terminal and to the tracker in use."""
         self._say(said)
-        for send in (_to_trackio, _to_wandb):
-            try:
-                send(_word(found.state), said, _LEVELS[found.state])
-            except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way, and training goes on
-                self._say_once(f"the alert did not reach the tracker: {type(error).__name__}: {str(error)[:200]}")
+        for fault in tell(found, said=said):
+            self._say_once(fault)
 
     def _say_once(self, sentence: str) -> None:
         """Say a fault, unless it was said before."""
         if sentence not in self._faults:
             self._faults.add(sentence)
             self._say(sentence)
-
-
-def _to_trackio(title: str, text: str, level: str) -> None:
-    """Send an alert to trackio where a run of it is open."""
-    trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
-    if trackio is None or not hasattr(trackio, "alert") or (variables is not None and variables.current_run.get() is None):
-        return
-    trackio.alert(title=title, text=text, level=_level(trackio, level))
-
-
-def _to_wandb(title: str, text: str, level: str) -> None:
-    """Send an alert to Weights & Biases where a run of it is open."""
-    wandb = sys.modules.get("wandb")
-    if wandb is not None and getattr(wandb, "run", None) is not None:
-        wandb.run.alert(title=title, text=text, level=_level(wandb, level))
-
-
-def _level(tracker: Any, level: str) -> Any:
-    """Return a level as a tracker names it."""
-    return getattr(tracker.AlertLevel, level)
 
 
 def _played() -> RunRecord:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.report.live_hub import Hub
+from groupwise.report.live_metrics import MEDIA_TYPE, exposition
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _FILES = {
     "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "assets/list.css", "live.css"),
     "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/list.js", "live.js"),
 }
+_BEARER = (b"www-authenticate", b"Bearer")
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
@@ -69,9 +71,9 @@ def new_token() -> str:
 class Guard:
     """Refuses requests without the token, for another machine or made by another site, and sends the headers that keep a page in."""
 
-    def __init__(self, application: Application, token: str) -> None:
-        """Stand before an application."""
-        self._application, self._token = application, token
+    def __init__(self, application: Application, token: str, metrics_token: str = "") -> None:
+        """Stand before an application; of `/metrics` a token of its own opens the door, which opens no other, and without one nobody."""
+        self._application, self._token, self._metrics_token = application, token, metrics_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
@@ -95,6 +97,11 @@ class Guard:
             await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
         elif site not in ("none", "same-origin") and not navigates:
             await _refuse(guarded, 403, "This page answers to itself alone.")
+        elif scope["path"] == "/metrics" and self._metrics_token:
+            if not _same(headers.get("authorization", ""), f"Bearer {self._metrics_token}"):
+                await _refuse(guarded, 401, "This address asks for the token of --metrics-token, as Authorization: Bearer.", _BEARER)
+            else:
+                await self._application(scope, receive, guarded)
         elif not self._knows(scope["path"]):
             await _refuse(guarded, 403, "This page opens with the whole address that groupwise watch printed, and with no other.")
         else:
@@ -102,13 +109,17 @@ class Guard:
 
     def _knows(self, path: str) -> bool:
         """Return whether a path begins with the token, in a time that says nothing of how much of it is right."""
-        given = path.removeprefix("/").partition("/")[0]
-        return secrets.compare_digest(given.encode(errors="replace"), self._token.encode())
+        return _same(path.removeprefix("/").partition("/")[0], self._token)
 
 
-async def _refuse(send: Send, status: int, words: str) -> None:
+def _same(given: str, token: str) -> bool:
+    """Compare in a time that says nothing of how much is right."""
+    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+async def _refuse(send: Send, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
     """Answer with a sentence, and keep no connection for more."""
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{words}\n".encode()})
 
@@ -130,7 +141,7 @@ async def _while_there(request: Request, what: Awaitable[bytes | None]) -> bytes
         left.cancel()
 
 
-def application(hub: Hub, token: str) -> Application:
+def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
     """Return the application that serves a hub to those who have the token; it follows the logs while it runs."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -142,6 +153,9 @@ def application(hub: Hub, token: str) -> Application:
     async def events(request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(hub.messages(last), media_type="text/event-stream")
+
+    async def metrics(_request: Request) -> Response:
+        return Response(exposition(hub), headers={"content-type": MEDIA_TYPE})
 
     async def report(request: Request) -> Response:
         index = request.path_params["number"] - 1
@@ -182,9 +196,10 @@ def application(hub: Hub, token: str) -> Application:
         Route("/live.css", file),
         Route("/live.js", file),
         Route("/events", events),
+        Route("/metrics", metrics),
         Route("/report/{number:int}", report),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan), token)
+    return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
 
 
 def _page(hub: Hub) -> str:
@@ -217,7 +232,7 @@ def bound_socket(port: int | None) -> socket.socket:
     raise GroupwiseError(f"expected {tried} ({reason}): end another watcher, or choose a port with --port (0 for any that is free)")
 
 
-def serve(hub: Hub, bound: socket.socket, token: str) -> None:
+def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -> None:
     """Serve until Ctrl-C or SIGTERM; nothing that is asked is logged, since an address holds the token."""
     import h11
     import uvicorn
@@ -248,7 +263,7 @@ def serve(hub: Hub, bound: socket.socket, token: str) -> None:
             self.should_exit = True
 
     config = uvicorn.Config(
-        application(hub, token),
+        application(hub, token, metrics_token),
         http=Connection,
         ws="none",
         log_level="error",

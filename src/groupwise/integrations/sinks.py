@@ -1,0 +1,99 @@
+"""The judgement of a run handed to the tracker in use: an alert for Weights & Biases and trackio, tags for MLflow.
+
+A tracker that is not imported, or has no run open in this process, is left alone; nothing is imported and no run is begun here. A link to
+the page goes along without what opens it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.wording import clean
+
+PAGE = "GROUPWISE_PAGE"  # the environment variable with the address of the page
+LEVELS = {State.OK: "INFO", State.WATCH: "WARN", State.FAILING: "ERROR", State.FAILED: "ERROR", State.CANNOT_TELL: "WARN"}
+_LONGEST, _LONGEST_TAG = 600, 500
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[str]:
+    """Hand a judgement to every tracker that has a run open in this process.
+
+    Args:
+        found: the judgement.
+        said: what to say in place of its own sentences.
+        page: the address of the live page or of a report; None: what GROUPWISE_PAGE says. Its token, query and password are left out.
+
+    Returns:
+        What went wrong, a sentence a tracker that could not be told; training goes on whatever a tracker does.
+    """
+    link = shareable(os.environ.get(PAGE, "") if page is None else page)
+    text = clean(f"{said or found} {link}".strip(), longest=_LONGEST)
+    faults = []
+    for send in (_to_trackio, _to_wandb, _to_mlflow):
+        try:
+            send(found, text, link)
+        except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way
+            faults.append(f"the alert did not reach the tracker: {type(error).__name__}: {clean(error)}")
+    return faults
+
+
+def facts(found: Judgement, link: str) -> dict[str, str]:
+    """Return a judgement as short texts, for tags; what it does not say is left out."""
+    said = {
+        "state": found.state.value,
+        "headline": found.headline,
+        "cause": found.cause.words,
+        "since_step": "" if found.since_step is None else str(found.since_step),
+        "do": found.do,
+        "page": link,
+    }
+    return {name: clean(text, longest=_LONGEST_TAG) for name, text in said.items() if text}
+
+
+def shareable(page: str) -> str:
+    """Return the address of a page without what opens it: of this machine's live page without its path, of any without query and user."""
+    parts = urlsplit(page)
+    if parts.scheme not in ("http", "https"):
+        return page
+    host = parts.hostname or ""
+    shown = f"[{host}]" if ":" in host else host
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{shown}{port}{'/' if host in _LOOPBACK else parts.path}"
+
+
+def _to_trackio(found: Judgement, text: str, _link: str) -> None:
+    """Send an alert to trackio where a run of it is open."""
+    trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
+    if trackio is None or not hasattr(trackio, "alert") or (variables is not None and variables.current_run.get() is None):
+        return
+    trackio.alert(title=_title(found), text=text, level=_level(trackio, found))
+
+
+def _to_wandb(found: Judgement, text: str, link: str) -> None:
+    """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its summary."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and getattr(wandb, "run", None) is not None:
+        wandb.run.alert(title=_title(found), text=text, level=_level(wandb, found))
+        wandb.run.summary.update({f"groupwise/{name}": value for name, value in facts(found, link).items()})
+
+
+def _to_mlflow(found: Judgement, _text: str, link: str) -> None:
+    """Tag the run of MLflow that is open."""
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is not None and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
+        mlflow.set_tags({f"groupwise.{name}": value for name, value in facts(found, link).items()})
+
+
+def _title(found: Judgement) -> str:
+    """Return the state as a person says it."""
+    return found.state.value.replace("_", " ")
+
+
+def _level(tracker: Any, found: Judgement) -> Any:
+    """Return how grave a judgement is, as a tracker names it."""
+    return getattr(tracker.AlertLevel, LEVELS[found.state])

@@ -26,6 +26,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -128,15 +129,19 @@ def computes_otherwise(text: str, changed: str) -> bool:
         return False
 
 
-def tests_of(mutant: Mutant, by_line: dict[int, set[str]]) -> set[str]:
-    """The tests that reach a mutant's line; where it runs as the module loads, those that reach its function, or else its module."""
+def tests_of(mutant: Mutant, by_line: dict[int, set[str]], every: Iterable[str]) -> set[str]:
+    """The tests that reach a mutant's line; where it runs as the module loads, those that reach its function, or else its module.
+
+    What a module says as it loads is read by tests that reach none of its lines too: those in the file of tests of its name.
+    """
     if by_line.get(mutant.line):
         return by_line[mutant.line]
+    own = {test for test in every if Path(test.partition("::")[0]).name == f"test_{Path(mutant.module).name}"}
     text = (PACKAGE / mutant.module).read_text(encoding="utf-8")
     spans = [(node.lineno, node.end_lineno or 0) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     around = [span for span in spans if span[0] <= mutant.line <= span[1]]
     first, last = max(around, default=(1, len(text.splitlines())))
-    return {test for line, tests in by_line.items() if first <= line <= last for test in tests}
+    return own | {test for line, tests in by_line.items() if first <= line <= last for test in tests}
 
 
 def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]]:
@@ -325,7 +330,9 @@ def main() -> int:
     drawn = drawn_mutants(given.room, given.count, given.seed)
     kept = BUILD / f"{given.room}.jsonl"
     done = {row["name"]: row for row in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
-    tasks = [(mutant, chosen_tests(tests_of(mutant, by_line[mutant.module]), seconds)) for mutant in drawn if mutant.name not in done]
+    tasks = [
+        (mutant, chosen_tests(tests_of(mutant, by_line[mutant.module], seconds), seconds)) for mutant in drawn if mutant.name not in done
+    ]
     print(f"{len(drawn)} mutants drawn with seed {given.seed}, {len(tasks)} to be judged", flush=True)
     preload()
     if tasks:

@@ -193,3 +193,13 @@ def test_rows_and_times_outside_their_domain_are_refused(at: list, keywords: dic
 def test_too_short_a_series_is_refused() -> None:
     with pytest.raises(InsufficientDataError):
         forecast([0, 1], [0.1, 0.2], [5.0])
+
+
+def test_the_band_of_a_row_holds_that_of_the_mean() -> None:
+    """After a collapse the table stretches the mean's band further than a row's: 200 steps on it would end at .88 and the row's at .86."""
+    time = np.arange(1.0, 201.0)
+    value = np.clip(0.86 / (1 + np.exp((time - 90) / 4)) + np.random.default_rng(1).normal(0, 0.01, 200), 0, 1)
+    for bounds in ((0.0, 1.0), None):
+        ahead = forecast(time, value, np.array([205.0, 250.0, 400.0, 2000.0]), bounds=bounds)
+        assert (ahead.low_S <= ahead.mean_low_S).all()
+        assert (ahead.high_S >= ahead.mean_high_S).all()

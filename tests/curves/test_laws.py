@@ -5,10 +5,12 @@ A new law is covered as soon as it is in the registry.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from groupwise.curves.laws import LAWS, Axis, Law, law_by_name
+from groupwise.curves.laws import LAWS, Axis, Law, law_by_name, oscillator_quantities
 from groupwise.errors import InvalidArgumentError
 
 SPAN = 300.0
@@ -216,3 +218,13 @@ def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
     fixed = [float(v) for v in shapes[0, :-1]]
     grid = law.decay(TIME, *fixed, shapes[:, -1, None])
     np.testing.assert_allclose(grid, [law.decay(TIME, *fixed, last) for last in shapes[:, -1]], rtol=1e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("damping", "inflection"),
+    # ln(tau1/tau2)/(1/tau2 - 1/tau1) with tau = 2 + sqrt 3 and 2 - sqrt 3; 1 between both branches; arccos(1/2)/sqrt(3/4).
+    [(2.0, math.log((2 + math.sqrt(3)) ** 2) / (2 * math.sqrt(3))), (1.0, 1.0), (0.5, (math.pi / 3) / math.sqrt(0.75))],
+)
+def test_the_steepest_slope_of_the_oscillator_by_hand(damping: float, inflection: float) -> None:
+    found = oscillator_quantities(np.array(0.5), np.array(damping))["inflection"]
+    assert float(found) == pytest.approx(2 * inflection, rel=1e-12)

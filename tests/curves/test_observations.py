@@ -236,5 +236,17 @@ def test_the_error_of_the_basis_is_measured() -> None:
     assert seen.interpolation_error(lambda t: law.decay(t, 2.0, 0.03), 400) < 1e-6
 
 
+@pytest.mark.parametrize(("rows", "looked_at"), [(60, 60), (199, 199), (200, 100), (450, 113)])
+def test_the_error_of_the_basis_is_measured_at_fewer_than_two_hundred_rows(rows: int, looked_at: int) -> None:
+    asked = []
+
+    def curve(t: np.ndarray) -> np.ndarray:
+        asked.append(t.size)
+        return np.zeros(t.size)
+
+    observe(np.arange(float(rows)), np.random.default_rng(0).normal(size=rows)).interpolation_error(curve, ORDER)
+    assert asked[-1] == looked_at
+
+
 def test_every_law_with_a_shape_is_held_to_the_basis() -> None:
     assert set(RESOLVED) == {law.name for law in LAWS if law.shapes}

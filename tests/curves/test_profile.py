@@ -107,6 +107,32 @@ def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     assert max(np.array(ours) / brute) < 1 + 1e-4, np.round(np.array(ours) / brute - 1, 6)
 
 
+@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+def test_the_linear_model_at_a_point_is_that_of_dense_least_squares(law: Law) -> None:
+    """Unit covariance and Gauss-Newton step at the middle of the search, against the law's own rows and central differences."""
+    seen = series(law, 120, 0.05, seed=7)
+    whole = profile.whole_box(law, seen.span)
+    point = tuple(0.6 * low + 0.4 * high for low, high in zip(whole.low, whole.high, strict=True))
+    covariance, step = profile.linearised(products_of(seen, NoiseShape(0.0, 0.0)), whole, point)
+
+    def decay(moved: tuple[float, ...]) -> np.ndarray:
+        return np.asarray(law.decay(seen.time_M, *(float(shape[0]) for shape in whole.at(moved))))
+
+    here = decay(point)
+    levels = np.linalg.lstsq(np.column_stack([np.ones(120), here]), seen.value_M, rcond=None)[0]
+    slopes = []
+    for i in range(len(point)):
+        near, far = (decay(tuple(p + way * 1e-4 * (i == j) for j, p in enumerate(point))) for way in (-1, 1))
+        slopes.append((far - near) / 2e-4)
+    columns = np.column_stack([1 - here, here, *(levels[1] * slope for slope in slopes)])
+    left = seen.value_M - np.column_stack([np.ones(120), here]) @ levels
+    expected = np.linalg.inv(columns.T @ columns)
+    scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+    assert np.abs(covariance - expected).max() <= 1e-3 * np.abs(scale).max()
+    assert covariance / scale == pytest.approx(expected / scale, abs=1e-3)
+    assert step == pytest.approx(tuple((expected @ columns.T @ left)[2:]), rel=1e-2)
+
+
 def profiled(law: Law, products: profile.Gram, name: str, value: float, span: float) -> float:
     """Least error with one shape held, by a fine search over the other."""
     whole = profile.whole_box(law, span)

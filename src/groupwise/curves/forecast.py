@@ -100,8 +100,9 @@ def forecast(
         mean_S=mean.quantile(0.5),
         mean_low_S=mean_low,
         mean_high_S=mean_high,
-        low_S=row_low,
-        high_S=row_high,
+        # A row scatters about the mean: its band, stretched by figures of its own, is no narrower.
+        low_S=np.minimum(row_low, mean_low),
+        high_S=np.maximum(row_high, mean_high),
         expected_gain=Interval(end, low, high, level),
         target=None if target is None else _target(target, course, moments, level),
     )

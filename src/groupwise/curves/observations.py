@@ -94,7 +94,7 @@ class Observations:
         return np.asarray(np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None])
 
     def interpolation_error(self, curve: Callable[[Float], Float], order: int) -> float:
-        """Largest error of the basis on a curve, over up to a hundred rows."""
+        """Largest error of the basis on a curve, over fewer than two hundred rows."""
         rows = self.row_time_T[:: max(1, self.row_time_T.size // 100)]
         unit, to_coefficients = _chebyshev(order)
         coefficients = to_coefficients @ curve(self.span * unit**2)
@@ -228,7 +228,7 @@ def smoothing_window(value_T: ArrayLike) -> int:
     power = float(difference @ difference)
     if power <= rounding(value, condition=POLYNOMIALS):
         return 1
-    longest = min(n - 8, max(n // 2, 3), 400)
+    longest = min(n // 2, 400)
     transform = np.fft.rfft(difference, 2 * n)
     correlation = np.fft.irfft(np.abs(transform) ** 2)[: longest + 1] / power
     k = int(correlation[1:].argmin()) + 1

@@ -71,7 +71,7 @@ def _fitted_law(name: str) -> Callable[[Float, Float, Stretches], Rival]:
         parameters, slope = _bounded_fit(law, time_T - origin, value_T)
         centre = law.curve(ahead.time_S - origin, **parameters)
         error = value_T - law.curve(time_T - origin, **parameters)
-        noise = float(error @ error) / max(value_T.size - len(parameters), 1)
+        noise = float(error @ error) / (value_T.size - len(parameters))
         there = law.jacobian(ahead.time_S - origin, **parameters)
         doubt = np.einsum("sp,pq,sq->s", there, np.linalg.pinv(slope.T @ slope), there)
         # The levels were held within one range of the data: what the linear covariance makes of them goes no further.

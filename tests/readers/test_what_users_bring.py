@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.readers import open_run
+from groupwise.errors import UnreadableRunError
+from groupwise.readers import open_run, open_runs
 from groupwise.record.run import RecordWriter, RunRecord
 
 
@@ -62,3 +63,102 @@ def test_the_journal_of_a_record_is_the_record(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "run") as writer:
         writer.append({"step": 1, "reward": 0.5})
     assert open_run(tmp_path / "run" / "journal.jsonl").steps["reward"].to_list() == [0.5]
+
+
+def exported(run: str, level: float) -> list[dict[str, Any]]:
+    """Rows of a tracker's export, one metric after the other, each at steps of its own."""
+    rewards = [{"run_name": run, "metric": "reward", "step": step, "value": level * step} for step in range(1, 9)]
+    return [*rewards, *({"run_name": run, "metric": "actor/entropy", "step": step, "value": 1 / step} for step in range(2, 9, 2))]
+
+
+LONG = [*exported("a", 0.5), *exported("b", 0.25)]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_long_table_is_put_side_by_side_run_by_run(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"export.{form}"
+    if form == "jsonl":
+        written(path, LONG)
+    else:
+        path.write_text("\n".join([",".join(LONG[0]), *(",".join(map(str, row.values())) for row in LONG)]))
+    runs = {record.name: record for record in open_runs(path)}
+    assert list(runs) == ["a", "b"]
+    for name, level in (("a", 0.5), ("b", 0.25)):
+        steps = runs[name].steps
+        assert steps["step"].to_list() == list(range(1, 9))
+        assert steps["reward"].to_list() == [level * step for step in range(1, 9)]
+        assert steps["actor/entropy"].to_list() == [None if step % 2 else 1 / step for step in range(1, 9)]
+
+
+def test_phases_of_one_run_are_no_types_of_events(tmp_path: Path) -> None:
+    log = [row | {"phase": "broad" if row["step"] < 4 else "focused"} for row in rows()]
+    assert open_run(written(tmp_path / "log.jsonl", log)).steps["reward"].to_list() == [row["reward"] for row in rows()]
+
+
+def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None:
+    entries = [{"tag": f"r{n}", "status": "failed", "error": "out of memory", "steps": 30} for n in range(3)]
+    entries += [{"tag": "good", "status": "completed", "lr": 1e-5, "steps": 3, "reward_trace": [0.25, 0.5, 1.0]}]
+    for whole in (entries, {"wave": 1, "results": entries}):
+        (tmp_path / "campaign.json").write_text(json.dumps(whole))
+        record = open_run(tmp_path / "campaign.json")
+        assert (record.name, record.steps[record.column("reward")].to_list()) == ("good", [0.25, 0.5, 1.0])
+        assert "3 entries of the file without a log left out, as of runs that failed" in record.notes
+
+
+def test_restarts_at_the_first_step_replace_what_was_there_however_many(tmp_path: Path) -> None:
+    log = [{"step": step, "reward": attempt + step / 10} for attempt, last in enumerate((1, 2, 1, 2, 3)) for step in range(last + 1)]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps["reward"].to_list() == [4.0, 4.1, 4.2, 4.3]
+
+
+def notebook(path: Path, printed: str) -> Path:
+    cell = {"cell_type": "code", "source": ["num_generations=8,\n"], "outputs": [{"output_type": "stream", "text": printed}]}
+    path.write_text(json.dumps({"cells": [cell], "nbformat": 4}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Step {step}/9 | loss=0.1 | reward={reward}", "{{'loss': 0.1, 'reward': {reward}, 'reward_std': 0.1, 'completion_length': 3.0}}"],
+)
+def test_a_notebook_whose_cell_printed_its_steps(line: str, tmp_path: Path) -> None:
+    printed = "".join(line.format(step=step, reward=step / 10) + "\n" for step in range(1, 10))
+    record = open_run(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
+    assert record.steps["reward"].to_list() == [step / 10 for step in range(1, 10)]
+    assert record.config.value("group_size") == 8
+    with pytest.raises(UnreadableRunError, match="printed steps, got none"):
+        open_run(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
+
+
+def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_path: Path) -> None:
+    log = [{"step": step, "loss": 0.1} | ({"val/accuracy": step / 10} if step % 3 == 0 else {}) for step in range(10)]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.column("reward") == "val/accuracy"
+    assert "held-out" in (record.meaning("val/accuracy") or record.meanings[0]).definition
+    both = open_run(written(tmp_path / "both.jsonl", [row | {"reward": 0.5} for row in log]))
+    assert (both.column("reward"), both.column("eval/reward")) == ("reward", "val/accuracy")
+
+
+@pytest.mark.parametrize(
+    ("key", "quantity"),
+    [
+        ("reward_mean", "reward"), ("eval_score", "eval/reward"),
+        ("zero_var_group_frac", "dead_group_share"), ("pg_clipfrac", "clip_ratio"),
+        ("response_len_mean", "completion_length"), ("response_len_clip_ratio", "truncated_share"), ("success_rate", "reward"),
+        ("grpo/frac_reward_zero_std", "dead_group_share"), ("batch/solver/fractions/too_easy", "all_right_share"),
+        ("critic_score_mean", "reward"), ("response_length_clip_ratio", "truncated_share"), ("test/accuracy", "reward"),
+    ],
+)  # fmt: skip
+def test_names_of_other_tools(key: str, quantity: str, tmp_path: Path) -> None:
+    record = open_run(written(tmp_path / "log.jsonl", [{"step": step, key: step / 10} for step in range(1, 7)]))
+    assert record.column(quantity if quantity != "eval/reward" else "reward") == key
+
+
+def test_verls_logs_with_underlines_and_its_proxy_of_the_variance(tmp_path: Path) -> None:
+    log = [{"step": step, "critic_score_mean": 0.5, "actor_entropy": 0.3, "val-core_gsm8k_acc_mean@1": 0.4,
+            "variance_proxy_proxy3_pure_noise": 2.0} for step in range(1, 5)]  # fmt: skip
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.config.value("framework") == "verl"
+    names = {quantity: record.column(quantity) for quantity in ("reward", "entropy", "eval/reward", "gradient_noise")}
+    assert names == {"reward": "critic_score_mean", "entropy": "actor_entropy", "eval/reward": "val-core_gsm8k_acc_mean@1",
+                     "gradient_noise": "variance_proxy_proxy3_pure_noise"}  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, SeveralRunsError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Request, read_fed
-from groupwise.readers.configs import read_settings, with_found
+from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.console import (
     DictConsole,
     PrintedConsole,
@@ -89,7 +89,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
     Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
-    Reader("notebook", "the progress table in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
+    Reader("notebook", "the progress table, or the printed steps, in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
     Reader("verl_console", "the rows that verl prints, amid Ray's prefixes and colours", sniff_verl, None, feed=VerlConsole),
     Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_trl, None, feed=TrlConsole),
     Reader("printed_dicts", "the dictionaries that SkyRL and slime print of each step", sniff_dicts, None, feed=DictConsole),
@@ -278,7 +278,7 @@ def _in_file(path: Path, request: Request) -> Located:
     reader = best_reader(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
     if seen.binary and (reader is None or not reader.binary):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
-    if reader is None and (is_yaml or len(_SETTING.findall(seen.text)) > 3):
+    if reader is None and (is_yaml or (len(_SETTING.findall(seen.text)) > 3 and settings_in(parse_yaml(seen.text)))):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
     if reader is None:
         formats = ", ".join(entry.name for entry in READERS if not entry.folder)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
-from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of
+from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of, with_reward
 from groupwise.readers.rows import RowStore, plain
 from groupwise.readers.source import Lines, counted, open_text, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
@@ -74,6 +74,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     store = log.store
     if not store.names():
         raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
+    long = _by_metric(log, request)
+    if long is not None:
+        return assemble(replace(log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side")), request)
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, each, notes = _steps(log, chosen)
     if not step_key and log.step is None and not chosen and not _is_a_log(store, log.framework):
@@ -92,17 +95,25 @@ def assemble(log: Log, request: Request) -> RunRecord:
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
+    meanings = _with_chosen(with_reward(renamed, meanings), chosen, renamed)
     config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
         steps=steps_table(merged.step.tolist(), columns, **clock),
         config=config,
-        meanings=_with_chosen(meanings, chosen, renamed),
+        meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
         notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
         labels=labels,
     )
     return sound(record, shown(log.path))
+
+
+def _by_metric(log: Log, request: Request) -> RowStore | None:
+    """Return the rows of a long table with a column a metric, None for any other table."""
+    named = chosen_columns(log.store, {name: column for name, column in request.columns.items() if name == "step"})
+    step_key, step_R, _, _ = _steps(log, named)
+    return log.store.by_metric(step_R) if step_key else None
 
 
 def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:

@@ -325,10 +325,10 @@ def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Sta
         except (GroupwiseError, OSError):
             said.append(f"{shown(Path(path.name))} beside the log holds no settings that can be read and was left out")
             continue
-        config = with_found(config, _missing(found, config), "README.md of the output" if readme else path.name)
+        config = with_found(config, missing(found, config), "README.md of the output" if readme else path.name)
     for settings, source in stated:
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
-        config = with_found(config, _missing(found, config), source)
+        config = with_found(config, missing(found, config), source)
     return config
 
 
@@ -339,7 +339,7 @@ def _settings_beside(path: Path, notes: list[str]) -> dict[str, Any]:
     return settings_in(flat)
 
 
-def _missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
+def missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
     """Return the settings that were not known before."""
     return {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +126,14 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     for row in array:
         if not isinstance(row, dict):
             strange += 1
-        elif _inner_logs(row):
+        elif _inner_logs(row) and not _has_step(row):
             runs.append(row)
         elif is_summary(row):
             skipped += 1
         else:
             store.add(row)
     if runs:
-        return _read_run(path, seen, request, _named_runs(runs, {}))
+        return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
     notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
     if not array.end:
         if not store.count:
@@ -147,7 +148,8 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, A
     """Read the log that a JSON object holds."""
     runs = [(key, value) for key, value in whole.items() if _is_list_of_runs(value)]
     if runs:
-        return _read_run(path, seen, request, _named_runs([run for _, value in runs for run in value], whole))
+        entries = [run for _, value in runs for run in value]
+        return _read_run(path, seen, request, _named_runs(entries, whole), sum(not _inner_logs(run) for run in entries))
     rows = _rows_in(whole)
     if rows is None:
         found = settings_in(dict(flatten(whole)))
@@ -214,7 +216,12 @@ def _inner_logs(run: Mapping[str, Any]) -> bool:
 
 def _is_list_of_runs(value: Any) -> bool:
     """Return whether a value is a list of runs, each with its own log."""
-    return _is_rows(value) and sum(_inner_logs(run) for run in value) * 2 > len(value)
+    return _is_rows(value) and any(_inner_logs(run) for run in value) and not any(_has_step(run) for run in value)
+
+
+def _has_step(row: Mapping[str, Any]) -> bool:
+    """Return whether an object is a step of a run rather than a run."""
+    return any(isinstance(row.get(key), int | float) for key in STEP_KEYS if key != "steps")
 
 
 def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -227,14 +234,16 @@ def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[st
     return named
 
 
-def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]]) -> RunRecord:
-    """Read the chosen run of several."""
+def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]], silent: int) -> RunRecord:
+    """Read the chosen run of several; entries without a log, as of runs that failed, are counted."""
     name = one_run(path, runs, request.chosen)
     run = runs[name]
     rows = _rows_in(run)
     if rows is None:
         raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
-    return _record_of(path, seen, request, rows, run, name)
+    record = _record_of(path, seen, request, rows, run, name)
+    without = f"{counted(silent, 'entry', 'entries')} of the file without a log left out, as of runs that failed"
+    return replace(record, notes=(*record.notes, without)) if silent else record
 
 
 _LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")

@@ -41,7 +41,8 @@ class Rule:
 
     def pattern(self) -> re.Pattern[str]:
         """Return the key as a regular expression."""
-        return _pattern(self.key)
+        # verl's rl_insight logger writes "_" for each "/".
+        return _pattern(self.key, r"[/_]" if self.framework == "verl" else "/")
 
     def is_logged(self, version: Version | None) -> bool:
         """Return whether a version logs it so; an unknown version may."""
@@ -50,7 +51,7 @@ class Rule:
 
 
 @cache
-def _pattern(key: str) -> re.Pattern[str]:
+def _pattern(key: str, slash: str) -> re.Pattern[str]:
     """Return a key of the table as a regular expression with a group for each word and for the choice."""
     parts = re.split(r"(<n>|<\w+>|\{[^{}]+\})", key)
     built = []
@@ -64,7 +65,7 @@ def _pattern(key: str) -> re.Pattern[str]:
             built.append(f"(?P<part>{inner})" if "(?P<part>" not in "".join(built) else f"(?:{inner})")
         else:
             built.append(re.escape(part))
-    return re.compile("".join(built).replace("@", "(?:@|_at_)"), re.IGNORECASE)
+    return re.compile("".join(built).replace("@", "(?:@|_at_)").replace("/", slash), re.IGNORECASE)
 
 
 def version_of(text: str | None) -> Version | None:
@@ -93,31 +94,47 @@ QUANTITIES = {row["quantity"]: (row["group"], row["unit"], row["definition"]) fo
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
 
+# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them.
 _PLAIN_RULES: tuple[tuple[str, str], ...] = (
-    (r"((train|rollouts?|env|critic)/)?((mean_|avg_|raw_)?rewards?|reward_mean|rewards?/mean|score/mean|reward_(trace|history))", "reward"),
-    (r"(train/)?(reward_std|std_reward|reward_std_dev)|reward/std", "reward_std_ambiguous"),
     (
-        r"((train|rollout|grpo|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction)",
+        (
+            r"((train|training|rollouts?|env|critic|batch|objective|episode)/)?"
+            r"((mean_|avg_|raw_|train_|rlhf_|episode_)?rewards?|(train_|episode_)?reward_mean|mean_train_reward|rewards?/mean|score/mean"
+            r"|reward_(trace|history)|reward_(avg|average)|average_reward)"
+        ),
+        "reward",
+    ),
+    (r"(train/)?(reward_std|std_reward|reward_std_dev)|rewards?/std", "reward_std_ambiguous"),
+    (
+        (
+            r"((train|rollout|grpo|actor|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction"
+            r"|zero_var_group_frac|zero_std_(frac|ratio|share)|zero_advantage_frac|dead_group_(share|frac|ratio)|frac_zero_std)"
+        ),
         "dead_group_share",
     ),
     (r"batch/\w+/fractions/too_hard", "all_wrong_share"),
     (r"batch/\w+/fractions/too_easy", "all_right_share"),
     (
-        r"(rollout(_partition_done|_done)?/)?(avg_|mean_)?(response|completion|generation)s?(_token)?_length(/mean|_mean)?",
+        r"((train|rollout(_partition_done|_done)?)/)?(avg_|mean_)?(response|completion|generation)s?(_token)?_len(gth)?(/mean|_mean)?",
         "completion_length",
     ),
     (
-        r"response_length/clip_ratio|((train|rollout(_partition_done|_done)?)/)?(completion_)?truncat(ed|ion)_(ratio|share|rate)",
+        r"response_len(gth)?(/|_)clip_ratio|((train|rollout(_partition_done|_done)?)/)?(completion_)?truncat(ed|ion)_(ratio|share|rate)",
         "truncated_share",
     ),
-    (r"(token_|policy_)?entropy|(actor|policy|train)/entropy", "entropy"),
-    (r"(approx_|reference_|ppo_)?kl|actor/(ppo_kl|kl_loss)|train/kl", "kl"),
-    (r"((actor|train|optim)/)?(grad_norm|gradient_norm|total_grad_norm)", "gradient_norm"),
+    (r"(token_|policy_|avg_|mean_)?entropy|(actor|policy|train)/entropy", "entropy"),
+    (r"(approx_|reference_|ppo_|mean_)?kl|actor/(ppo_kl|kl_loss)|(train|objective)/kl|policy/approxkl(_avg)?", "kl"),
+    (r"((actor|train|optim|policy)/)?(grad_norm|gradient_norm|total_grad_norm)", "gradient_norm"),
     (r"((actor|train)/)?(loss|pg_loss|policy_loss|training loss)", "loss"),
     (r"((actor|optim|train|policy)/)?(lr|learning_rate)(\(.+\))?", "learning_rate"),
-    (r"clip_fraction|clip_frac|actor/pg_clipfrac|train/pg_clipfrac", "clip_ratio"),
-    (r"step_time|step_seconds|time_per_step|perf/time_per_step|timing_s/step", "step_time"),
+    (r"((actor|train|policy)/)?(clip_?fraction|clip_?frac|pg_clip_?frac|clipfrac_avg)", "clip_ratio"),
+    (r"step_time|step_seconds|time_per_step|perf/time_per_step|timing_s/step|time/step", "step_time"),
     (r"num_tokens|tokens|total_tokens|perf/total_num_tokens", "tokens"),
+)
+# What measures success, where a log calls nothing a reward, and what an evaluation calls its reward.
+_SUCCESS = re.compile(
+    r"((train|rollout|env|answer|overall|mean|avg|average)[/_])?(accuracy|acc|score|scores|success(_rate)?|solve_rate|pass_rate"
+    r"|pass[@_]1|return|episode_return|correct)(/mean|_mean)?"
 )
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
 _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
@@ -139,17 +156,19 @@ _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
 # A framework is known by any one of these keys; the first that fits counts.
 _MARKS: tuple[tuple[str, str], ...] = (
-    ("verl", r"critic/(score|rewards)/mean|actor/pg_clipfrac|val-core/.+"),
+    ("verl", r"critic[/_](score|rewards)[/_]mean|actor[/_]pg_clipfrac|val-core[/_].+"),
     ("prime-rl", r"train/agg/(all|effective)/.+|mismatch_kl/all/mean|entropy/all/mean"),
     ("slime", r"rollout/raw_reward|train/train_rollout_logprob_abs_diff"),
     ("nemo-rl", r"(train/)?(baseline_reward/pct_[01]|token_mult_prob_error|probs_ratio_clamped)"),
     ("skyrl", r"reward/avg_raw_reward|policy/policy_entropy"),
     ("areal", r"ppo_actor/.+"),
     ("open-instruct", r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg"),
-    ("tinker", r"env/all/(reward/total|by_group/frac_mixed)"),
+    ("tinker", r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d"),
     ("openrlhf", r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)"),
     ("art", r"train/(exception_rate|reward_std_dev)"),
 )
+# An evaluation's prefix, as `is_evaluation` of steps.py knows it.
+_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ ]")
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
 _NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
 _PLAIN = tuple((re.compile(pattern), quantity) for pattern, quantity in _PLAIN_RULES)
@@ -229,6 +248,18 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
     return tuple(meanings)
 
 
+def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+    """Return the meanings with a reward where the log calls nothing so: a success, else what was measured on held-out prompts."""
+    if any(meaning.quantity.startswith("reward") for meaning in meanings):
+        return meanings
+    known = {meaning.column for meaning in meanings}
+    for key in columns:
+        if key not in known and not _evaluated(key)[1] and _SUCCESS.fullmatch(_plain_name(key)):
+            return (*meanings, Meaning(key, "reward", "success by its name alone: the log calls nothing a reward", ambiguous=True))
+    text = "reward on held-out prompts, the only one in the log: it is judged as the reward"
+    return tuple(replace(one, quantity="reward", definition=text) if one.quantity == "eval/reward" else one for one in meanings)
+
+
 @cache
 def _rules_of(framework: str) -> tuple[Rule, ...]:
     """Return the rules of one framework."""
@@ -287,10 +318,13 @@ def is_quantity(name: str) -> bool:
 def _evaluated(key: str) -> tuple[str, bool]:
     """Return the key without an evaluation's prefix, and whether it had one."""
     name = plain(key).rsplit(" - ", 1)[-1]
-    for prefix in ("eval_", "eval/"):
-        if name.startswith(prefix):
-            return name.removeprefix(prefix), True
-    return name.removeprefix("train/"), False
+    bare = _HELD_OUT.sub("", name)
+    return (bare, True) if bare != name else (name.removeprefix("train/"), False)
+
+
+def _plain_name(key: str) -> str:
+    """Return a key of an unknown log without an evaluation's prefix, with "_" for blanks."""
+    return re.sub(r"(?<!training) +", "_", _evaluated(key)[0])
 
 
 def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float, framework: str) -> Meaning | None:
@@ -454,8 +488,10 @@ def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
 
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     """Return the meaning of a key of an unknown log, from its name alone."""
-    name, evaluated = _evaluated(key)
-    prefix, name = "eval/" if evaluated else "", re.sub(r"(?<!training) +", "_", name)
+    name, evaluated = _plain_name(key), _evaluated(key)[1]
+    prefix = "eval/" if evaluated else ""
+    if evaluated and _SUCCESS.fullmatch(name):
+        return Meaning(key, "eval/reward", "score on held-out prompts, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
     for pattern, quantity in _PLAIN:

@@ -1,4 +1,4 @@
-"""The progress table that a training cell leaves in a Jupyter notebook (Transformers' notebook callback, Unsloth).
+"""What a training cell leaves in a Jupyter notebook: a progress table (Transformers' notebook callback, Unsloth), or printed steps.
 
 Only the cells' stored output is read; no cell is run.
 """
@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.assemble import Log, Request, assemble
+from groupwise.readers.assemble import Log, Origin, Request, assemble
+from groupwise.readers.configs import missing, settings_in, with_found
+from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import JsonReader, peek, read_whole, shown
+from groupwise.readers.source import JsonReader, lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 
 _TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
@@ -31,15 +35,17 @@ def sniff_notebook(path: Path) -> float:
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:
-    """Read the longest progress table among the notebook's stored outputs."""
+    """Read the longest progress table among the notebook's stored outputs, else the steps that a cell printed."""
     seen = peek(path)
     try:
         notebook = JsonReader().loads(read_whole(path, seen))
     except ValueError:
         raise UnreadableRunError(f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it again") from None
     tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
+    source = "\n".join(_texts(notebook, "source"))
+    found = _arguments(source) | ({"framework": "unsloth"} if "unsloth" in source else {})
     if not tables:
-        raise UnreadableRunError(f"expected a notebook with a training's progress table, got none in {shown(path)}: run its cells")
+        return _printed(path, seen.size, notebook, request, found)
     longest = max(tables, key=len)
     notes = ["the table of a notebook rounds its values to six decimals and hides some of the log's keys"]
     if len(tables) > 1:
@@ -47,10 +53,27 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store = RowStore()
     names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
     store.add_cells(names, [row for row in longest[1:] if row])
-    source = "\n".join(_texts(notebook, "source"))
-    found = _arguments(source) | ({"framework": "unsloth"} if "unsloth" in source else {})
     stated = ((found, "the notebook's code"),)
     return assemble(Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False), request)
+
+
+def _printed(path: Path, size: int, notebook: Any, request: Request, found: Mapping[str, Any]) -> RunRecord:
+    """Read the steps that a cell printed: of all cells and all ways to print them the longest run."""
+    records = []
+    request = replace(request, config=with_found(request.config, missing(settings_in(found), request.config), "the notebook's code"))
+    for text in _texts(notebook, "text"):
+        for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
+            feed = console()
+            feed.take(lines_of(text))
+            feed.finish()
+            with suppress(UnreadableRunError):
+                records.append(feed.record(Origin(path, size), request))
+    if not records:
+        raise UnreadableRunError(
+            f"expected a notebook with a training's progress table or printed steps, got none in {shown(path)}: run its cells"
+        )
+    longest = max(records, key=lambda record: len(record.steps))
+    return replace(longest, sources=tuple(replace(source, reader="notebook") for source in longest.sources))
 
 
 def _parse(html: str) -> list[list[list[str]]]:
@@ -66,7 +89,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _texts(notebook: Any, what: str) -> Iterator[str]:
-    """Yield the HTML outputs or the code of the cells; whatever has another shape is passed over."""
+    """Yield the HTML outputs, the printed texts or the code of the cells; whatever has another shape is passed over."""
     cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
     for cell in cells if isinstance(cells, list) else []:
         if not isinstance(cell, Mapping):
@@ -76,6 +99,9 @@ def _texts(notebook: Any, what: str) -> Iterator[str]:
             continue
         outputs = cell.get("outputs")
         for output in outputs if isinstance(outputs, list) else []:
+            if what == "text":
+                yield _joined(output.get("text") if isinstance(output, Mapping) else None)
+                continue
             data = output.get("data") if isinstance(output, Mapping) else None
             if isinstance(data, Mapping) and "text/html" in data:
                 yield _joined(data["text/html"])

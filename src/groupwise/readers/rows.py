@@ -22,6 +22,9 @@ KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
     "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
 )  # fmt: skip
+# Of a long table, as trackers export them: what names the metric of a row, and its value.
+METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "name")
+_VALUE_KEYS = ("value", "metric_value", "val", "y")
 _LONGEST_LABEL, _MOST_LABELS = 80, 64
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 
@@ -169,7 +172,7 @@ class RowStore:
             self.texts[name] = self.texts.get(name, 0) + 1
             if name not in self.unread and _NUMERIC.match(value):
                 self.unread[name] = clean_key(value)[:20]
-        if name in KIND_KEYS or spelled(name) in RUN_KEYS or self._is_label(name, value):
+        if name in KIND_KEYS or spelled(name) in (*RUN_KEYS, *METRIC_KEYS) or self._is_label(name, value):
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:_LONGEST_LABEL]
 
     def _is_label(self, name: str, value: str) -> bool:
@@ -237,6 +240,29 @@ class RowStore:
                 store._columns[key] = _Column(place[rows[mine]], values[mine])
         for key, cells in self.labels.items():
             store.labels[key] = {int(place[row]): text for row, text in cells.items() if stays[row]}
+        return store
+
+    def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
+        """Return a long table, each of whose rows names one metric with its value, with a column a metric, by step; None for another."""
+        whole = {spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count}
+        metric = next((whole[key] for key in METRIC_KEYS if key in whole), "")
+        value = next((key for key in self._columns if spelled(key) in _VALUE_KEYS), "")
+        if not metric or not value:
+            return None
+        order = np.argsort(step, kind="stable")  # each metric may stand by itself: a step that falls is no restart
+        place = np.empty(self.count, dtype=np.int64)
+        place[order] = np.arange(self.count)
+        store, names = RowStore(), np.array([self.labels[metric][row] for row in range(self.count)])
+        store.count, store.unread, store.too_long = self.count, dict(self.unread), self.too_long
+        for key in self.names():
+            rows, values = self.sparse(key)
+            for name in np.unique(names) if key == value else (key,):
+                mine = names[rows] == name if key == value else np.ones(len(rows), dtype=bool)
+                by_step = np.argsort(place[rows[mine]])
+                store._columns[str(name)] = _Column(place[rows[mine]][by_step], values[mine][by_step])
+        for key, cells in self.labels.items():
+            if key != metric:
+                store.labels["run_name" if spelled(key) == "name" else key] = {int(place[row]): text for row, text in cells.items()}
         return store
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:

@@ -22,7 +22,8 @@ from groupwise.readers.source import counted, shown, some_of
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test"})
+_EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev", "heldout", "held_out", "held-out"})
+_HELD_OUT = re.compile(r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ -]", re.IGNORECASE)
 _EITHER = frozenset({"step", "epoch", "train/epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
@@ -49,7 +50,7 @@ class Merged:
 
 def is_evaluation(key: str) -> bool:
     """Return whether a key belongs to an evaluation rather than to training."""
-    return key.lower().startswith(("eval_", "eval/", "eval ", "val/", "val_", "val-", "validation/", "test/", "test_"))
+    return _HELD_OUT.match(key) is not None
 
 
 def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = ()) -> Merged:
@@ -196,8 +197,20 @@ def _kinds(store: RowStore, mine: Flags) -> NDArray[np.object_] | None:
             kinds = np.empty(store.count, dtype=object)
             for row, name in store.labels[key].items():
                 kinds[row] = name
-            return kinds
+            return kinds if _differ(store, kinds, mine) else None
     return None
+
+
+def _differ(store: RowStore, kinds: NDArray[np.object_], mine: Flags) -> bool:
+    """Return whether types of events are told apart by more than their name: phases of one run hold the same columns."""
+    if any(str(kind).lower() in _EVALUATION for kind in set(kinds[mine])):
+        return True
+    held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[mine])}
+    for key in store.names():
+        rows = store.sparse(key)[0]
+        for kind in set(kinds[rows[mine[rows]]]):
+            held[str(kind)].add(key)
+    return len(set(map(frozenset, held.values()))) > 1
 
 
 def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
@@ -217,7 +230,7 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
     if not len(falls):
         return usable
-    if len(falls) > max(2, _UNORDERED_SHARE * len(position)):
+    if len(falls) > max(2, _UNORDERED_SHARE * len(position)) and (step[position[falls]] > step[position].min()).any():
         notes.append("the rows were not in the order of their steps and have been sorted")
         return usable
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)

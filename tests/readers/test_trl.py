@@ -164,7 +164,7 @@ class TestFolder:
         assert config.prompts_per_step.source == "args.json, one process assumed"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
-        assert config.value("learning_rate") is None
+        assert config.learning_rate.source == "the largest of the column learning_rate"
 
 
 class TestCompletions:

@@ -162,3 +162,66 @@ def test_verls_logs_with_underlines_and_its_proxy_of_the_variance(tmp_path: Path
     names = {quantity: record.column(quantity) for quantity in ("reward", "entropy", "eval/reward", "gradient_noise")}
     assert names == {"reward": "critic_score_mean", "entropy": "actor_entropy", "eval/reward": "val-core_gsm8k_acc_mean@1",
                      "gradient_noise": "variance_proxy_proxy3_pure_noise"}  # fmt: skip
+
+
+def test_the_rewards_of_a_group_on_one_line_and_skipped_groups_on_their_own(tmp_path: Path) -> None:
+    log: list[dict[str, Any]] = []
+    for step in range(1, 4):
+        log += [{"step": step, "prompt_id": n, "rewards": [0.0, 1.0, n, 1.0], "advantages": [-1, 1, 0, 1]} for n in (0, 1)]
+        log += [{"step": step, "prompt_id": 9, "skipped": "all rewards are equal"}]
+    record = open_run(written(tmp_path / "groups.jsonl", log))
+    assert record.rollouts is not None
+    assert record.config.value("group_size") == 4
+    assert record.steps["reward"].to_list() == [5 / 8] * 3
+    assert record.rollouts.filter(record.rollouts["step"] == 2)["prompt_id"].to_list() == [0] * 4 + [1] * 4
+    assert record.rollouts["advantage"].to_list()[:4] == [-1, 1, 0, 1]
+    assert any("3 rows have neither" in note for note in record.notes) or any("row" in note for note in record.notes)
+
+
+def test_lines_without_a_name_are_groups_and_lists_of_lists_are_several(tmp_path: Path) -> None:
+    plain = written(tmp_path / "plain.jsonl", [{"step": step, "rewards": [0, 1, 1]} for step in (1, 1, 2)])
+    nested = written(tmp_path / "nested.jsonl", [{"step": 1, "rewards": [[0, 1, 1], [1, 1, 1]]}, {"step": 2, "rewards": [[0, 1, 0]]}])
+    for path in (plain, nested):
+        record = open_run(path)
+        assert record.rollouts is not None
+        assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+
+def test_a_step_that_lists_its_rewards_has_their_mean(tmp_path: Path) -> None:
+    log = [{"step": step, "loss": 0.1, "grad_norm": 1.0, "rewards": [0, 1, 1, step]} for step in (1, 2, 3)]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps[record.column("reward")].to_list() == [0.75, 1.0, 1.25]
+    assert record.steps["grad_norm"].to_list() == [1.0] * 3
+
+
+SAMPLES = [{"prompt": f"p{n // 2}", "completion": "c", "reward": float(n % 2)} for n in range(4)]
+
+
+@pytest.mark.parametrize("place", ["grpo_step_{step:06}/sample_rollouts.jsonl", "policy_{step}/train_{step}-group_0.jsonl"])
+def test_a_folder_of_sample_rollouts(place: str, tmp_path: Path) -> None:
+    for step in (2, 10, 3):
+        (tmp_path / place.format(step=step)).parent.mkdir()
+        written(tmp_path / place.format(step=step), SAMPLES)
+    record = open_run(tmp_path)
+    assert record.steps["step"].to_list() == [2, 3, 10]
+    assert record.config.value("group_size") == 2
+    written(tmp_path / "metrics.jsonl", rows())  # a log says more of a run
+    assert open_run(tmp_path).sources[0].reader == "jsonl"
+
+
+def test_the_step_of_a_rollout_is_the_number_of_its_partition(tmp_path: Path) -> None:
+    log = [row | {"partition_id": f"tenant/run/train_{step}"} for step in (4, 5) for row in SAMPLES]
+    assert open_run(written(tmp_path / "dump.jsonl", log)).steps["step"].to_list() == [4, 5]
+
+
+def test_prime_rls_monitor_folder(tmp_path: Path) -> None:
+    home = tmp_path / "monitors" / "file"
+    (home / "traces").mkdir(parents=True)
+    written(home / "metrics.jsonl", [{"step": step, "train/agg/all/a/reward/mean": step / 10, "optim/lr": 1e-6} for step in range(1, 6)])
+    episodes = [
+        {"group": {"id": "g"}, "step": step, "traces": [{"rewards": {"right": 1.0}}, {"rewards": {"right": 0.0}}]} for step in (1, 2)
+    ]
+    written(home / "traces" / "stream.jsonl", episodes)
+    record = open_run(tmp_path)
+    assert (record.config.value("framework"), record.column("reward")) == ("prime-rl", "train/agg/all/a/reward/mean")
+    assert open_run(home / "traces" / "stream.jsonl").steps["reward"].to_list() == [0.5, 0.5]

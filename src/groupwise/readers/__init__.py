@@ -222,7 +222,7 @@ def locate(place: Path, request: Request) -> Located:
     reader = best_reader(place)
     if reader is not None:
         return Located(place, reader, request)
-    found = _logs_in(place)
+    found = _logs_in(place) or [log for inner in _folders_in(place) for log in _logs_in(inner)]
     if not found:
         raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
@@ -292,6 +292,12 @@ def _logs_in(folder: Path) -> list[Path]:
     kinds = {path: kind.name for path in paths if path.is_dir() and (kind := best_reader(path))}
     runs = [path for path, kind in kinds.items() if kind != "rollout_folder"]
     return runs or [path for path in paths if named_as_log(path.name) and path.is_file() and is_log(path)] or list(kinds)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """Return the folders below one without a log, two deep, as prime-rl's monitors/file is."""
+    below = [path for path in inside(folder, _MOST_FILES) if path.is_dir()]
+    return [*below, *(path for inner in below for path in inside(inner, _MOST_FILES) if path.is_dir())]
 
 
 def named_as_log(name: str) -> bool:

@@ -37,7 +37,9 @@ _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 # What a column may be called and still be something that is measured, however constant it is, and what only a column is called.
-_NO_SETTING = frozenset({"loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"})
+_NO_SETTING = frozenset(
+    {"lr", "learning_rate", "actor_lr", "loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"}
+)
 _COUNTED = dict.fromkeys(("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"), "prompts_per_step")
 
 

@@ -1,4 +1,4 @@
-"""Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART, prime-rl and slime.
+"""Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART, prime-rl, slime, and groups on one line.
 
 Only the shape of a row is changed; `rollouts.py` makes groups and steps of them. slime's files are pickles of PyTorch: they are
 read by an unpickler that knows plain data and inert stand-ins for tensors, and refuses whatever else a pickle asks for.
@@ -26,7 +26,9 @@ Row = Mapping[Any, Any]
 def dump_of(rows: Sequence[Row]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
-    return next((name for name, (fits, _) in DUMPS.items() if seen and all(fits(row) for row in seen)), "")
+    found = next((name for name, (fits, _) in DUMPS.items() if seen and all(fits(row) for row in seen)), "")
+    # Groups that were skipped may stand on lines of their own.
+    return found or (GROUPS if any(map(_is_group, seen)) and all(_is_group(row) or _is_skipped(row) for row in seen) else "")
 
 
 def rows_of_dump(name: str, row: Row) -> list[dict[str, Any]]:
@@ -125,6 +127,8 @@ def _episode(row: Row) -> Iterator[dict[str, Any]]:
         if not isinstance(trace, Mapping):
             continue
         found: dict[str, Any] = {"group": str(row["group"].get("id"))}
+        if isinstance(row.get("step"), int | float):
+            found["step"] = row["step"]
         rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
             parts = {key: value for key, value in rewards.items() if isinstance(value, int | float)}
@@ -158,12 +162,52 @@ def _sample(row: Row) -> Iterator[dict[str, Any]]:
     yield found | ({"response_length": row["response_length"]} if isinstance(row.get("response_length"), int) else {})
 
 
+GROUPS = "groups"
+_OF_A_GROUP = {
+    "reward": ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list"),
+    "advantage": ("advantages", "advantage"),
+    "length": ("lengths", "completion_lengths", "response_lengths", "length"),
+    "completion": ("completions", "completion", "responses", "outputs", "texts"),
+}
+_OF_A_STEP = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
+
+
+def _values(row: Row, name: str) -> list[Any]:
+    """Return what a row has of each completion of its group, or of each group, none where it does not."""
+    return next((row[key] for key in _OF_A_GROUP[name] if isinstance(row.get(key), list) and row[key]), [])
+
+
+def _is_group(row: Row) -> bool:
+    """Return whether a row lists the rewards of a group, or of several, and nothing of a step of training."""
+    rewards = _values(row, "reward")
+    numbers = [value for one in rewards for value in (one if isinstance(one, list) else [one])]
+    return len(numbers) > 1 and all(isinstance(value, int | float) for value in numbers) and not any(key in row for key in _OF_A_STEP)
+
+
+def _is_skipped(row: Row) -> bool:
+    """Return whether a row tells of a group that was not trained on."""
+    return any("skip" in f"{key} {value if isinstance(value, str) else ''}".lower() for key, value in row.items())
+
+
+def _group(row: Row) -> Iterator[dict[str, Any]]:
+    """Yield the completions of a group, or of several, that stand on one line; a skipped group may have no rewards."""
+    rewards = _values(row, "reward")
+    shared = {key: value for key, value in row.items() if isinstance(value, str | int | float) and key not in _OF_A_GROUP["reward"]}
+    nested = rewards and isinstance(rewards[0], list)
+    for number, group in enumerate(rewards if nested else [rewards]):
+        own = {name: values for name in _OF_A_GROUP if len(values := _values(row, name)) == len(group) and not nested}
+        for index, reward in enumerate(group):
+            cells = {name: values[index] for name, values in own.items()} | {"reward": reward}
+            yield {**shared, **cells, **({"group": f"{shared.get('group', '')}/{number}"} if nested else {})}
+
+
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
     "slime": (_is_sample, _sample),
     "art": (_is_art, _art),
     "prime-rl": (_is_episode, _episode),
     "nemo-rl": (_is_nemo, _nemo),
+    GROUPS: (_is_group, _group),
 }
 
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRun
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_columns, sound
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import dump_of, rows_of_dump, slime_samples, sniff_slime
+from groupwise.readers.dumps import GROUPS, dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import JsonReader, Lines, Peek, counted, first_lines, inside, json_lines, open_text, peek, shown, some_of
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
@@ -153,7 +153,7 @@ class RolloutRows:
         self.silent += not _is_text(completion)
         self.prompt.append(self._kept(self._text(prompt), shared=True))
         self.completion.append(self._kept(self._text(completion), shared=False))
-        self.file_step.append(file_step)
+        self.file_step.append(file_step if file_step == file_step else _partition(row))
         for key, value in labels.items():
             column = self.labels.setdefault(key, [])
             column.extend([None] * (self.store.count - len(column)))
@@ -203,6 +203,12 @@ class RolloutRows:
         return self._known.setdefault(text, text)
 
 
+def _partition(row: Mapping[Any, Any]) -> float:
+    """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN for none."""
+    found = _LAST_NUMBER.search(row["partition_id"]) if isinstance(row.get("partition_id"), str) else None
+    return float(found[1]) if found else float("nan")
+
+
 def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
@@ -217,7 +223,7 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
         if not np.isfinite(step).any():
             notes.append("no column holds the step, so all rollouts count as step 1: name it with --column step=NAME")
             return np.ones(rows.store.count)
-        notes.append("the steps are the numbers in the names of the files")
+        notes.append("the steps are the numbers in the names of the files, or of the parts that the rows belong to")
     known = step[np.isfinite(step)]
     blocks = known[np.append(True, np.diff(known) != 0)] if len(known) else known
     if len(blocks) > len(np.unique(blocks)):
@@ -292,6 +298,8 @@ _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet")
 _EPISODES = re.compile(r"step_(\d{1,12})")
+_STEP_IN_NAME = re.compile(r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)")
+_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _CHOSEN = "chosen: "
@@ -373,7 +381,15 @@ def _dumps(folder: Path) -> list[Path]:
     lines = sorted((path for path in files if _DUMP.fullmatch(path.name)), key=lambda path: (_number(path), path.name))
     tables = sorted(path for path in files if _TRL_FILE.fullmatch(path.name))
     found = lines if len(lines) >= len(tables) else tables
-    return found or _episodes(folder)
+    return found or _episodes(folder) or _samples(folder, files)
+
+
+def _samples(folder: Path, beside: Sequence[Path]) -> list[Path]:
+    """Return the files of rollouts below a folder without a log whose names, or whose folders' names, tell their step."""
+    if any(path.suffix.lower() in (".jsonl", ".csv", ".json", ".log") for path in beside):
+        return []
+    found = islice((path for inner in inside(folder, _MOST_FILES) if inner.is_dir() for path in inner.glob("*.jsonl")), _MOST_FILES)
+    return sorted((path for path in found if _number(path) == _number(path)), key=lambda path: (_number(path), path.name))
 
 
 def _episodes(folder: Path) -> list[Path]:
@@ -388,6 +404,8 @@ def _number(path: Path) -> float:
     match = _DUMP.fullmatch(path.name)
     if match is None and path.name == "traces.jsonl":
         match = next((found for part in reversed(path.parts) if (found := _EPISODES.fullmatch(part))), None)
+    if match is None:
+        match = _STEP_IN_NAME.search(path.name) or _STEP_IN_NAME.search(path.parent.name)
     return float(next(group for group in match.groups() if group)) if match else float("nan")
 
 
@@ -488,6 +506,9 @@ def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str,
                 if group_size is None:
                     raise InvalidArgumentError(f"expected the group size for {shown(path)}, which has no prompts: give --set group_size=G")
                 completion["prompt"] = f"prompt {number // group_size}"
+            if dump == GROUPS and "prompt" not in completion:  # a line is a group where it does not name its own
+                named = next((completion[key] for key in GROUP_KEYS if key in completion and key != "group"), f"line {number}")
+                completion["group"] = f"{named}{completion.get('group', '')}"
             rows.add(completion, OURS, _number(path))
     return False
 

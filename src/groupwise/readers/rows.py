@@ -25,6 +25,7 @@ RUN_KEYS = (
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
 METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "name")
 _VALUE_KEYS = ("value", "metric_value", "val", "y")
+_LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS = 80, 64
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 
@@ -155,6 +156,10 @@ class RowStore:
                 self._number(name, float("inf") if value > 0 else float("-inf"))
         elif isinstance(value, str):
             self._text(name, value)
+        elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
+            numbers = [one for one in value if isinstance(one, int | float)]
+            if numbers and len(numbers) == len(value):
+                self._number(name, sum(numbers) / len(numbers))
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""

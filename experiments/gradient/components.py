@@ -3,7 +3,7 @@
     python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--in-use 8] [--quick]
 
 prints the first table of docs/theory/gradient.md ("How well it works") and writes components.csv beside this file: for three kinds
-of reward, B = 64 and 256 prompts and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often
+of reward, and for prompts whose scores differ in length as exp(.5 z) with the spread of rewards in proportion, B = 64 and 256 prompts and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often
 the 95 % intervals of the three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
 """
 
@@ -23,7 +23,7 @@ from groupwise.estimators.components import components
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 from worlds.bandit import BanditWorld, random_world
 
-WORLDS = ("binary", "continuous", "noisy")
+WORLDS = ("binary", "continuous", "noisy", "lognormal")
 CELLS = [(64, 4), (64, 8), (64, 16), (64, 32), (64, 64), (256, 8)]
 NAMES = ("vp", "t", "r")
 BUDGET, IN_USE = 1024, 8
@@ -31,7 +31,19 @@ BUDGET, IN_USE = 1024, 8
 
 def world_of(kind: str) -> BanditWorld:
     """Four thousand prompts whose difficulty, gradients and score sizes differ: in effect a population."""
+    if kind == "lognormal":
+        return lognormal_world(np.random.default_rng(20260104))
     return random_world(np.random.default_rng(20260101 + WORLDS.index(kind)), prompts=4000, arms=6, dimensions=12, rewards=kind)  # type: ignore[arg-type]
+
+
+def lognormal_world(rng: np.random.Generator, prompts: int = 4000, arms: int = 12, width: int = 8) -> BanditWorld:
+    """Prompts with scores u exp(.5 z), u normal in pairs of either sign, and rewards that are linear in them and noisy."""
+    scale_P = np.exp(0.5 * rng.standard_normal((prompts, 1, 1)))
+    half_PAD = rng.standard_normal((prompts, arms, width))
+    score_POD = scale_P * np.concatenate([half_PAD, -half_PAD], axis=1)
+    slope_PD = 0.3 * (np.eye(width)[0] + rng.standard_normal((prompts, width)) / width**0.5)
+    reward_PO = np.einsum("pod,pd->po", score_POD, slope_PD) + rng.standard_normal((prompts, 2 * arms)) + rng.standard_normal((prompts, 1))
+    return BanditWorld(np.full((prompts, 2 * arms), 0.5 / arms), score_POD, reward_PO, np.full(prompts, 1 / prompts))
 
 
 def true_plan(vp: float, t: float, r: float, in_use: int) -> tuple[int, float]:

@@ -43,6 +43,7 @@ SIGNED = {"kappa", "value", "score_mean_norm2"}
 
 LARGEST = 1e60
 """Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
+_FEW = 6.0  # times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less than they say
 _ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100 with the tails of this one."""
 
@@ -331,8 +332,18 @@ def _assembled(
         estimate_C=estimate_C,
         covariance_CC=covariance_CC,
         pseudo_PC=pseudo_PC,
-        notes=tuple(_notes(found["score_mean_norm2"], sample)),
+        notes=tuple(_notes(found["score_mean_norm2"], sample, _unlikeness(found["score_norm2"], pseudo_PC))),
     )
+
+
+def _unlikeness(norm2: Estimate, pseudo_PC: Float | None) -> float:
+    """Standard deviation of the logarithm of prompts' E|s|^2; where only sums are kept, that of a lognormal law with their spread."""
+    if norm2.n < 3 or norm2.value <= 0:
+        return 0.0
+    if pseudo_PC is None:
+        return math.sqrt(math.log1p(norm2.n * (norm2.standard_error / norm2.value) ** 2))
+    each_P = pseudo_PC[:, QUANTITIES.index("score_norm2")]
+    return float(np.log(each_P[each_P > 0]).std())
 
 
 def _score_reward_variance(estimate_C: Float, covariance_CC: Float, prompts: int, level: float) -> Estimate:
@@ -371,13 +382,20 @@ def _enough(interval: Interval, error: float, prompts: int) -> str:
     return f"; if {supposed}, about {max(needed, prompts + 1):,} prompts would show it"
 
 
-def _notes(score_mean: Estimate, sample: Sample) -> list[str]:
+def _notes(score_mean: Estimate, sample: Sample, unlikeness: float) -> list[str]:
     """What to know before the numbers are used."""
     notes = []
     if sample.left_out:
         notes.append(
             f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
             "nothing is biased if the size of a group has nothing to do with its prompt."
+        )
+    # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
+    if sample.prompts < _FEW * math.exp(min(4 * unlikeness**2, 100.0)) - _FEW:
+        notes.append(
+            f"The prompts' scores differ much in length (E|s|^2 by a factor of {math.exp(unlikeness):.2g} either way), so that a few prompts "
+            "not drawn may hold much of Vp: in such worlds 95 % intervals held Vp in 82 to 93 % of cases, T and R in 92 to 95 %. "
+            "More prompts help, more rollouts of each do not."
         )
     if sample.zero_mean and sample.prompts > 2 and score_mean.value > _ALARM * score_mean.standard_error > 0:
         notes.append(

@@ -3,8 +3,9 @@
     python experiments/gradient/components.py [--replicates 2000] [--processes 2] [--in-use 8] [--quick]
 
 prints the first table of docs/theory/gradient.md ("How well it works") and writes components.csv beside this file: for three kinds
-of reward, and for prompts whose scores differ in length as exp(.5 z) with the spread of rewards in proportion, B = 64 and 256 prompts and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often
-the 95 % intervals of the three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
+of reward, and for prompts whose scores differ in length as exp(.5 z) with the spread of rewards in proportion, B = 64 and 256 prompts
+and m = 4 to 64 rollouts, the relative error of the mean estimate of Vp, T and R, and how often the 95 % intervals of the three, of G*,
+of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 
-
 _UNSEEN = 2.4  # chosen by coverage on prompts whose scores differ in length as exp(.5 z), at 64 prompts and at 256
 
 

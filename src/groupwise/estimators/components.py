@@ -393,8 +393,8 @@ def _notes(score_mean: Estimate, sample: Sample, unlikeness: float) -> list[str]
     # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
     if sample.prompts < _FEW * math.exp(min(4 * unlikeness**2, 100.0)) - _FEW:
         notes.append(
-            f"The prompts' scores differ much in length (E|s|^2 by a factor of {math.exp(unlikeness):.2g} either way), so that a few prompts "
-            "not drawn may hold much of Vp: in such worlds 95 % intervals held Vp in 82 to 93 % of cases, T and R in 92 to 95 %. "
+            f"The prompts' scores differ much in length (E|s|^2 by a factor of {math.exp(unlikeness):.2g} either way), so that a few "
+            "prompts not drawn may hold much of Vp: in such worlds 95 % intervals held Vp in 82 to 93 % of cases, T and R in 92 to 95 %. "
             "More prompts help, more rollouts of each do not."
         )
     if sample.zero_mean and sample.prompts > 2 and score_mean.value > _ALARM * score_mean.standard_error > 0:

@@ -6,12 +6,15 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from groupwise.analysis.fitted import Fitted
+from groupwise.analysis.fitted import Ahead, Fitted, fit_metric
 from groupwise.analysis.headline import ahead, aimed, gained
 from groupwise.curves.results import Target
 from groupwise.intervals import Interval
+from groupwise.record.run import RunRecord
+from groupwise.record.table import steps_table
 from groupwise.wording import ranged
 
 Make = Callable[..., Fitted]
@@ -34,6 +37,17 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
 def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
     said = "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step 150."
     assert ahead(made_fitted(status, change_time=200.0)) == said
+
+
+def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> None:
+    """A dip in the middle pulls a law down to .8 at the end; the last fifty rows stand at .95."""
+    step = np.arange(1, 201)
+    reward = np.where((step > 60) & (step <= 130), 0.5, 0.95) + np.random.default_rng(0).normal(0, 0.02, 200)
+    fitted = fit_metric(RunRecord("dip", steps_table(step.tolist(), {"reward": reward.clip(0, 1)})), "reward", ahead=Ahead())
+    assert fitted.outlook is not None
+    said = float(ahead(fitted).split()[3])
+    assert said == pytest.approx(fitted.outlook.grid[0].mean, abs=0.006)
+    assert said == pytest.approx(0.95, abs=0.03)
 
 
 def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:

@@ -83,6 +83,14 @@ def test_the_prior_is_a_distribution_that_gaps_do_not_change() -> None:
         assert max(abs(shape.after(np.array([3 * gap]))[0] - shape.correlation**3) for shape in shapes if shape.share) < 1e-12
 
 
+def test_the_prior_leans_to_long_correlation_by_hand() -> None:
+    """Of each correlation its stretch over sqrt(1 - phi): .25/sqrt(.85) of .15, .2/sqrt(.65) of .35, .04/sqrt(.02) of .98."""
+    prior = {shape.correlation: shape.prior for shape in noise_shapes(1.0) if shape.share == 1}
+    assert prior[0.35] / prior[0.15] == pytest.approx(0.8 * (0.85 / 0.65) ** 0.5)
+    assert prior[0.98] / prior[0.15] == pytest.approx(0.16 * (0.85 / 0.02) ** 0.5)
+    assert sum(prior.values()) == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize("gap", [1e-9, 1e-6, 1e-3, 1e3, 1e12])
 def test_any_unit_of_time_gives_the_same_posterior(gap: float) -> None:
     """The clock may be the integral of the learning rate: gaps of 1e-6 are ordinary."""

@@ -133,6 +133,17 @@ def test_the_linear_model_at_a_point_is_that_of_dense_least_squares(law: Law) ->
     assert step == pytest.approx(tuple((expected @ columns.T @ left)[2:]), rel=1e-2)
 
 
+@pytest.mark.parametrize("reach", [0.5, 3.0])
+def test_the_first_box_is_twice_the_reach_of_the_linear_model(reach: float) -> None:
+    law = law_by_name("exponential")
+    seen = series(law, 120, 0.01, seed=7)
+    products, whole = products_of(seen, NoiseShape(0.0, 0.0)), profile.whole_box(law, seen.span)
+    point = best_point(law, products, seen.span)
+    deviation = 0.02 * np.sqrt(profile.linearised(products, whole, point)[0][2, 2])
+    box = profile._ellipse_box(products, whole, point, 0.02 * reach)
+    assert [box.low[0], box.high[0]] == pytest.approx([point[0] - 2 * reach * deviation, point[0] + 2 * reach * deviation], rel=1e-9)
+
+
 def profiled(law: Law, products: profile.Gram, name: str, value: float, span: float) -> float:
     """Least error with one shape held, by a fine search over the other."""
     whole = profile.whole_box(law, span)

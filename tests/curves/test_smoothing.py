@@ -52,6 +52,14 @@ def test_degenerate_series_have_no_window(value: np.ndarray) -> None:
     assert smoothing_window(value) == 1
 
 
+@pytest.mark.parametrize("rows", [5, 10, 30, 70])
+def test_a_level_that_is_left_once_and_comes_back_is_no_average(rows: int) -> None:
+    """An outage of some rows: the two jumps alone correlate as the ends of a window of as many rows do."""
+    step, rng = np.arange(200), np.random.default_rng(rows)
+    level = np.where((step > 60) & (step <= 60 + rows), 0.5, 0.95)
+    assert [smoothing_window(level + rng.normal(0, 0.02, 200)) for _ in range(20)] == [1] * 20
+
+
 def test_a_short_smoothed_series_is_found_or_doubted() -> None:
     """60 rows smoothed over 10: seen or doubted at least 90 % of the time; fewer than 80 of 100 have probability below 1e-3."""
     rng, curve = np.random.default_rng(1), rise(np.arange(69.0), 15)

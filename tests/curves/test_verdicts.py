@@ -13,7 +13,7 @@ from groupwise.curves.fit import fit
 from groupwise.curves.forecast import forecast
 from groupwise.curves.observations import observe
 from groupwise.curves.results import Outcome
-from groupwise.curves.status import Break, _hint, _jump, fall_from_height
+from groupwise.curves.status import Break, _hint, _jump, _rival_note, fall_from_height
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 
@@ -151,3 +151,22 @@ def test_a_jump_whose_level_came_back_is_told_as_that(rest: float, end: str) -> 
     told = _jump(seen, SimpleNamespace(aicc=100.0), Break(20.0, -1.0, 0.0))  # type: ignore[arg-type]
     assert told["end"] == end
     assert (told["way"], told["size"], told["since"]) == ("falls", 1.0, 20.0)
+
+
+def law_with(name: str, aicc: float) -> SimpleNamespace:
+    """A law's fit of which the sentence asks for its name and criterion alone."""
+    return SimpleNamespace(law=SimpleNamespace(name=name), aicc=aicc)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([], ""),
+        ([("logistic", 2.1)], ""),
+        ([("logistic", 1.9)], "logistic fits as well (AICc within 2)"),
+        ([("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)], "logistic, power_law fit as well (AICc within 2)"),
+    ],
+)
+def test_the_laws_that_fit_as_well_are_those_within_two(others: list[tuple[str, float]], said: str) -> None:
+    fits = [law_with("exponential", 0.0), *(law_with(*other) for other in others)]
+    assert _rival_note(fits) == said  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said, plain
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike, sentence
+from groupwise.wording import sentence
 
 if TYPE_CHECKING:
     from groupwise.curves.calibration import Calibration
@@ -196,12 +196,6 @@ class Fitted:
     def rewarding(self) -> bool:
         """Whether more of it is better."""
         return self.series.healthy == "up"
-
-    @property
-    def now(self) -> str:
-        """The fitted mean at the last row, with as many digits as its band allows."""
-        fit = self.fit
-        return "–" if fit is None else alike(float(fit.low_T[-1]), float(fit.curve_T[-1]), float(fit.high_T[-1]))[1]
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise fit --json`."""

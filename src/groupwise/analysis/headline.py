@@ -27,8 +27,10 @@ def ahead(fitted: Fitted) -> str:
     outlook = fitted.outlook
     if outlook is None:
         return ""
-    who, far = subject(fitted.metric, fitted.quantity), outlook.rows[-1]
-    now = capital(f"{who} is {fitted.now} at step {fitted.clock.step_T[-1]:,.0f}")
+    who, here, far = subject(fitted.metric, fitted.quantity), outlook.grid[0], outlook.rows[-1]
+    # What the forecast starts from: a law may not hold, and one row is noise.
+    level = alike(here.mean_low, here.mean, here.mean_high)[1]
+    now = capital(f"{who} is {level} at step {fitted.clock.step_T[-1]:,.0f}")
     if outlook.result.status == "still":
         return f"{now}; {readable(outlook.result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)

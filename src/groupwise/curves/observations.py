@@ -235,7 +235,11 @@ def smoothing_window(value_T: ArrayLike) -> int:
     threshold = max(0.3, 3.2 / np.sqrt(n - k)) * (1 - k / n)
     between = correlation[1:k]
     lonely = k > 1 and float(np.abs(between).max()) < 0.5 * -correlation[k]
-    return k if lonely and -correlation[k] > threshold else 1
+    if not lonely or -correlation[k] <= threshold:
+        return 1
+    # A level that is left and comes back once, k rows later, makes the same spike by one product; an average makes it by all.
+    product = difference[:-k] * difference[k:]
+    return k if float(product.min()) > 0.5 * float(product.sum()) else 1
 
 
 def _without_trend(value_T: Float) -> Float:

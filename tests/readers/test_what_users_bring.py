@@ -225,3 +225,24 @@ def test_prime_rls_monitor_folder(tmp_path: Path) -> None:
     record = open_run(tmp_path)
     assert (record.config.value("framework"), record.column("reward")) == ("prime-rl", "train/agg/all/a/reward/mean")
     assert open_run(home / "traces" / "stream.jsonl").steps["reward"].to_list() == [0.5, 0.5]
+
+
+def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None:
+    log = written(tmp_path / "log.jsonl", rows())
+    table = written(tmp_path / "scores.jsonl", [{"step": step, "accuracy": step / 20} for step in (2, 4, 99)])
+    checkpoints = {"baseline": {"avg_f": 0.0}, "run/checkpoint_000002": {"avg_f": 0.1}, "run/checkpoint_000004": {"avg_f": 0.2}}
+    (tmp_path / "scores.json").write_text(json.dumps(checkpoints))
+    for side, lost in ((str(table), 1), (f"{tmp_path / 'scores.json'}#avg_f", 1)):
+        record = open_run(log, columns={"eval/reward": side})
+        assert record.steps["eval/reward"].to_list() == [None, 0.1, None, 0.2, None, None]
+        assert (record.column("eval/reward"), record.column("reward")) == ("eval/reward", "reward")
+        assert any(f"{lost} of 3 values are of steps that the log lacks" in note for note in record.notes)
+    elsewhere = written(tmp_path / "elsewhere.jsonl", [{"step": 50, "accuracy": 0.1}])
+    with pytest.raises(UnreadableRunError, match=r"number its rows as the log does"):
+        open_run(log, columns={"eval/reward": str(elsewhere)})
+
+
+def test_what_was_not_found_is_named(tmp_path: Path) -> None:
+    unknown = open_run(written(tmp_path / "log.jsonl", rows(group_size=8))).config.unknown()
+    assert {"prompts_per_step", "learning_rate", "refresh_interval"} <= set(unknown)
+    assert "group_size" not in unknown

@@ -229,7 +229,7 @@ def _settings(record: RunRecord) -> tuple[tuple[SettingRow, ...], tuple[str, ...
     """Return the known settings and the names of the unknown ones."""
     known = record.config.known()
     rows = tuple(SettingRow(name, clean(setting.value), clean(setting.source)) for name, setting in known.items())
-    return rows, tuple(name for name in type(record.config).__dataclass_fields__ if name not in known)
+    return rows, record.config.unknown()
 
 
 def _meanings(record: RunRecord) -> tuple[MeaningRow, ...]:

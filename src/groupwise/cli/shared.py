@@ -102,7 +102,10 @@ Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved
 Metric = Annotated[str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")]
 Settings = Annotated[list[str] | None, option("KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set")]
 Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
-Column = Annotated[list[str] | None, option("NAME=COLUMN", "What a column of a table is, as reward=score. Repeatable.")]
+Column = Annotated[
+    list[str] | None,
+    option("NAME=COLUMN", "What a column of a table is, as reward=score; or a file by step, as eval/reward=FILE#COLUMN. Repeatable."),
+]
 Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
 At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
 FailOn = Annotated[

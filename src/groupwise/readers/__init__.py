@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, SeveralRunsError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
@@ -37,7 +39,7 @@ from groupwise.readers.tensorboard import read_events, read_events_folder, sniff
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
-from groupwise.record.run import JOURNAL, RunConfig, RunRecord, is_record
+from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
 
 __all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "open_runs", "request_of", "said"]
 
@@ -124,7 +126,8 @@ def open_run(
 
     Args:
         path: a log file, a run folder, or `FILE#NAME` for one run of a file that holds several.
-        columns: canonical name, or "step" -> the log's own column, where the guess is wrong.
+        columns: canonical name, or "step" -> the log's own column, where the guess is wrong; or a file beside the log that holds it by
+            step, `FILE` or `FILE#COLUMN`, as the held-out scores of checkpoints.
         settings: name -> value, as with `--set`; they win over everything.
         config: a JSON or YAML file with settings; they win over what is found beside the log.
 
@@ -179,7 +182,10 @@ def request_of(
     """Return the path of a log and what is asked of it, checked."""
     _check_names(columns or {})
     place, chosen = _split(path)
-    return place, Request(columns or {}, _given(settings, config), chosen)
+    files = {name: (Path(file), column) for name, text in (columns or {}).items() for file, _, column in [text.partition("#")]}
+    beside = {name: one for name, one in files.items() if name not in _BASE_NAMES and one[0].is_file()}
+    own = {name: column for name, column in (columns or {}).items() if name not in beside}
+    return place, Request(own, _given(settings, config), chosen, beside=beside)
 
 
 @contextmanager
@@ -203,7 +209,14 @@ class Located:
     request: Request  # what was asked for
 
     def read(self) -> RunRecord:
-        """Read the log whole."""
+        """Read the log whole, with what stands in files beside it."""
+        record = self._read()
+        for name, (path, column) in self.request.beside.items():
+            record = _with_side_file(record, name, path, column)
+        return record
+
+    def _read(self) -> RunRecord:
+        """Read the log."""
         if self.reader.read is not None:
             record = self.reader.read(self.path, self.request)
         else:
@@ -231,6 +244,27 @@ def locate(place: Path, request: Request) -> Located:
             f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give the path of one, or ask groupwise fleet"
         )
     return locate(found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place))
+
+
+def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
+    """Return a record with a quantity from another file, as held-out scores of its checkpoints, by step."""
+    side = open_run(path, columns={name: column} if column else None)
+    found = column or next((one for one in (name, "reward") if one in {meaning.quantity for meaning in side.meanings}), name)
+    found = side.column(found)
+    scores = side.steps.select("step", pl.col(found).alias(name)).drop_nulls()
+    lost = len(scores.join(record.steps, on="step", how="anti"))
+    if lost == len(scores):
+        raise UnreadableRunError(
+            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its rows as the log does"
+        )
+    note = f"{name} is {found} of {path.name}" + (f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else "")
+    return dataclasses.replace(
+        record,
+        steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
+        meanings=(*(one for one in record.meanings if one.quantity != name), Meaning(name, name, f"{name}, from {path.name}")),
+        sources=(*record.sources, *side.sources),
+        notes=(*record.notes, note),
+    )
 
 
 def _check_names(columns: Mapping[str, str]) -> None:

@@ -52,6 +52,7 @@ class Request:
     chosen: str = ""  # which run of a file that holds several, "" for the only one
     by: str = ""  # a column that tells the runs of a file apart beside those that do so by their name, or ""
     home: Path | None = None  # the folder that was given, where the log is the only one in it
+    beside: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # quantity -> another file, and its column there ("" to judge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,10 @@ Row = Mapping[Any, Any]
 def dump_of(rows: Sequence[Row]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
-    found = next((name for name, (fits, _) in DUMPS.items() if seen and all(fits(row) for row in seen)), "")
+    found = next((name for name, (fits, _) in DUMPS.items() if seen and name != GROUPS and all(fits(row) for row in seen)), "")
     # Groups that were skipped may stand on lines of their own.
-    return found or (GROUPS if any(map(_is_group, seen)) and all(_is_group(row) or _is_skipped(row) for row in seen) else "")
+    groups = len(seen) > 1 and any(map(_is_group, seen)) and all(_is_group(row) or _is_skipped(row) for row in seen)
+    return found or (GROUPS if groups else "")
 
 
 def rows_of_dump(name: str, row: Row) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 _WRAPPED = {"step", "data"}
 
 
@@ -189,10 +190,13 @@ def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of an object whose keys are steps; none where most of them are not."""
-    numbered = {int(key): value for key, value in whole.items() if isinstance(value, dict) and re.fullmatch(r"-?\d{1,15}", str(key))}
+    """Return the entries of an object whose keys are steps, or end in them as names of checkpoints do; none where most do not."""
+    found = {key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)}
+    numbered = {int(match[1]): whole[key] for key, match in found.items() if match}
+    start = next((whole[key] for key in found if str(key).lower() in ("baseline", "base", "initial")), None)
     if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
+    numbered = numbered if start is None else {0: start} | numbered
     return [{"step": float(step), **value} for step, value in sorted(numbered.items())]
 
 

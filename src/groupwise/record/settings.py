@@ -212,6 +212,15 @@ class RunConfig:
         """
         return {name: setting for name in RULES if (setting := getattr(self, name)).known}
 
+    def unknown(self) -> tuple[str, ...]:
+        """Return the names of the settings that no source gave.
+
+        Example:
+            >>> "group_size" in RunConfig().unknown()
+            True
+        """
+        return tuple(name for name in RULES if not getattr(self, name).known)
+
     def value(self, name: str) -> Any | None:
         """Return the value of the setting `name`, or None where it is unknown.
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "plan": "Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say.",
     "simulate": "Simulate a training run whose truth is known, and write it as a record.",
     "stability": "How far a setting, or a run, is from instability, and what learning rate and interval would be safe.",
+    "sweep": "Train with every combination of some settings, and say which is best: exit code 1 where a training failed, 2 where all did.",
     "evaluate": "Score models on benchmarks, compare two, or show what a run's training transferred to.",
     "train": "Train a small policy by GRPO on a task whose truth is known, and write the run as a record.",
 }

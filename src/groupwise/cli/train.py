@@ -147,13 +147,18 @@ def train(
         "max_completion_length": max_completion_length, "group_size": group_size, "steps": steps,
         "rollouts_per_step": rollouts_per_step, "learning_rate": learning_rate, "advantage": advantage, "seed": seed, "device": device,
     }  # fmt: skip
-    wanted = _wanted(settings, overrides or (), {name: value for name, value in typed.items() if value is not None})
-    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
-    start, chosen = _settings(wanted)
+    wanted = wanted_of(settings, overrides or (), {name: value for name, value in typed.items() if value is not None})
+    check_installed()
+    start, chosen = settings_of(wanted)
     problem = _task(task, start)
     chosen.check_pool(len(problem.train))
     return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
+
+
+def check_installed() -> None:
+    """Refuse to train where the libraries of training are not there."""
+    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
+        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
 
 
 def _task(name: str | None, start: Start) -> Task:
@@ -233,9 +238,9 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
     return _told(record, output, chosen.steps, as_json=as_json)
 
 
-def _wanted(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
+def wanted_of(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Put settings together: those of a file, over them KEY=VALUE texts, over them the options."""
-    wanted: dict[str, Any] = {} if file is None else _read(file)
+    wanted: dict[str, Any] = {} if file is None else settings_in(file)
     for key, text in pairs("--set", "KEY=VALUE", overrides).items():
         *above, name = key.split(".")
         inner = wanted
@@ -249,7 +254,7 @@ def _wanted(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any
     return {**wanted, **typed}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def settings_in(path: Path) -> dict[str, Any]:
     """Read a file of settings."""
     import yaml
 
@@ -264,7 +269,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _settings(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
+def settings_of(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
     """Sort settings into those of the start and those of the training."""
     from groupwise.trainer.settings import TrainSettings
 

@@ -1,0 +1,34 @@
+"""What a sweep shows, in the terminal: what was trained, the best settings, each setting compared. It computes nothing."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from groupwise.analysis.sweep import ended
+from groupwise.analysis.sweep_answer import SweepAnswer
+from groupwise.report.comparison import print_comparison
+from groupwise.wording import clean, count, number, sentence
+
+
+def print_sweep(found: SweepAnswer, console: Console) -> None:
+    """Print the best settings first, then what was trained and how the settings compare."""
+    best = found.best
+    if best is not None:
+        settings = ", ".join(f"{key} {value}" for key, value in best.values.items())
+        _print(
+            console, f"Best of {best.of}: {settings}, at {number(best.level)} in {count(best.runs, 'run')}. {sentence(best.against_next)}"
+        )
+    for foretold in found.foretold:
+        _print(console, foretold.said)
+    _print(console, ended(found.runs))
+    for note in found.notes:
+        _print(console, note)
+    for key, comparison in found.comparisons.items():
+        _print(console, f"\nBy {key}:")
+        print_comparison(comparison, console)
+
+
+def _print(console: Console, words: str) -> None:
+    """Print a line as it is."""
+    start = "\n" if words.startswith("\n") else ""
+    console.print(start + clean(words.strip(), longest=2000), highlight=False, markup=False, soft_wrap=True)

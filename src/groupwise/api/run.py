@@ -180,6 +180,26 @@ class Run(RunRecord):
             raise GroupwiseError("expected pandas, got none: pip install pandas, or use run.steps, a Polars table") from None
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
+    def to_arviz(self, *, metric: str = "reward", law: str | None = None) -> Any:
+        """Return the fit of one metric as ArviZ's InferenceData, in steps of the log.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+            law: the one law to fit; None lets all compete.
+
+        Returns:
+            `posterior`: draws of each parameter's confidence distribution, whose central 95 % are the fit's 95 % interval, marginals alone;
+            what the data do not limit is named in the attribute `not_limited`. `observed_data`: the metric; `constant_data`: its curve.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+            InsufficientDataError: there are too few rows.
+            GroupwiseError: ArviZ is not installed.
+        """
+        from groupwise.analysis.inference_data import inference_data
+
+        return inference_data(self, metric, law)
+
     def _steps_until(self, until: float) -> list[float]:
         """Return the steps to forecast: those that would be logged, the last of them `until`."""
         steps = self.steps["step"].to_numpy()

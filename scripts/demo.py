@@ -3,19 +3,20 @@
     python scripts/demo.py [--folder build/demo] [--page groupwise-report.html] [--steps 400]
 
 trains as `groupwise train modular_addition` does, stops at 40 % for a forecast, goes on, sets the forecast against what came, and then
-types four commands: fit, components, plan, report. It needs the extra `train` and nothing else. A run of before in FOLDER is replaced;
-the warmed-up policy there is used again.
+types three commands: components, plan, report, of which it shows the first lines. It needs the extra `train` and nothing else. A run of
+before in FOLDER is replaced; the warmed-up policy there is used again. It prints at most 40 lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ Show = Callable[[str, int, int], None]
 
 
 def main() -> None:
-    """Train, forecast, train on, compare, and ask the four questions."""
+    """Train, forecast, train on, compare, and ask what to change."""
     asked = options()
     began = time.perf_counter(), time.process_time()
     run, warm, cut = asked.folder / "addition", asked.folder / "warm-up", round(SHARE * asked.steps)
@@ -38,22 +39,19 @@ def main() -> None:
     record = learn(run, warm, cut, asked.steps, seen=[])
 
     say(f"\nStep {cut}, {SHARE:.0%} of the way. What is to come? By hand: groupwise forecast {run} --until {cut}")
-    at = [round(cut + part * (asked.steps - cut) / 4) for part in (1, 2, 3, 4)]
+    at = [round(cut + part * (asked.steps - cut) / 3) for part in (1, 2, 3)]
     expected = ahead(record, at)
 
-    say("\nNow the rest.")
     record = learn(run, warm, asked.steps, asked.steps, seen=record.steps["reward"].to_list())
     compare(record, at, expected)
 
-    say("\nWhich law does the whole curve follow?")
-    ask("fit", run)
     say("\nHow many rollouts a prompt? The variance of the run's own gradient at its last checkpoint, and what follows from it:")
-    ask("components", run, "--model", run / "checkpoints" / f"checkpoint-{asked.steps}")
-    ask("plan", run)
-    say("\nEverything on one page:")
-    ask("report", run, "-o", asked.page, "--force")
+    ask(2, "components", run, "--model", run / "checkpoints" / f"checkpoint-{asked.steps}")
+    ask(2, "plan", run)
+    say("\nHow does it stand, and everything on one page that opens with that:")
+    ask(3, "report", run, "-o", asked.page, "--force")
     spent = time.perf_counter() - began[0], time.process_time() - began[1]
-    say(f"\n{spent[0]:.0f} s in all, {spent[1]:.0f} of them of a processor. The report is in {asked.page.resolve()}")
+    say(f"\n{spent[0]:.0f} s in all, {spent[1]:.0f} of them of a processor. The report: {asked.page.resolve().as_uri()}")
 
 
 def options() -> argparse.Namespace:
@@ -104,12 +102,12 @@ def curve(value_T: list[float], width: int = 30) -> str:
 
 @contextmanager
 def live() -> Iterator[Show]:
-    """One line that changes; where standard output is no terminal, a line each tenth of the way."""
+    """One line that changes; where standard output is no terminal, a line each third of the way."""
     if not sys.stdout.isatty():
         told: list[tuple[str, int]] = []
 
         def tell(text: str, done: int, total: int) -> None:
-            here = (text.partition(" ")[0], 10 * done // total)
+            here = (text.partition(" ")[0], 3 * done // total)
             if here not in told:
                 told.append(here)
                 say(f"  {done:>4} of {total}  {text}")
@@ -138,8 +136,7 @@ def ahead(record: Any, at: list[int]) -> Any:
         rows=WINDOW,
     )
     say(f"{found.message[0].upper()}{found.message[1:]}.")
-    for step, mean, low, high in zip(at, found.mean_S, found.low_S, found.high_S, strict=True):
-        say(f"  steps {step - WINDOW + 1} to {step}: {mean:.2f}, between {low:.2f} and {high:.2f}")
+    say(f"  steps {at[-1] - WINDOW + 1} to {at[-1]}: {found.mean_S[-1]:.2f}, between {found.low_S[-1]:.2f} and {found.high_S[-1]:.2f}")
     return found
 
 
@@ -158,13 +155,18 @@ def compare(record: Any, at: list[int], expected: Any) -> None:
     say(f"  {inside} of {len(at)} inside.")
 
 
-def ask(*words: object) -> None:
-    """Print a command as one would type it and run it; stop where it fails, which to judge a run as bad is not."""
+def ask(most: int, *words: object) -> None:
+    """Print a command as one would type it, and the first lines of its answer; stop where it fails, which to judge a run as bad is not."""
     from groupwise.cli.app import main as groupwise
 
     command = [str(word) for word in words]
-    say(f"$ groupwise {shlex.join(command)}")
-    code = groupwise(command)
+    say(f"$ groupwise {shlex.join(command)} | head -{most}")
+    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) as kept:
+        code = groupwise(command)
+        kept.flush()
+        lines = [line for line in kept.buffer.getvalue().decode().splitlines() if line.strip()]
+    for line in lines[:most]:
+        say(line)
     if code not in (0, 1, 3):
         raise SystemExit(code)
 

@@ -192,3 +192,11 @@ def test_the_picture_of_the_readme_is_what_the_tools_said(load: Loader) -> None:
     module = load("one_run")
     assert module.PICTURE.read_text(encoding="utf-8") == module.drawn(module.the_run(), module.kept()), "run one_run.py"
     assert {one.tool for one in module.kept()} == set(module.TOOLS.values())
+
+
+def test_the_table_of_what_opens_is_what_was_counted() -> None:
+    with (FOLDER / "peers_open.csv").open(newline="", encoding="utf-8") as file:
+        counted = {row["tool"]: (row["opened"], row["seconds"]) for row in csv.DictReader(file)}
+    section = PAGE.read_text(encoding="utf-8").split("## What opens")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| ")][1:]
+    assert {row[0].split()[0]: (row[1], row[4]) for row in rows} == counted

@@ -24,7 +24,8 @@ REFUSED = {
     "trl/*.training_metadata.json": SETTINGS,
     "sweeps/*.yaml": SETTINGS,
     "other/tinkerlab_p2_length_bias_qwen3_8b.json": SETTINGS,  # the ends of several runs, no steps
-    "*_heldout_f_g_scores.json": SUMMARY,
+    "*.baseline_avg_heldout_f_g_scores.json": SUMMARY,  # one score; those of the checkpoints open, by step
+    "*B__g__Easy.avg_heldout_f_g_scores.json": SUMMARY,
     "sweeps/qwen25_7b_rho_sweep/eval_rho*.log": r"none of them|got none",  # one accuracy on held-out questions
     "sweeps/tinkerlab_llama33_70b_seeds.json": SEVERAL,
     "sweeps/tinkerlab_wave6_ablations.json": SEVERAL,

@@ -90,6 +90,13 @@ def test_a_long_table_is_put_side_by_side_run_by_run(form: str, tmp_path: Path) 
         assert steps["actor/entropy"].to_list() == [None if step % 2 else 1 / step for step in range(1, 9)]
 
 
+def test_a_table_with_a_name_and_a_value_beside_its_reward_is_not_long(tmp_path: Path) -> None:
+    log = [row | {"name": f"row {row['step'] % 2}", "value": 0.25} for row in rows()]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps["reward"].to_list() == [row["reward"] for row in rows()]
+    assert record.steps["value"].to_list() == [0.25] * 6
+
+
 def test_phases_of_one_run_are_no_types_of_events(tmp_path: Path) -> None:
     log = [row | {"phase": "broad" if row["step"] < 4 else "focused"} for row in rows()]
     assert open_run(written(tmp_path / "log.jsonl", log)).steps["reward"].to_list() == [row["reward"] for row in rows()]
@@ -246,3 +253,40 @@ def test_what_was_not_found_is_named(tmp_path: Path) -> None:
     unknown = open_run(written(tmp_path / "log.jsonl", rows(group_size=8))).config.unknown()
     assert {"prompts_per_step", "learning_rate", "refresh_interval"} <= set(unknown)
     assert "group_size" not in unknown
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"lr": 1e-5, "runs": {"one": {"rewards": [0.1, 0.2, 0.3]}, "two": {"rewards": [0.2, 0.4, 0.6]}}},
+        {"one": rows(3), "two": [row | {"reward": row["reward"] * 2} for row in rows(3)]},
+    ],
+    ids=["objects", "rows"],
+)
+def test_an_object_holds_runs_under_their_names(whole: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "runs.json").write_text(json.dumps(whole))
+    runs = {record.name: record for record in open_runs(tmp_path / "runs.json")}
+    assert list(runs) == ["one", "two"]
+    for name, factor in (("one", 1), ("two", 2)):
+        assert runs[name].steps[runs[name].column("reward")].to_list() == pytest.approx([0.1 * factor, 0.2 * factor, 0.3 * factor])
+
+
+def test_an_object_holds_training_and_evaluation_of_one_run(tmp_path: Path) -> None:
+    whole = {"train": rows(4), "eval": [{"step": 2, "accuracy": 0.25}, {"step": 4, "accuracy": 0.5}]}
+    (tmp_path / "run.json").write_text(json.dumps(whole))
+    record = open_run(tmp_path / "run.json")
+    assert record.steps[record.column("reward")].to_list() == [0.1, 0.2, 0.3, 0.4]
+    assert record.steps[record.column("eval/reward")].to_list() == [None, 0.25, None, 0.5]
+
+
+def test_the_rewards_of_steps_are_not_lost_for_a_shorter_list_of_rows(tmp_path: Path) -> None:
+    whole = {"rewards": [0.1, 0.2, 0.3], "evaluations": [{"step": 3, "acc": 0.5}]}
+    (tmp_path / "run.json").write_text(json.dumps(whole))
+    assert open_run(tmp_path / "run.json").steps["rewards"].to_list() == [0.1, 0.2, 0.3]
+
+
+def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets(tmp_path: Path) -> None:
+    log = [{"step": step, "metrics": {"reward (mean)": step / 10, "reward (std)": 0.1}} for step in range(1, 5)]
+    (tmp_path / "run.json").write_text(json.dumps({"name": "x", "log": log}))
+    record = open_run(tmp_path / "run.json")
+    assert (record.column("reward"), record.column("reward_std_ambiguous")) == ("reward (mean)", "reward (std)")

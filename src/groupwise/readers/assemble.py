@@ -116,7 +116,10 @@ def _by_metric(log: Log, request: Request) -> RowStore | None:
     """Return the rows of a long table with a column a metric, None for any other table."""
     named = chosen_columns(log.store, {name: column for name, column in request.columns.items() if name == "step"})
     step_key, step_R, _, _ = _steps(log, named)
-    return log.store.by_metric(step_R) if step_key else None
+    long = log.store.by_metric(step_R) if step_key else None
+    if long is None or {meaning.quantity for meaning in _meanings(log.store, log.framework)} & {"reward", "loss", "eval/reward"}:
+        return None
+    return long
 
 
 def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:
@@ -322,9 +325,13 @@ def _store_notes(store: RowStore) -> list[str]:
 
 def _is_a_log(store: RowStore, framework: str) -> bool:
     """Return whether any column is a metric that we know."""
+    return any(meaning.quantity for meaning in _meanings(store, framework))
+
+
+def _meanings(store: RowStore, framework: str) -> tuple[Meaning, ...]:
+    """Return what the columns mean by their names and values alone."""
     columns = {key: store.dense(key) for key in store.names()}
-    meanings = meanings_of(columns, RunConfig(), framework=framework or framework_of(columns), complete=False, window=1.0)
-    return any(meaning.quantity for meaning in meanings)
+    return meanings_of(columns, RunConfig(), framework=framework or framework_of(columns), complete=False, window=1.0)
 
 
 @dataclass(frozen=True, slots=True)

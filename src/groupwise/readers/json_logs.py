@@ -28,7 +28,7 @@ from groupwise.readers.source import (
     read_whole,
     shown,
 )
-from groupwise.readers.steps import STEP_KEYS, one_run
+from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
@@ -132,7 +132,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         elif is_summary(row):
             skipped += 1
         else:
-            store.add(row)
+            store.add(_unwrapped(row))
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
     notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
@@ -147,9 +147,8 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
     """Read the log that a JSON object holds."""
-    runs = [(key, value) for key, value in whole.items() if _is_list_of_runs(value)]
-    if runs:
-        entries = [run for _, value in runs for run in value]
+    entries = [run for value in whole.values() if _is_list_of_runs(value) for run in value] or _runs_by_name(whole)
+    if entries:
         return _read_run(path, seen, request, _named_runs(entries, whole), sum(not _inner_logs(run) for run in entries))
     rows = _rows_in(whole)
     if rows is None:
@@ -166,7 +165,7 @@ def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, An
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
     stated = ((beside, f"{path.name}, beside the rows"),)
-    return assemble(Log(RowStore.of(kept), path, "json", seen.size, notes, stated=stated, name=name), request)
+    return assemble(Log(RowStore.of(map(_unwrapped, kept)), path, "json", seen.size, notes, stated=stated, name=name), request)
 
 
 def _is_rows(value: Any) -> bool:
@@ -176,9 +175,13 @@ def _is_rows(value: Any) -> bool:
 
 def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object: its longest list of rows, its columns, its entries numbered by step, or those of one inner object."""
-    lists: list[list[dict[str, Any]]] = [value for value in whole.values() if _is_rows(value)]
+    named: dict[str, list[dict[str, Any]]] = {key: value for key, value in whole.items() if _is_rows(value)}
+    if len(named) > 1 and any(map(_is_split, named)):
+        return [{**row, "split": key} for key, value in named.items() for row in value]
+    columns = _rows_of_columns(whole)
+    lists = [value for value in named.values() if len(value) >= len(columns)]
     inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
-    return max(lists, key=len) if lists else _rows_of_columns(whole) or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
+    return max(lists, key=len) if lists else columns or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
 
 
 def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -221,6 +224,22 @@ def _inner_logs(run: Mapping[str, Any]) -> bool:
 def _is_list_of_runs(value: Any) -> bool:
     """Return whether a value is a list of runs, each with its own log."""
     return _is_rows(value) and any(_inner_logs(run) for run in value) and not any(_has_step(run) for run in value)
+
+
+def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of an object, or of one inside it, that holds each under its name: its rows, or an object with its log."""
+    for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
+        named = [(key, {"rows": value} if _is_rows(value) else value) for key, value in inner.items() if isinstance(value, dict | list)]
+        runs = [{"name": key, **value} for key, value in named if isinstance(value, dict) and _inner_logs(value)]
+        heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
+        if len(runs) > 1 and set.intersection(*heads) and not any(_is_split(run["name"]) for run in runs):
+            return runs
+    return []
+
+
+def _is_split(name: str) -> bool:
+    """Return whether a name is that of a part of one run: its training, or an evaluation."""
+    return name.lower() in ("train", "training") or is_evaluation(f"{name}/")
 
 
 def _has_step(row: Mapping[str, Any]) -> bool:

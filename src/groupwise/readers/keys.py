@@ -324,7 +324,7 @@ def _evaluated(key: str) -> tuple[str, bool]:
 
 def _plain_name(key: str) -> str:
     """Return a key of an unknown log without an evaluation's prefix, with "_" for blanks."""
-    return re.sub(r"(?<!training) +", "_", _evaluated(key)[0])
+    return re.sub(r"(?<!training) +", "_", re.sub(r" *\((mean|std|avg)\)$", r"/\1", _evaluated(key)[0]))
 
 
 def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float, framework: str) -> Meaning | None:

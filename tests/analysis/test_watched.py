@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from groupwise.analysis import watched
-from groupwise.analysis.watched import completions_of, judged, tracks_of, usual_pace
+from groupwise.analysis.watched import judged, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Judgement, Learning, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -59,29 +58,6 @@ def test_missing_values_and_nothing_but_missing_values() -> None:
 def test_the_usual_pace_is_a_median() -> None:
     assert usual_pace([0.0, 1.0, 2.0, 50.0]) == 1.0
     assert usual_pace([]) == 0.0
-
-
-def rows(*rewards: Any, **more: Any) -> list[dict[str, Any]]:
-    return [{"step": 3, "prompt": "p", "completion": f"c{place}", "reward": reward} | more for place, reward in enumerate(rewards)]
-
-
-def test_completions_come_by_reward_and_those_without_one_last() -> None:
-    shown = completions_of(rows(0.1, None, 0.9, float("nan"), 0.5))
-    assert [(one.text, one.reward) for one in shown] == [("c2", 0.9), ("c4", 0.5), ("c0", 0.1), ("c1", None), ("c3", None)]
-
-
-def test_the_eight_newest_completions_with_a_text_are_shown() -> None:
-    old = [row | {"step": 2} for row in rows(*[1.0] * 5)]
-    shown = completions_of([*rows(*[0.0] * 6), *old, {"step": 9, "reward": 1.0}, {"step": 9, "completion": "", "reward": 1.0}])
-    assert sorted((one.step, one.reward) for one in shown) == [(2, 1.0)] * 2 + [(3, 0.0)] * 6
-
-
-def test_a_completion_is_cleaned_and_cut() -> None:
-    (shown,) = completions_of(rows(1.0, prompt="s" * 500 + "\n1+1=\n", completion="a\n\x1b[31m\u202e<b>" + "x" * 400))
-    assert shown.text.startswith("a\n\ufffd[31m\ufffd<b>xxx")
-    assert len(shown.text) == 301
-    assert shown.text.endswith("x…")
-    assert shown.prompt == "…" + "s" * 114 + " 1+1="
 
 
 @pytest.mark.parametrize(

@@ -175,13 +175,18 @@ def test_hostile_names_and_completions_stay_text(tmp_path: Path, watch: Callable
     with RecordWriter(home, name=HOSTILE, meanings=[Meaning("entropy", "entropy", HOSTILE)]) as writer:
         for step in range(1, 40):
             row = {"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, HOSTILE: 1.0 * step}
-            said = [{"prompt_id": 0, "prompt": HOSTILE, "completion": f"{HOSTILE}{place}", "reward": 0.1 * place} for place in range(4)]
-            writer.append(row, said, sync=False)
+            given = {"prompt_id": 0, "prompt": HOSTILE, f"reward/{HOSTILE}": 1.0}
+            writer.append(row, [{**given, "completion": f"{HOSTILE}{place}", "reward": 0.1 * place} for place in range(4)], sync=False)
     named = append_rows(tmp_path / '<img src=x onerror="window.pwned=1">.jsonl', 1, 30)
     opened = open_page(watch(home, named).address)
     page = opened.page
     wait_for_text(page, "#completions pre", "<b>bold</b>")
-    assert [one.inner_text() for one in page.locator("#completions b").all()] == ["0.3", "0.2", "0.1", "0"]
+    wait_for_text(page, "#completions .viewer-text", "<b>bold</b>")
+    page.select_option("#completions select", "highest")
+    wait_for_text(page, "#completions .viewer-facts dt", "<b>bold</b>")
+    wait_for_text(page, "#completions .chosen .viewer-reward", "0.3")
+    page.locator("#prompts summary").click()
+    wait_for_text(page, "#prompts tbody td", "<b>bold</b>")
     wait_for_text(page, "#name", "<img src=x")
     page.wait_for_selector("#overlay canvas")
     for index in range(2):

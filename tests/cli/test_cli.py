@@ -110,8 +110,8 @@ def test_commands_and_options_are_completed_though_loaded_late(
 
 
 def test_a_wrong_option_is_two_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["watch", "--bogus"]) == 2
-    assert capsys.readouterr().err == "groupwise: No such option: --bogus. See groupwise watch --help.\n"
+    assert cli.main(["watch", "--xyzzy"]) == 2
+    assert capsys.readouterr().err == "groupwise: No such option: --xyzzy. See groupwise watch --help.\n"
 
 
 def test_fit_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str], log: Path) -> None:

@@ -306,7 +306,8 @@ def test_cost_is_counted_from_the_first_sign() -> None:
     config = {"group_size": 8, "prompts_per_step": 4}
     found = judge(log(config, seconds=10.0 * ROW, reward=fallen()))
     assert found.cost == Cost(40, 40 * 32, 400.0, 100)
-    assert found.as_dict()["cost"] == {"steps": 40, "rollouts": 1280, "seconds": 400.0}
+    unknown = dict.fromkeys(("tokens", "gpu_hours", "money"))
+    assert found.as_dict()["cost"] == {"steps": 40, "rollouts": 1280, "seconds": 400.0, **unknown}
     assert found.last_step == 100
 
 
@@ -351,7 +352,7 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
     found = judge(log(reward=fallen())).as_dict()
     assert list(found) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
-        *("do", "cost", "not_logged", "checks"),
+        *("do", "cost", "spent", "to_come", "not_logged", "checks"),
     ]
     assert (found["schema"], found["state"], found["learning"]) == (1, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]

@@ -248,7 +248,6 @@ def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: P
     assert loaded.rollouts is not None
     assert follower.record.rollouts.select(loaded.rollouts.columns).equals(loaded.rollouts)
     assert follower.bytes_read == (home / "journal.jsonl").stat().st_size
-    assert {sample["completion"] for sample in follower.samples()} == {"c30"}
 
 
 def test_texts_beyond_a_size_are_those_of_the_newest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

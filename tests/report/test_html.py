@@ -166,7 +166,17 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(summa
     assert f"{summary.judgement.state.value.replace('_', ' ').upper()}</b>" in first
     assert "law" not in "".join(Page(f"<div {first[: first.index('<noscript>')]}</div>").texts)
     headings = re.findall(r"<h2>([^<]*)</h2>", page)
-    assert headings == ["Forecast", "Law", "Stability", "Group size", "Rollouts", "Prompts", "Other signals", "How this was computed"]
+    assert headings == [
+        "Forecast",
+        "Law",
+        "Stability",
+        "Group size",
+        "Cost",
+        "Rollouts",
+        "Prompts",
+        "Other signals",
+        "How this was computed",
+    ]
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -179,38 +179,63 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert [hub.state(0)["name"], hub.state(1)["name"]] == ["a/log.csv", "b/log.csv"]
 
 
+def asked(hub: Hub, view: str = "newest", first: int = 0, most: int = 100, *, whole: bool = False) -> Any:
+    """What a page gets of the completions of the first run."""
+    return json.loads(asyncio.run(hub.rollouts(0, view, first, most, whole=whole)))
+
+
+def write_rollouts(home: Path, steps: Sequence[int], text: str = "") -> Path:
+    with RecordWriter(home, name="made") as writer:
+        for step in steps:
+            said = [{"prompt_id": 0, "prompt": "p", "completion": f"{text}{step}/{k}", "reward": 0.25 * k} for k in range(4)]
+            writer.append({"step": step, "reward": 0.5}, said)
+    return home
+
+
 def test_hostile_texts_are_cleaned_and_stay_data(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "record", name=HOSTILE) as writer:
         writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "prompt": HOSTILE, "completion": f"a\n{HOSTILE * 200}", "reward": 0.5}])
     hub = hub_of(tmp_path / "record")
     hub.update(0)
-    (sample,) = newest(hub, "completions")["shown"]
-    name = newest(hub, "state")["name"]
+    found = asked(hub)
+    name, (row,), (group,) = newest(hub, "state")["name"], found["rows"], found["groups"]
     assert name.startswith("<img src=x")  # shown as text, so it is kept
-    for text in (sample["prompt"], sample["text"], name):
+    for text in (group["prompt"], row["text"], row["end"], name):
         assert not set(text) & {"\u202e", "\x1b"}
-    assert sample["text"].startswith("a\n")
-    assert len(sample["text"]) == 301
+    assert row["text"].startswith("a\n")
+    assert len(row["text"]) + len(row["end"]) == 2000
 
 
-def test_completions_are_those_of_the_newest_step_by_reward_else_what_to_log_is_said(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "record", name="made") as writer:
-        for step in (1, 2):
-            rewards = [0.25 * place for place in range(4)]
-            writer.append(
-                {"step": step, "reward": 0.5}, [{"prompt_id": 0, "completion": f"{step}: {one}", "reward": one} for one in rewards]
-            )
-    hub = hub_of(tmp_path / "record", write_log(tmp_path / "run.jsonl", 10))
+def test_completions_are_given_out_in_parts_by_view_else_what_to_log_is_said(tmp_path: Path) -> None:
+    hub = hub_of(write_rollouts(tmp_path / "record", (1, 2)), write_log(tmp_path / "run.jsonl", 10))
     for index in range(2):
         hub.update(index)
-    assert [(one["step"], one["reward"], one["text"]) for one in newest(hub, "completions")["shown"]] == [
-        (2, 0.75, "2: 0.75"),
-        (2, 0.5, "2: 0.5"),
-        (2, 0.25, "2: 0.25"),
-        (2, 0.0, "2: 0.0"),
-    ]
-    assert newest(hub, "completions", 1)["shown"] == []
-    assert "log_completions=True" in newest(hub, "completions", 1)["missing"]
+    assert newest(hub, "completions") == {"count": 8, "missing": newest(hub, "completions", 1)["missing"]}
+    assert (newest(hub, "completions", 1)["count"], "log_completions=True" in newest(hub, "completions", 1)["missing"]) == (0, True)
+    found = asked(hub, "highest", 1, 2)
+    assert [row["text"] for row in found["rows"]] == ["1/3", "2/2"]
+    assert found["counts"] == {"newest": 8, "zero_variance": 0, "highest": 8, "lowest": 8}
+    assert (found["range"], found["stale"]) == ([0.0, 0.75], False)
+    assert len(asked(hub, most=10**9)["rows"]) == 8
+    assert asked(hub, "truncated")["rows"] == []
+    assert json.loads(asyncio.run(hub.prompts(0)))["table"]["rows"][0][0] == "p"
+    assert json.loads(asyncio.run(hub.prompts(1)))["table"]["rows"] == []
+
+
+def test_completions_of_a_log_that_grew_have_another_version_and_are_not_read_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = hub_of(write_rollouts(tmp_path / "record", (1, 2)))
+    hub.update(0)
+    assert asked(hub, most=0)["version"] == 1
+    monkeypatch.setattr(live_hub, "SHARE", 0)
+    write_rollouts(tmp_path / "record", (3,))
+    hub.update(0)
+    hub._kept[0].due = time.monotonic() + 3600
+    assert {key: asked(hub, most=0)[key] for key in ("version", "stale")} == {"version": 1, "stale": True}
+    hub._kept[0].due = 0.0
+    found = asked(hub, most=1)
+    assert (found["version"], found["stale"], found["rows"][0]["text"]) == (2, False, "3/3")
 
 
 def write_collapse(path: Path, rows: int = 60, at: int = 40) -> Path:
@@ -379,22 +404,14 @@ def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reward", [float("inf"), float("-inf"), float("nan"), 10**400], ids=["inf", "-inf", "nan", "huge"])
-def test_a_reward_that_is_no_finite_number_is_none_and_the_page_goes_on(reward: float, tmp_path: Path) -> None:
-    class Sampled(Follower):
-        def samples(self) -> list[dict[str, Any]]:
-            return [{"step": 1, "prompt": "p", "completion": "c", "reward": reward}]
-
-    hub = Hub([Sampled(write_log(tmp_path / "run.jsonl", 10))], pool=None)
-    hub.update(0)
-    assert newest(hub, "completions")["shown"][0]["reward"] is None
-
-
-def test_an_infinite_reward_of_a_journal_reaches_the_page_as_none(tmp_path: Path) -> None:
+def test_a_reward_that_is_no_finite_number_reaches_the_page_as_none(reward: float, tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "record", name="made") as writer:
-        writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "prompt": "p", "completion": "c", "reward": float("inf")}])
+        writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "prompt": "p", "completion": "c", "reward": reward}])
     hub = hub_of(tmp_path / "record")
     hub.update(0)
-    assert newest(hub, "completions")["shown"][0]["reward"] is None
+    assert asked(hub)["rows"][0]["reward"] is None
+    assert asked(hub)["range"] == [0, 1]
+    assert newest(hub, "state")["rows"] == 1
 
 
 def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
@@ -683,7 +700,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_another_host_and_another_site_are_refused(client: Any) -> None:
     """A name that somebody made to point here (DNS rebinding), and a page of another site that asks on its own."""
     assert client.get("/").status_code == 200
-    for path in ("/", "/events", "/live.js", "/report/1"):
+    for path in ("/", "/events", "/live.js", "/report/1", "/rollouts/1", "/prompts/1"):
         refused = client.get(path, headers={"host": "evil.example:8750"})
         assert refused.status_code == 421
         assert "groupwise" not in refused.text
@@ -698,7 +715,7 @@ def test_another_host_and_another_site_are_refused(client: Any) -> None:
 @pytest.mark.parametrize("token", ["", TOKEN[:-1], f"{TOKEN}_", TOKEN.upper(), f"é{TOKEN}", "."])
 def test_without_the_token_every_path_is_refused_in_one_line(token: str, client: Any) -> None:
     words = "This page opens with the whole address that groupwise watch printed, and with no other.\n"
-    for path in ("", "live.js", "live.css", "events", "report/1", "favicon.ico", "nothing", "%ff", "é", "//"):
+    for path in ("", "live.js", "live.css", "events", "report/1", "rollouts/1", "prompts/1", "favicon.ico", "nothing", "%ff", "é", "//"):
         for method, said in (("GET", words), ("HEAD", ""), ("POST", words), ("OPTIONS", words)):
             address, cookie = f"http://127.0.0.1:8750/{token}/{path}?token={TOKEN}", {"cookie": f"token={TOKEN}"}
             refused = client.request(method, address, headers=cookie, follow_redirects=False)
@@ -732,7 +749,7 @@ def test_tokens_are_compared_in_constant_time_and_each_is_new(client: Any, monke
     assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
-@pytest.mark.parametrize("path", ["/", "/live.js", "/live.css", "/nothing", "/report/9"])
+@pytest.mark.parametrize("path", ["/", "/live.js", "/live.css", "/nothing", "/report/9", "/rollouts/1", "/prompts/1"])
 def test_every_answer_says_what_a_page_may_do(path: str, client: Any) -> None:
     answer = client.get(path)
     policy = answer.headers["content-security-policy"]
@@ -767,6 +784,22 @@ def test_the_report_of_a_run_is_served_with_its_own_policy(client: Any) -> None:
     assert "sha256-" in policy
     assert policy.startswith("default-src 'none'")
     assert client.get("/report/9").status_code == 404
+
+
+@pytest.mark.parametrize("query", ["view=nonsense", "from=-1", "most=1e9", "from=", "most=%D9%A3", "from=9999999999", "view=%3Cscript%3E"])
+def test_a_part_of_the_completions_that_cannot_be_is_refused(query: str, client: Any) -> None:
+    answer = client.get(f"/rollouts/1?{query}")
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.text.startswith("Expected a view (newest, ")
+    assert "<" not in answer.text
+
+
+def test_completions_are_json_of_a_run_that_is_there(client: Any) -> None:
+    answer = client.get("/rollouts/1?view=highest&from=0&most=5")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json()["rows"] == []
+    assert [client.get(path).status_code for path in ("/rollouts/2", "/rollouts/0", "/prompts/2", "/prompts/1")] == [404, 404, 404, 200]
 
 
 # The command

@@ -217,7 +217,7 @@ def test_the_json_is_that_of_the_judgement() -> None:
     shown = json.loads(json.dumps(FAILED.as_dict()))
     assert list(shown) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "not_logged", "checks"),
+        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks"),
     ]
     assert shown["first_sign"] == {"signal": "truncated_share", "step": 75, "before": 0.0, "after": 0.6}
-    assert shown["cost"] == {"steps": 125, "rollouts": None, "seconds": None}
+    assert shown["cost"] == {"steps": 125} | dict.fromkeys(("rollouts", "seconds", "tokens", "gpu_hours", "money"))

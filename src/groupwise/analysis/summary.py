@@ -136,7 +136,7 @@ def summarise(
         at: steps to forecast at, or None for a few beyond the last.
         forecast_level: nominal coverage of the forecast's bands.
         points: largest number of points of a drawn line.
-        completions: largest number of completions that the page holds.
+        completions: largest number of completions that the page holds; with 0 no text of a prompt either.
         opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
         ended: whether the run is over, as `judge` takes it.
 
@@ -182,7 +182,7 @@ def summarise(
         group_size=group_size,
         stability=stability,
         rollouts=held_rollouts(used, most=completions) if completions else None,
-        prompts=prompt_table(used),
+        prompts=prompt_table(used) if completions else PromptTable(""),
         settings=settings,
         unknown_settings=unknown,
         meanings=_meanings(record),

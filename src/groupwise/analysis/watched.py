@@ -1,17 +1,15 @@
-"""What a live page shows of a run: its metrics, thinned, its newest completions, and what is to be said of it.
+"""What a live page shows of a run: its metrics, thinned, and what is to be said of it.
 
 Lines are made by the process that serves; `judged` may fit, so a process of its own calls it. Nothing is drawn here.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,16 +23,12 @@ from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import LOG_COMPLETIONS
 from groupwise.wording import capital, clean, ranged
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
 _MOST_OTHERS = 12
-_MOST_COMPLETIONS = 8
-_LONGEST_TEXT, _LONGEST_PROMPT = 300, 120
 _CLOCKS = ("epoch", "num_tokens", "tokens", "seconds", "optimizer_updates", "_step", "_runtime", "_timestamp", "timestamp", "global_step")
-NO_COMPLETIONS = f"No text of a completion in this log: {LOG_COMPLETIONS}."
 # Beside those of a report: what is cheap to show while the run goes on.
 _FURTHER = (
     ("eval/reward", "Evaluation", "reward"),
@@ -56,16 +50,6 @@ class Track(Plain):
     x: tuple[float, ...]  # steps that are shown
     y: tuple[float | None, ...]  # their values
     y_range: tuple[float, float]  # ordinates that the data need
-
-
-@dataclass(frozen=True, slots=True)
-class Completion(Plain):
-    """One completion as a list shows it: cleaned and cut."""
-
-    step: int
-    reward: float | None
-    prompt: str  # its end, one line
-    text: str  # its start
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
@@ -129,36 +113,6 @@ def usual_pace(times: Sequence[float]) -> float:
     """Return the median seconds between changes, or 0 where too few are known."""
     gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return gaps[len(gaps) // 2] if len(gaps) > 1 else 0.0
-
-
-def completions_of(rows: Sequence[Mapping[str, Any]]) -> list[Completion]:
-    """Return the newest completions that have a text, the best rewarded first, those without a reward last."""
-    with_text = [row for row in rows if row.get("completion")]
-    shown = [
-        Completion(int(row.get("step") or 0), _finite(row.get("reward")), _end(row.get("prompt")), _cut(row["completion"]))
-        for row in sorted(with_text, key=lambda row: int(row.get("step") or 0))[-_MOST_COMPLETIONS:]
-    ]
-    return sorted(shown, key=lambda one: math.inf if one.reward is None else -one.reward)
-
-
-def _cut(text: Any) -> str:
-    """Return the start of a text, cleaned, its line feeds kept."""
-    whole = str(text or "")
-    lines = [clean(line, longest=_LONGEST_TEXT) for line in whole[:_LONGEST_TEXT].split("\n")]
-    return "\n".join(lines) + ("…" if len(whole) > _LONGEST_TEXT else "")
-
-
-def _end(prompt: Any) -> str:
-    """Return the end of a prompt on one line, cleaned: before it stands what every prompt says."""
-    whole = str(prompt or "").strip()
-    return clean(whole if len(whole) <= _LONGEST_PROMPT else f"…{whole[1 - _LONGEST_PROMPT :]}")
-
-
-def _finite(value: Any) -> float | None:
-    """Return a finite number, or None."""
-    with suppress(OverflowError):  # a whole number of hundreds of digits
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ def diagnose(
     until: cli.Until = None,
     verbose: cli.Verbose = False,
     why: cli.Why = False,
+    gpus: cli.Gpus = None,
+    price: cli.Price = None,
     fail_on: cli.FailOn = "watch",
     settings: cli.Settings = None,
     config: cli.Config = None,
@@ -24,7 +26,7 @@ def diagnose(
     from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config, gpus=gpus, price=price)
     record = opening.open(run)
     if until is not None:
         from groupwise.analysis.fitted import cut

@@ -9,6 +9,7 @@ from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
 
 DEFAULT = Path("groupwise-report.html")
+HELD, _FEWEST_HELD = 100, 12  # completions of all runs of a page together, and of each
 
 
 def report(
@@ -24,6 +25,11 @@ def report(
     settings: cli.Settings = None,
     config: cli.Config = None,
     column: cli.Column = None,
+    completions: Annotated[
+        int, cli.option("N", "Completions that the page holds, with their texts; 0 for none.", check=cli.whole(0, HELD))
+    ] = HELD,
+    gpus: cli.Gpus = None,
+    price: cli.Price = None,
     fail_on: cli.FailOn = "watch",
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
@@ -37,14 +43,14 @@ def report(
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config, gpus=gpus, price=price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     configs = [config] if config else []
     inputs = [*runs, *map(path_beside, runs), *configs]
     if target is not None:
         free_target(target, inputs, force=force)
-    points = page_points(len(runs))
+    points, most = page_points(len(runs)), max(_FEWEST_HELD, HELD // len(runs))
     summaries, heights = [], []
     with cli.advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
@@ -52,7 +58,14 @@ def report(
             record = opening.open(path)
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
-            asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "points": points}
+            asked: dict[str, Any] = {
+                "metric": metric,
+                "until": until,
+                "at": steps,
+                "forecast_level": level,
+                "points": points,
+                "completions": min(completions, most),
+            }
             summaries.append(summarise(record, **asked, opened=path, ended=has_ended(record)))
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))

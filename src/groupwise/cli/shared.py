@@ -106,6 +106,8 @@ Column = Annotated[
     list[str] | None,
     option("NAME=COLUMN", "What a column of a table is, as reward=score; or a file by step, as eval/reward=FILE#COLUMN. Repeatable."),
 ]
+Gpus = Annotated[int | None, option("N", "GPUs that the run takes: its cost is told in GPU-hours too.", check=whole(1))]
+Price = Annotated[float | None, option("P", "The price of one GPU for an hour: the cost is told in money too.", check=positive)]
 Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
 At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
 FailOn = Annotated[
@@ -136,9 +138,20 @@ class Opening:
     config: Path | None  # a file with settings
 
     @classmethod
-    def parse(cls, *, column: Sequence[str] | None, settings: Sequence[str] | None, config: Path | None) -> Opening:
-        """Split NAME=VALUE texts."""
-        return cls(pairs("--column", "NAME=COLUMN", column or ()), pairs("--set", "KEY=VALUE", settings or ()), config)
+    def parse(
+        cls,
+        *,
+        column: Sequence[str] | None,
+        settings: Sequence[str] | None,
+        config: Path | None,
+        gpus: int | None = None,
+        price: float | None = None,
+    ) -> Opening:
+        """Split NAME=VALUE texts; --gpus and --price are settings with options of their own."""
+        given = pairs("--set", "KEY=VALUE", settings or ())
+        given |= {} if gpus is None else {"gpus": str(gpus)}
+        given |= {} if price is None else {"gpu_price": str(price)}
+        return cls(pairs("--column", "NAME=COLUMN", column or ()), given, config)
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""

@@ -28,6 +28,8 @@ def watch(
         cli.option("FILE", "Serve /metrics to Prometheus with the token in this file, which opens nothing else.", "--metrics-token"),
     ] = None,
     once: Annotated[bool, cli.flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
+    gpus: cli.Gpus = None,
+    price: cli.Price = None,
     fail_on: cli.FailOn = "watch",
     settings: cli.Settings = None,
     config: cli.Config = None,
@@ -35,7 +37,7 @@ def watch(
     as_json: cli.Json = False,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
+    opening = cli.Opening.parse(column=column, settings=settings, config=config, gpus=gpus, price=price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if once:

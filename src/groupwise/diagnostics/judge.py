@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import polars as pl
 
 from groupwise.diagnostics import (
     collapse,
@@ -26,7 +25,8 @@ from groupwise.diagnostics import (
     zero_variance,
 )
 from groupwise.diagnostics.causes import is_serious
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, State, Status
+from groupwise.diagnostics.cost import cost_since, cost_to_come
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
 from groupwise.diagnostics.story import Look, story_of
@@ -126,7 +126,9 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.do,
-        cost=_cost(evidence.record, first.step if first is not None else story.onset) if alarm else None,
+        cost=cost_since(evidence.record, first.step if first is not None else story.onset) if alarm else None,
+        spent=cost_since(evidence.record, None),
+        to_come=cost_to_come(evidence.record),
         not_logged=_not_logged(answers.values()) if state is not State.CANNOT_TELL else _needed(evidence, answers),
         checks=tuple(ranked),
         last_step=last,
@@ -191,21 +193,3 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
 def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:
     """What the checks miss, each once."""
     return tuple(dict.fromkeys(answer.log for answer in answers if answer.status is Status.NOT_LOGGED and answer.log))
-
-
-def _cost(record: RunRecord, step: int | None) -> Cost | None:
-    """What was spent from a step on, of a failure from the first row the whole run: steps, rollouts and seconds, where they are logged."""
-    steps = record.steps["step"]
-    if not len(steps):
-        return None
-    first, last = int(steps[0]), int(steps[-1])
-    stride = int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
-    step = first if step is None else step
-    spent = last - step + stride
-    size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    rollouts = int(size) * int(prompts) * spent if size is not None and prompts is not None else None
-    # A row's clock is read as its step ends: its time began with the row before.
-    clock, earlier = (record.steps.filter(rows)["seconds"].drop_nulls() for rows in (pl.col("step") >= step, pl.col("step") < step))
-    began = clock[:1] if not len(earlier) else earlier[-1:]
-    seconds = float(clock[-1] - began[0]) if len(clock) > 1 else None
-    return Cost(spent, rollouts, seconds, last - first + stride)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, Said, plain
-from groupwise.wording import clean, count, duration, sentence, share
+from groupwise.wording import clean, count, duration, number, sentence, share, tokens
 
 _LONGEST = 1000  # of a judgement in sentences
 
@@ -115,14 +115,20 @@ class Cause(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Cost(Plain):
-    """What was spent from the first sign on, its own step included, or of a failure throughout by the whole run; None where not logged."""
+    """What some steps of a run took; None where it is not logged, or GPUs or their price are not given.
+
+    That of a judgement is from the first sign on, its own step included, or of a failure throughout that of the whole run.
+    """
 
     steps: int
     rollouts: int | None = None
     seconds: float | None = None
     of_steps: int = 0  # steps of the whole run
+    tokens: float | None = None
+    gpu_hours: float | None = None  # of all GPUs together
+    money: float | None = None  # in the currency of the price
 
-    KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds")
+    KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -133,8 +139,19 @@ class Cost(Plain):
         elif self.of_steps:
             part = share(self.steps / self.of_steps)
             steps = f"{self.steps:,} of {count(self.of_steps, 'step')} ({part}) since the first sign"
-        rollouts = () if self.rollouts is None else (count(self.rollouts, "rollout"),)
-        return (steps, *rollouts, *(() if self.seconds is None else (duration(self.seconds / 3600),)))
+        return (steps, *self.amounts.values())
+
+    @property
+    def amounts(self) -> dict[str, str]:
+        """What is known beside the steps, in words, what was asked for by an option first."""
+        shown = {
+            "money": None if self.money is None else f"price {self.money:,.2f}",
+            "gpu_hours": None if self.gpu_hours is None else f"{number(self.gpu_hours)} GPU-hours",
+            "rollouts": None if self.rollouts is None else count(self.rollouts, "rollout"),
+            "seconds": None if self.seconds is None else duration(self.seconds / 3600),
+            "tokens": None if self.tokens is None else tokens(self.tokens),
+        }
+        return {name: words for name, words in shown.items() if words is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +218,8 @@ class Judgement(Said):
         learning: what the reward does.
         do: one line.
         cost: what was spent after the first sign, or None.
+        spent: what the whole run took, or None.
+        to_come: what is to come until the planned last step, or None.
         not_logged: what to log, one entry a missing signal.
         checks: the answer of every check, worst first.
         last_step: the newest step of the log, or None.
@@ -208,7 +227,7 @@ class Judgement(Said):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "not_logged", "checks"),
+        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks"),
     )
 
     run: str
@@ -224,6 +243,8 @@ class Judgement(Said):
     not_logged: tuple[str, ...] = ()
     checks: tuple[Finding, ...] = ()
     last_step: int | None = None
+    spent: Cost | None = None
+    to_come: Cost | None = None
 
     SCHEMA: ClassVar[int] = 1
 

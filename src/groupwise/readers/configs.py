@@ -45,6 +45,8 @@ _CALLED = {
     "max_new_tokens max_completion_tokens max_tokens",
     "model": "model model_name model_name_or_path model/name base_model",
     "engine": "engine inference_engine rollout_engine inference_backend rollout/name",
+    "planned_steps": "planned_steps max_steps total_training_steps",
+    "gpus": "gpus num_gpus n_gpus",
     "framework": "framework",
     "framework_version": "framework_version trl_version",
     "seed": "seed",
@@ -199,6 +201,7 @@ _VERL = {
     "model": ("actor_rollout_ref/model/path",),
     "engine": (f"{_ROLLOUT}/name",),
     "seed": (f"{_ACTOR}/data_loader_seed", "data/seed"),
+    "planned_steps": ("trainer/total_training_steps",),
 }
 
 
@@ -208,6 +211,9 @@ def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     loss, estimator = flat.get(f"{_ACTOR}/policy_loss/loss_mode"), flat.get("algorithm/adv_estimator")
     if loss in (None, "vanilla"):
         loss = "ppo" if estimator == "gae" else estimator
+    gpus, nodes = flat.get("trainer/n_gpus_per_node"), flat.get("trainer/nnodes", 1)
+    if _is_count(gpus) and _is_count(nodes):
+        known["gpus"] = gpus * nodes
     return known | {"loss": loss} | _penalty(flat) | _scaling(flat) | _updates_of_verl(flat)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
@@ -21,7 +21,6 @@ from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.source import lines_of, note_on_nuls, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
-from groupwise.record.table import TEXT_COLUMNS
 
 _CHUNK = 1 << 23
 _FIRST_LOOK = 1 << 20
@@ -29,7 +28,6 @@ _CHECKED = 256  # bytes before the place reached that must still be what they we
 _SETTLED = 2.0  # seconds after which a last line without a line feed counts as whole
 _MOST_ENTRIES = 2000
 _BY_LINE = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt")
-_MOST_SAMPLES = 8
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -108,15 +106,6 @@ class Follower:
             error = raised
         self.problem, self.waiting = "" if error is None else str(error), isinstance(error, NothingYetError)
         return changed or before != (self.problem, len(self.events))
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Return a few completions of the newest step that has any: prompt, completion and reward."""
-        rollouts = None if self.record is None else self.record.rollouts
-        if rollouts is None or not len(rollouts) or not set(TEXT_COLUMNS) & set(rollouts.columns):
-            return []
-        newest = rollouts.filter(rollouts["step"] == rollouts["step"].max()).head(_MOST_SAMPLES)
-        wanted = [name for name in ("step", "prompt_id", *TEXT_COLUMNS, "reward") if name in newest.columns]
-        return [dict(row) for row in newest.select(wanted).iter_rows(named=True)]
 
     def _look(self) -> bool:
         """Read what is new; return whether there was anything."""

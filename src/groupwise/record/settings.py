@@ -148,6 +148,9 @@ class RunConfig:
         engine: what sampled the rollouts (vllm, sglang, hf, ...).
         framework: trl, verl, unsloth, ...
         framework_version: its version.
+        planned_steps: the step that the run is to end at.
+        gpus: GPUs that the run takes, for training and sampling together.
+        gpu_price: of one GPU for an hour, in any currency.
         smoothing: rows over which the log was averaged before it was written; 1 says that it is raw.
         seed: of the run.
 
@@ -180,6 +183,9 @@ class RunConfig:
     engine: Annotated[Setting, _TEXT] = UNKNOWN
     framework: Annotated[Setting, _TEXT] = UNKNOWN
     framework_version: Annotated[Setting, _TEXT] = UNKNOWN
+    planned_steps: Annotated[Setting, _COUNT] = UNKNOWN
+    gpus: Annotated[Setting, _COUNT] = UNKNOWN
+    gpu_price: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     smoothing: Annotated[Setting, _COUNT] = UNKNOWN
     seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 

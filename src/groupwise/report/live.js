@@ -63,13 +63,63 @@
     showCharts(run);
   };
 
-  const showCompletions = ({ completions }) => {
-    const shown = completions?.shown ?? [];
-    fill(find("completions"), shown, (one) => el("li", {},
-      el("p", {}, el("b", {}, format(one.reward)), el("span", {}, ` step ${format(one.step)}`)),
-      ...(one.prompt ? [el("p", { class: "prompt", dir: "auto" }, one.prompt)] : []), el("pre", { dir: "auto" }, one.text)));
-    text(find("no-completions"), shown.length ? "" : completions?.missing ?? "");
-    find("completions").parentElement.parentElement.classList.toggle("alone", !shown.length);
+  // Rollouts: what is in sight is asked for.
+  const ask = (what) => fetch(what).then((answer) => (answer.ok ? answer.json() : Promise.reject(answer)));
+  const rolloutsOf = (run) => {
+    let about = { version: 0, counts: {}, here: {}, range: [0, 1] };
+    const take = (found) => {
+      if (found.version > about.version) {
+        const grown = about.version ? (found.counts.newest ?? 0) - (about.counts.newest ?? 0) : 0;
+        about = { ...found, here: found.counts };
+        run.viewer?.update(grown);
+      }
+      return found;
+    };
+    const some = (view, from, most, more = "") => ask(`rollouts/${run.id + 1}?view=${view}&from=${from}&most=${most}${more}`).then(take);
+    return {
+      about: () => about,
+      page: (view, number) => some(view, number * groupwise.PAGE, groupwise.PAGE),
+      place: (id) => (about.counts.newest ?? 0) - 1 - id,
+      whole: (id) => some("newest", about.counts.newest - 1 - id, 1, "&whole"),
+      look: () => some("newest", 0, 0).then(({ stale }) => { if (stale) setTimeout(() => { if (selected() === run) run.source.look(); }, 2000); }, () => {}),
+    };
+  };
+  const showCompletions = (run) => {
+    const { completions } = run, home = find("completions");
+    home.hidden = !completions?.count;
+    text(find("no-completions"), completions?.count ? "" : completions?.missing ?? "");
+    find("prompts").hidden = !completions?.count;
+    if (!completions?.count) return;
+    if (home.run !== run.id) {
+      home.run = run.id;
+      run.source = rolloutsOf(run);
+      run.viewer = groupwise.viewer(home, run.source);
+      run.looked = null;
+      showPrompts();
+    }
+    if (run.looked !== completions) run.source.look();
+    run.looked = completions;
+  };
+  const showPrompts = () => {
+    const run = selected(), home = find("prompts");
+    home.run = null;
+    if (!run || !home.open) return;
+    home.run = run.id;
+    ask(`prompts/${run.id + 1}`).then(({ said: words, method, table, courses }) => {
+      if (home.run !== run.id) return;
+      const kind = (column) => (table.numbers.includes(column) ? { class: "n" } : {});
+      const course = (ys) => spark({ x: ys.map((_, i) => i), y: ys, y_range: [Math.min(...ys), Math.max(...ys)] });
+      text(find("prompts-said"), words);
+      text(find("prompts-method"), method);
+      const heads = table.head.map((name, i) => el("th", kind(i), name));
+      heads.splice(1, 0, el("th", {}, "Course"));
+      home.querySelector("thead").replaceChildren(...(table.rows.length ? [el("tr", {}, ...heads)] : []));
+      home.querySelector("tbody").replaceChildren(...table.rows.map((row, at) => {
+        const cells = row.map((cell, i) => el("td", kind(i), el("bdi", {}, cell)));
+        cells.splice(1, 0, el("td", { class: "spark" }, courses[at].length > 1 ? course(courses[at]) : "–"));
+        return el("tr", {}, ...cells);
+      }));
+    }, () => {});
   };
 
   const showChecks = (found) => {
@@ -238,6 +288,7 @@
     document.body.classList.toggle("offline", since !== null);
   };
 
+  find("prompts").addEventListener("toggle", showPrompts);
   find("smoothing").addEventListener("input", later);
   find("compared").addEventListener("change", (event) => { chosen = event.target.value; later(); });
   find("whole").addEventListener("click", () => { grid.get("metric")?.panel.reset(); showOverlay.panel?.reset(); });

@@ -13,9 +13,11 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from groupwise.analysis.rollouts import VIEWS
 from groupwise.errors import GroupwiseError
 from groupwise.report.live_hub import Hub
 from groupwise.report.live_metrics import MEDIA_TYPE, exposition
@@ -48,8 +50,8 @@ _HEADERS = {
 }
 # The files of the page: the chart is that of a report.
 _FILES = {
-    "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "assets/list.css", "live.css"),
-    "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/list.js", "live.js"),
+    "live.css": ("page.css", "assets/uPlot.min.css", "assets/panel.css", "assets/list.css", "assets/viewer.css", "live.css"),
+    "live.js": ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/list.js", "assets/viewer.js", "live.js"),
 }
 _BEARER = (b"www-authenticate", b"Bearer")
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
@@ -198,8 +200,34 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
         Route("/events", events),
         Route("/metrics", metrics),
         Route("/report/{number:int}", report),
+        Route("/rollouts/{number:int}", partial(_rollouts, hub)),
+        Route("/prompts/{number:int}", partial(_prompts, hub)),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
+
+
+async def _rollouts(hub: Hub, request: Request) -> Response:
+    """Answer with a bounded part of a run's completions."""
+    from starlette.responses import PlainTextResponse, Response
+
+    index, asked = request.path_params["number"] - 1, request.query_params
+    view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
+    if not 0 <= index < len(hub.runs):
+        return PlainTextResponse("There is no such run.", 404)
+    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
+        return PlainTextResponse(f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers.", 400)
+    found = await hub.rollouts(index, view, int(first), int(most), whole="whole" in asked)
+    return Response(found, media_type="application/json")
+
+
+async def _prompts(hub: Hub, request: Request) -> Response:
+    """Answer with the table of a run's prompts."""
+    from starlette.responses import PlainTextResponse, Response
+
+    index = request.path_params["number"] - 1
+    if not 0 <= index < len(hub.runs):
+        return PlainTextResponse("There is no such run.", 404)
+    return Response(await hub.prompts(index), media_type="application/json")
 
 
 def _page(hub: Hub) -> str:

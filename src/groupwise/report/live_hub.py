@@ -25,7 +25,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.watched import NO_COMPLETIONS, completions_of, judged, tracks_of, usual_pace
+from groupwise.analysis.prompt_table import PromptTable, prompt_table
+from groupwise.analysis.rollouts import NO_COMPLETIONS, Rollouts
+from groupwise.analysis.watched import judged, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Learning, State
 from groupwise.errors import GroupwiseError
 from groupwise.plain import to_json
@@ -81,6 +83,18 @@ def new_pool() -> ProcessPoolExecutor:
 
 
 @dataclass(slots=True)
+class Kept:
+    """The completions of a run as they were when somebody last asked."""
+
+    record: RunRecord | None = None  # that they are of
+    version: int = 0
+    rollouts: Rollouts | None = None
+    prompts: PromptTable | None = None
+    due: float = 0.0  # when they may be read anew, on the monotonic clock
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True)
 class Report:
     """A report that is being made, for all who wait for it."""
 
@@ -111,6 +125,7 @@ class Hub:
         self._making: dict[int, Report] = {}
         self._made: dict[int, tuple[RunRecord, bool, bytes]] = {}  # the newest reports, the record of each and whether the run had ended
         self._one_report = asyncio.Lock()
+        self._kept = [Kept() for _ in self.runs]
         self.streams = 0  # pages that are open
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,8 +143,9 @@ class Hub:
         if not run.follower.poll() and run.looked:
             return None
         run.looked = True
-        completions = {"shown": completions_of(run.follower.samples()), "missing": NO_COMPLETIONS}
         record = run.follower.record
+        rollouts = None if record is None else record.rollouts
+        completions = {"count": 0 if rollouts is None else len(rollouts), "missing": NO_COMPLETIONS}
         return {"completions": completions} | ({} if record is None else {"tracks": tracks_of(record, self.metric, points=self.points)})
 
     def _publish(self, index: int, found: dict[str, Any] | None) -> None:
@@ -275,6 +291,48 @@ class Hub:
             while len(self._made) > _KEPT_REPORTS:
                 del self._made[next(iter(self._made))]
             return page
+
+    async def rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
+        """Return completions of a run as JSON, with how many each view has; in a thread, since a run may have a million."""
+        return await asyncio.to_thread(self._rollouts, index, view, first, most, whole=whole)
+
+    def _rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
+        """Return completions of a run."""
+        kept = self._kept_of(index)
+        found = kept.rollouts
+        if found is None:
+            return to_json({"version": 0, "stale": True, "counts": {}, "range": (0, 1), "groups": (), "rows": ()})
+        stale = kept.record is not self.runs[index].follower.record
+        about = {"version": kept.version, "stale": stale, "counts": found.counts, "range": found.range}
+        return to_json(about | found.part(view, first, most, whole=whole).as_dict())
+
+    async def prompts(self, index: int) -> str:
+        """Return the prompts of a run as JSON: what is said of them, and the cells of their table."""
+        return await asyncio.to_thread(self._prompts, index)
+
+    def _prompts(self, index: int) -> str:
+        """Return the prompts of a run."""
+        from groupwise.report.tables import prompt_grid
+
+        kept = self._kept_of(index)
+        with kept.lock:
+            if kept.prompts is None:
+                kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
+        found = kept.prompts
+        courses = [row.means for row in found.rows]
+        return to_json({"said": found.said, "method": found.method, "table": prompt_grid(found), "courses": courses})
+
+    def _kept_of(self, index: int) -> Kept:
+        """Return the completions of a run, read anew where the log changed and the last time is long enough ago."""
+        kept, record = self._kept[index], self.runs[index].follower.record
+        with kept.lock:
+            if record is not None and record is not kept.record and time.monotonic() >= kept.due:
+                started = time.perf_counter()
+                kept.rollouts, kept.record, kept.prompts = Rollouts(record), record, None
+                kept.rollouts.counts  # noqa: B018 - all views are put in order here, under the lock
+                kept.version += 1
+                kept.due = time.monotonic() + SHARE * (time.perf_counter() - started)
+        return kept
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
         """Yield the events of one page: the newest of each part that it has not, then what changes; or that too many pages are open."""

@@ -23,6 +23,7 @@ from groupwise.report.tables import (
     baseline_grid,
     candidate_grid,
     component_grid,
+    cost_grid,
     forecast_grid,
     parameter_grid,
     plan_grid,
@@ -45,6 +46,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _section("Law", _law(summary, path)),
         _section("Stability", _stability(summary, path)),
         _section("Group size", _group_size(summary, path)),
+        _section("Cost", _cost(summary.judgement)),
         _section("Rollouts", _rollouts(summary, path)),
         _section("Prompts", _prompts(summary)),
         _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
@@ -263,6 +265,15 @@ def _stability(summary: Summary, path: str) -> Markup:
     return join((tag("p", text(found.said)), _figures(found.charts, f"{path}/charts/stability"), _folded("numbers", join(grids))))
 
 
+def _cost(judged: Judgement) -> Markup:
+    """Return what the run took, what of it came after the first sign, and what is to come."""
+    if judged.spent is None or not judged.spent.amounts:
+        return _NOTHING
+    found = cost_grid(judged)
+    asked = "" if judged.spent.gpu_hours is not None else "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
+    return join((grid(found), tag("p", text(asked), class_="small") if asked and judged.spent.seconds is not None else _NOTHING))
+
+
 def _rollouts(summary: Summary, path: str) -> Markup:
     """Return the place of the completions, which the page's script shows."""
     if summary.rollouts is None:
@@ -285,7 +296,7 @@ def prompt_rows(found: PromptTable) -> Markup:
     """Return the table of prompts."""
     cells = prompt_grid(found)
     rows = [[isolated(row[0]), _course(one), *map(text, row[1:])] for row, one in zip(cells.rows, found.rows, strict=True)]
-    return table((cells.head[0], "Course", *cells.head[1:]), rows, numbers=cells.numbers, keys={0})
+    return table((cells.head[0], "Course", *cells.head[1:]), rows, numbers=[column + 1 for column in cells.numbers], keys={0})
 
 
 def _course(row: PromptRow) -> Markup:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from groupwise.analysis.fitted import Outlook
 from groupwise.analysis.prompt_table import PromptTable
 from groupwise.curves.results import FitResult
+from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
@@ -205,6 +206,28 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
     return Grid(("Group size", "Zero-variance", f"{level} interval", "More informative", ""), tuple(rows), (0, 1, 2, 3))
 
 
+_COSTS = {"rollouts": "Rollouts", "tokens": "Tokens", "seconds": "Time", "gpu_hours": "GPU-hours", "money": "Money"}
+
+
+def cost_grid(judged: Judgement) -> Grid:
+    """Return what was spent, what of it since the first sign, and what is to come, in the units that are known."""
+    costs = {"Spent": judged.spent, "Since the first sign": judged.cost, "To come, by plan": judged.to_come}
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    units = [unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in known.values())]
+    rows = [(name, f"{cost.steps:,}", *(_amount(cost, unit) for unit in units)) for name, cost in known.items()]
+    return Grid(("", "Steps", *(_COSTS[unit] for unit in units)), tuple(rows), tuple(range(1, 2 + len(units))))
+
+
+def _amount(cost: Cost, unit: str) -> str:
+    """Write an amount of a unit without its name."""
+    value = getattr(cost, unit)
+    if value is None:
+        return "–"
+    if unit in ("seconds", "tokens"):
+        return cost.amounts[unit].removesuffix(" tokens")
+    return f"{value:,.2f}" if unit == "money" else number(value, digits=3) if unit == "gpu_hours" else f"{value:,}"
+
+
 def prompt_grid(found: PromptTable) -> Grid:
     """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest rollouts, rollouts that each deserves."""
     rows = []
@@ -214,7 +237,7 @@ def prompt_grid(found: PromptTable) -> Grid:
         rows.append((row.prompt, row.standing, f"{row.teaching} of {row.visits}", rate, f"{row.rollouts}", deserved))
     now = "Pass rate now" if found.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
-    return Grid(head, tuple(rows), (3, 4, 5, 6))
+    return Grid(head, tuple(rows), (2, 3, 4, 5))
 
 
 def title_of(check: str) -> str:

@@ -149,9 +149,11 @@
       this.size();
       const { total } = this, first = Math.max(0, Math.floor(this.list.scrollTop / HEIGHT) - BEYOND);
       const most = Math.min(total - first, Math.ceil(this.list.clientHeight / HEIGHT) + 2 * BEYOND);
-      while (this.pool.length < most) this.pool.push(this.newRow());
-      this.pool.forEach((node, k) => this.fill(node, k < most ? first + k : -1));
-      const from = Math.floor(this.list.scrollTop / HEIGHT) + 1, to = Math.min(total, from - 1 + Math.floor(this.list.clientHeight / HEIGHT));
+      const size = Math.ceil(this.list.clientHeight / HEIGHT) + 2 * BEYOND + 1;
+      while (this.pool.length < size) this.pool.push(this.newRow());
+      // A completion keeps its element for as long as it is in sight.
+      for (let k = 0; k < this.pool.length; k += 1) this.fill(this.pool[(first + k) % this.pool.length], k < most ? first + k : -1);
+      const { scrollTop, clientHeight } = this.list, from = Math.floor(scrollTop / HEIGHT) + 1, to = Math.min(total, Math.ceil((scrollTop + clientHeight) / HEIGHT));
       const whole = this.source.about().counts[this.view] ?? 0;
       words(this.where, total ? `${format(from)} to ${format(to)} of ${format(total)}${whole > total ? ` here, ${format(whole)} in the run` : ""}` : "none");
       this.list.setAttribute("aria-activedescendant", `${this.name}-${this.chosen}`);
@@ -172,7 +174,7 @@
     }
 
     fill(node, index) {
-      node.hidden = index < 0;
+      if (node.hidden !== index < 0) node.hidden = index < 0;
       if (index < 0) return;
       const found = this.at(index), row = found?.row, chosen = index === this.chosen, before = index ? this.pages.get(Math.floor((index - 1) / PAGE))?.rows[(index - 1) % PAGE] : null;
       const above = before && this.pages.get(Math.floor((index - 1) / PAGE)).groups[before.group], starts = !found || !above || above.first !== found.group.first;

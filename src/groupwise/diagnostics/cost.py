@@ -1,0 +1,60 @@
+"""What a run spent, from its start or from a step on, and what is to come until its planned end: steps, rollouts, tokens, hours, money."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from groupwise.diagnostics.judgement import Cost
+from groupwise.record.run import RunRecord
+
+
+def cost_since(record: RunRecord, step: int | None) -> Cost | None:
+    """Return what was spent from a step on, its own included, or by the whole run; None where there are no rows."""
+    steps = record.steps["step"]
+    if not len(steps):
+        return None
+    first, last, stride = _span(steps)
+    step = first if step is None else step
+    tokens, seconds = (_spent(record, name, step) for name in ("tokens", "seconds"))
+    return _cost(record, last - step + stride, tokens, seconds, of_steps=last - first + stride)
+
+
+def cost_to_come(record: RunRecord) -> Cost | None:
+    """Return what is to come until the planned last step, at the pace of the newer half of the rows; None where none is known."""
+    steps, planned = record.steps["step"], record.config.value("planned_steps")
+    if planned is None or not len(steps) or int(steps[-1]) >= planned:
+        return None
+    left = planned - int(steps[-1])
+    tokens, seconds = (_pace(record, name) for name in ("tokens", "seconds"))
+    return _cost(record, left, None if tokens is None else tokens * left, None if seconds is None else seconds * left)
+
+
+def _span(steps: pl.Series) -> tuple[int, int, int]:
+    """Return the first and the last step, and the steps between two rows."""
+    return int(steps[0]), int(steps[-1]), int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+
+
+def _cost(record: RunRecord, steps: int, tokens: float | None, seconds: float | None, *, of_steps: int = 0) -> Cost:
+    """Return steps with what follows from the settings: rollouts, the hours of all GPUs, and their price."""
+    size, prompts, gpus, price = (record.config.value(name) for name in ("group_size", "prompts_per_step", "gpus", "gpu_price"))
+    rollouts = int(size) * int(prompts) * steps if size is not None and prompts is not None else None
+    hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
+    money = None if hours is None or price is None else hours * float(price)
+    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money)
+
+
+def _spent(record: RunRecord, name: str, step: int) -> float | None:
+    """Return by how much a clock went on from a step; it is read as its step ends: the time of a row began with the row before."""
+    clock, earlier = (record.steps.filter(rows)[name].drop_nulls() for rows in (pl.col("step") >= step, pl.col("step") < step))
+    known = [*earlier[-1:], *clock]
+    return float(known[-1] - known[0]) if len(clock) and len(known) > 1 else None
+
+
+def _pace(record: RunRecord, name: str) -> float | None:
+    """Return what a clock gained a step over the newer half of the rows."""
+    known = record.steps.select("step", name).drop_nulls()
+    newer = known.tail(max(2, len(known) // 2))
+    if len(newer) < 2:
+        return None
+    return float(newer[name][-1] - newer[name][0]) / float(newer["step"][-1] - newer["step"][0])

@@ -1,0 +1,65 @@
+"""What a run cost, by hand: steps, rollouts, tokens, hours of GPUs and money, spent, since the first sign, and to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.cost import cost_since, cost_to_come
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Cost, State
+from groupwise.record.run import RunConfig, RunRecord
+from groupwise.record.table import steps_table
+
+STEPS = np.arange(1, 101)
+SETTINGS = {"group_size": 8, "prompts_per_step": 4, "gpus": 16, "gpu_price": 2.5, "planned_steps": 150}
+
+
+def record(settings: dict[str, Any] | None = None, **clocks: Any) -> RunRecord:
+    reward = np.where(STEPS <= 60, 0.8, 0.0) + 0.01 * (-1.0) ** STEPS
+    config = RunConfig().with_settings(SETTINGS if settings is None else settings, "made")
+    return RunRecord("made", steps_table(STEPS.tolist(), {"reward": reward}, **clocks), config=config)
+
+
+def test_a_failure_by_hand() -> None:
+    """A minute a step until step 50, then two; 1,000 tokens a step; the reward is lost at step 61."""
+    seconds = np.where(STEPS <= 50, 60.0 * STEPS, 3000 + 120.0 * (STEPS - 50))
+    found = judge(record(tokens=1000.0 * STEPS, seconds=seconds))
+    assert (found.state, found.since_step) == (State.FAILED, 61)
+    assert found.cost is not None
+    assert (found.cost.steps, found.cost.rollouts, found.cost.seconds, found.cost.tokens) == (40, 40 * 32, 4800.0, 40_000.0)
+    assert found.cost.gpu_hours == pytest.approx(40 * 120 / 3600 * 16)
+    assert found.cost.money == pytest.approx(40 * 120 / 3600 * 16 * 2.5)
+    assert found.spent is not None
+    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (100, 3200, 99_000.0, 8940.0)
+    assert found.to_come is not None  # at the pace of the newer half
+    assert (found.to_come.steps, found.to_come.rollouts, found.to_come.tokens, found.to_come.seconds) == (50, 1600, 50_000.0, 6000.0)
+    assert found.to_come.money == pytest.approx(6000 / 3600 * 16 * 2.5)
+    assert found.cost.parts == (
+        *("40 of 100 steps (40 %) since the first sign", "price 53.33", "21.3 GPU-hours"),
+        *("1,280 rollouts", "80 min", "40 k tokens"),
+    )
+
+
+def test_what_is_not_known_is_none_and_never_a_number() -> None:
+    found = cost_since(record({}), 61)
+    assert found == Cost(40, None, None, 100)
+    assert found.parts == ("40 of 100 steps (40 %) since the first sign",)
+    assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(100, None, None, 100)
+    hours = cost_since(record({"gpus": 4}, seconds=3600.0 * STEPS), 100)
+    assert hours is not None
+    assert (hours.gpu_hours, hours.money) == (4.0, None)
+    assert cost_since(RunRecord.empty("made"), None) is None
+
+
+@pytest.mark.parametrize("planned", [None, 50, 100])
+def test_nothing_is_to_come_where_no_plan_says_so_or_it_is_done(planned: int | None) -> None:
+    assert cost_to_come(record({} if planned is None else {"planned_steps": planned})) is None
+    assert cost_to_come(RunRecord.empty("made")) is None
+
+
+def test_clocks_of_one_row_have_no_pace() -> None:
+    once = np.where(STEPS == 70, 1.0, np.nan)
+    assert cost_to_come(record(tokens=once, seconds=once)) == Cost(50, 1600)

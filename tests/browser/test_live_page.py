@@ -232,6 +232,11 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     wait_for_text(page, "#state", "✗ FAILING since step 40")
     assert page.url.endswith("#run-3")
     assert page.locator("#name").inner_text() == "lost.jsonl"
+    page.locator("#filters button", has_text="FAILING").click()
+    assert page.locator("#runs tr:visible").count() == 3
+    page.locator("#filters input").fill("run-b")
+    assert page.locator("#runs tr:visible .name").inner_text() == "run-b.jsonl"
+    page.locator("#filters input").fill("")
     opened.picture("watch-several")
     assert opened.complaints == []
 

@@ -25,8 +25,8 @@
   };
   const anew = () => { room = MOST; show(); };
 
-  const filter = filters(find("filters"), heads, anew);
-  filter.count(counts);
+  const filter = filters(find("filters"), anew);
+  filter.count(heads, counts);
   find("order").addEventListener("change", anew);
   find("more").addEventListener("click", () => { room += 5 * MOST; show(); });
   show();

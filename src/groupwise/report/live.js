@@ -3,8 +3,9 @@
 (() => {
   const LOST = 12; // seconds without a word from the server
   const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
-  const { format, panel, list: { el, text, fill, spark } } = globalThis.groupwise;
+  const { format, panel, list: { el, text, fill, spark, filters } } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
+  const filter = filters(find("filters"), () => later());
   const runs = new Map(), ticked = new Set(), grid = new Map();
   let expected = 0, skew = 0, heard = 0, since = null, ended = false, refused = false, full = 0, chosen = "metric", queued = false, source = null;
 
@@ -188,10 +189,14 @@
     const body = find("runs"), several = expected > 1;
     find("overview").hidden = !several;
     if (!several) return;
+    const heads = {}, counts = {};
     for (const run of [...runs.values()].sort((a, b) => a.id - b.id)) {
       run.row ??= rowOf(run);
       if (run.row.root.parentElement !== body) body.append(run.row.root);
       const [kind, words] = stands(run), { row } = run;
+      heads[kind || "open"] = kind ? words : "no judgement";
+      counts[kind || "open"] = (counts[kind || "open"] ?? 0) + 1;
+      row.root.hidden = !filter.keeps(kind || "open", `${run.state?.name ?? ""} ${run.judged?.judgement?.headline ?? ""}`);
       row.root.classList.toggle("selected", run === selected());
       row.box.checked = ticked.has(run.id);
       text(row.link.firstChild, run.state?.name ?? "");
@@ -200,6 +205,7 @@
       fill(row.spark, [track(run, "metric") ?? null], spark);
       text(row.step, run.state?.step === null || run.state === undefined ? "–" : format(run.state.step));
     }
+    filter.count(heads, counts);
     showOverlay();
   };
   const showAges = () => {

@@ -1,8 +1,8 @@
 // The list of runs of every page: groupwise.list holds what its rows are made of and the filters above it. Every text goes in as text.
 //
 // el(name, attributes, ...children), text(node, words), fill(node, entries, make), spark({x, y, y_range}): a curve as <svg>
-// filters(home, heads, changed): a button a state ({state: its words}) and a search; .keeps(state, words) says whether a row is shown,
-//                                .count({state: runs}) how many there are of each
+// filters(home, changed): a button a state and a search; .keeps(state, words) says whether a row is shown, .count({state: its words},
+//                         {state: runs}) makes the buttons and says how many runs there are of each
 (() => {
   "use strict";
   const SPARK = [96, 20], SVG = "http://www.w3.org/2000/svg";
@@ -36,26 +36,27 @@
     return svg;
   };
 
-  const filters = (home, heads, changed) => {
+  const filters = (home, changed) => {
     const off = new Set(), buttons = new Map();
     const search = el("input", { type: "search", placeholder: "Path or words", "aria-label": "Show runs with these words" });
     search.addEventListener("input", changed);
-    for (const [state, head] of Object.entries(heads)) {
-      const count = el("span"), button = el("button", { type: "button", class: "state", "aria-pressed": "true" }, el("span", { class: state }, head), " ", count);
-      button.firstChild.classList.add("state");
+    home.replaceChildren(search);
+    const made = (state, head) => {
+      const number = el("span"), button = el("button", { type: "button", "aria-pressed": "true" }, el("span", { class: `state ${state}` }, head), " ", number);
       button.addEventListener("click", () => {
         off[off.has(state) ? "delete" : "add"](state);
         button.setAttribute("aria-pressed", String(!off.has(state)));
         changed();
       });
-      buttons.set(state, [button, count]);
-    }
-    home.replaceChildren(...[...buttons.values()].map(([button]) => button), search);
+      search.before(button);
+      buttons.set(state, [button, number]);
+    };
     const keeps = (state, words) => !off.has(state) && search.value.toLowerCase().split(/\s+/).every((word) => words.toLowerCase().includes(word));
-    const count = (runs) => {
-      for (const [state, [button, shown]] of buttons) {
+    const count = (heads, runs) => {
+      for (const [state, head] of Object.entries(heads)) if (!buttons.has(state)) made(state, head);
+      for (const [state, [button, number]] of buttons) {
         button.hidden = !runs[state];
-        text(shown, (runs[state] ?? 0).toLocaleString("en-US"));
+        text(number, (runs[state] ?? 0).toLocaleString("en-US"));
       }
     };
     return { keeps, count };

@@ -1,0 +1,53 @@
+"""The page of a fleet in a browser: filters, search and order, thousands of runs, and nothing that a run says becomes markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.analysis.fleet import WORST_FIRST, Fleet, FleetRow
+from groupwise.report.fleet import fleet_page
+from groupwise.report.html import made_by
+
+HOSTILE = '</script><img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    """Six states, five hundred runs of each; the first run is hostile in every text."""
+    row = replace(FleetRow.unreadable("runs/a", "reward 0.80 → 0.00, collapsed"), reward="10 20 - 40", last_step=7)
+    rows = [
+        replace(row, path=f"runs/{state}/{number:03d}", state=str(state), last_step=number)
+        for state in WORST_FIRST
+        for number in range(500)
+    ]
+    rows[0] = replace(rows[0], path=HOSTILE, run=HOSTILE, headline=HOSTILE, cause=HOSTILE, do=HOSTILE)
+    file = tmp_path / "fleet.html"
+    file.write_text(fleet_page(Fleet(tuple(rows), 0), provenance=made_by(())))
+    return file.as_uri()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_list_is_filtered_searched_and_sorted(page: str, open_page: Callable[..., Any], width: int, scheme: str) -> None:
+    opened = open_page(page, width=width, scheme=scheme)
+    shown, rows = opened.page.locator("#shown"), opened.page.locator("#runs tr")
+    assert (rows.count(), shown.inner_text()) == (200, "200 of 3,000 runs; 3,000 match")
+    assert HOSTILE in rows.first.inner_text()
+    assert opened.page.locator("img").count() == 0
+    opened.page.locator("#filters button", has_text="FAILING").click()
+    assert rows.first.locator(".name").inner_text() == "runs/failed/000"
+    opened.page.locator("#filters input").fill("watch 499")
+    assert [one.inner_text() for one in rows.locator(".name").all()] == ["runs/watch/499"]
+    opened.page.locator("#filters input").fill("")
+    opened.page.select_option("#order", "step")
+    assert rows.first.locator(".name").inner_text() == "runs/failed/499"
+    opened.page.locator("#more").click()
+    assert rows.count() == 1200
+    assert opened.page.locator("#runs polyline[points]").count() == 1200
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.picture(f"fleet-{width}")
+    assert opened.complaints == []

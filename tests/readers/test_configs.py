@@ -128,6 +128,9 @@ VERLS: dict[str, object] = {"group_size": 4, "model": "org/Base", "engine": "vll
          {**VERLS, "scale_rewards": "none", "loss": "gspo", "kl_weight": 0.0, "kl_in": "none"}),
         ({f"{section}/value/{rest}": value for path, value in VERL.items() for section, _, rest in [path.partition("/")]},
          {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
+        ({"use_kl_loss": False, "kl_loss_coef": 0.1}, {"kl_weight": 0.0, "kl_in": "none"}),
+        ({"use_kl_loss": False, "init_kl_coef": 0.1}, {"kl_weight": 0.1}),  # OpenRLHF's, in the reward
+        ({"use_kl_loss": True, "kl_loss_coef": 0.1}, {"kl_weight": 0.1}),
         ({"group_size": "auto", "learning_rate": float("inf"), "seed": None, "lr": -1}, {}),
         ({"use_std_normalization": True}, {"scale_rewards": True}),
         ({"args/multi_objective_aggregation": "normalize_then_sum"}, {"multi_objective_aggregation": "normalize_then_sum"}),

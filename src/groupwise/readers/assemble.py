@@ -74,12 +74,8 @@ class Log:
 
 def assemble(log: Log, request: Request) -> RunRecord:
     """Return the record of collected rows."""
+    log = _by_metric(log, request)
     store = log.store
-    if not store.names():
-        raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
-    long = _by_metric(log, request)
-    if long is not None:
-        return assemble(replace(log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side")), request)
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, each, notes = _steps(log, chosen)
     if not step_key and log.step is None and not chosen and not _is_a_log(store, log.framework):
@@ -112,14 +108,17 @@ def assemble(log: Log, request: Request) -> RunRecord:
     return sound(record, shown(log.path))
 
 
-def _by_metric(log: Log, request: Request) -> RowStore | None:
-    """Return the rows of a long table with a column a metric, None for any other table."""
-    named = chosen_columns(log.store, {name: column for name, column in request.columns.items() if name == "step"})
+def _by_metric(log: Log, request: Request) -> Log:
+    """Return a log whose rows name one metric each with a column a metric, any other as it is."""
+    store = log.store
+    if not store.names():
+        raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
+    named = chosen_columns(store, {name: column for name, column in request.columns.items() if name == "step"})
     step_key, step_R, _, _ = _steps(log, named)
-    long = log.store.by_metric(step_R) if step_key else None
-    if long is None or {meaning.quantity for meaning in _meanings(log.store, log.framework)} & {"reward", "loss", "eval/reward"}:
-        return None
-    return long
+    long = store.by_metric(step_R) if step_key else None
+    if long is None or {meaning.quantity for meaning in _meanings(store, log.framework)} & {"reward", "loss", "eval/reward"}:
+        return log
+    return replace(log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side"))
 
 
 def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:

@@ -60,7 +60,6 @@ _FOREIGN = frozenset({
     "eval", "evaluation", "validation", "val", "test", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm", "qat",
     "quantization", "critic", "reward_model", "judge", "sft", "ref", "reference",
 })  # fmt: skip
-_KL_SWITCHES = ("use_kl_loss", "use_kl_in_reward")
 _GENERIC_NAMES = (
     "training_args.json", "args.json", "config.json", "grpo_config.json", "run_config.json", "hparams.json", "hyperparameters.json",
     "training_metadata.json", "config.yaml", "config.yml", "training_args.yaml", "args.yaml", "hparams.yaml", "recipe.yaml",
@@ -119,20 +118,34 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
     spelled = {path.replace("/value/", "/").removesuffix("/value").lower(): value for path, value in flat.items()}
     if any(path.startswith("actor_rollout_ref/") for path in spelled):
         return {name: value for name, value in _of_verl(spelled).items() if _valid(name, value)}
+    found = _named(spelled)
+    last = {path.rpartition("/")[2]: value for path, value in spelled.items()}
+    leaves = {name: value for name, value in last.items() if _counts(value)}
+    derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
+    derived |= {} if "refresh_interval" in found else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
+    found |= _switched(last)
+    sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
+    return found | sound | found
+
+
+def _named(spelled: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are there under a name of theirs; the shorter the path, the more it counts."""
     found: dict[str, Any] = {}
-    for rank in range(3):  # the shorter the path, the more it counts
+    for rank in range(3):
         for path, value in spelled.items():
             name = _name_of(path, rank)
             if name and name not in found and _valid(name, value):
                 found[name] = value
-    spelled_last = {path.rpartition("/")[2]: value for path, value in spelled.items()}
-    leaves = {name: value for name, value in spelled_last.items() if _counts(value)}
-    derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
-    derived |= {} if "refresh_interval" in found else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
-    if any(switch in spelled_last for switch in _KL_SWITCHES) and not any(map(spelled_last.get, _KL_SWITCHES)):
-        found |= {"kl_weight": 0.0, "kl_in": "none"}
-    sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
-    return found | sound | found
+    return found
+
+
+def _switched(last: Mapping[str, Any]) -> dict[str, Any]:
+    """Return that there is no KL term where its switches are off; a weight in the reward (slime, OpenRLHF) has no switch."""
+    off = [switch in last and not last[switch] for switch in ("use_kl_loss", "use_kl_in_reward")]
+    in_reward = [last.get(name) for name in ("kl_coef", "init_kl_coef")]
+    if all(off) or (off[0] and "use_kl_in_reward" not in last and not any(in_reward)):
+        return {"kl_weight": 0.0, "kl_in": "none"}
+    return {}
 
 
 def _name_of(path: str, rank: int) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from groupwise.curves.forecast import forecast
+from groupwise.curves.forecast import _target, forecast
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
 
 N = 200
 TIME = np.arange(float(N))
@@ -203,3 +205,14 @@ def test_the_band_of_a_row_holds_that_of_the_mean() -> None:
         ahead = forecast(time, value, np.array([205.0, 250.0, 400.0, 2000.0]), bounds=bounds)
         assert (ahead.low_S <= ahead.mean_low_S).all()
         assert (ahead.high_S >= ahead.mean_high_S).all()
+
+
+def test_the_moments_of_a_target_are_the_first_that_are_likely_enough() -> None:
+    """Chances that fall back count as reached: at level .9 the 5 % is passed at 3, the half at 5, and 95 % at 7."""
+    chance = np.array([0.0, 0.04, 0.06, 0.03, 0.55, 0.5, 0.97])
+    outlook = SimpleNamespace(chance_above=lambda _level: chance)
+    found = _target(0.7, outlook, np.arange(1.0, 8.0), 0.9)  # type: ignore[arg-type]
+    assert (found.target, found.chance) == (0.7, 0.97)
+    assert found.reached == Interval(5.0, 3.0, 7.0, 0.9)
+    never = _target(0.7, SimpleNamespace(chance_above=lambda _level: 0.5 * chance), np.arange(1.0, 8.0), 0.9)  # type: ignore[arg-type]
+    assert never.reached == Interval(np.inf, 5.0, np.inf, 0.9)

@@ -13,7 +13,7 @@ from groupwise.curves.fit import fit
 from groupwise.curves.forecast import forecast
 from groupwise.curves.observations import observe
 from groupwise.curves.results import Outcome
-from groupwise.curves.status import Break, _hint, _jump, _rival_note, fall_from_height
+from groupwise.curves.status import Break, _hint, _jump, _rival_note, fall_from_height, find_break
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 
@@ -170,3 +170,12 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
 def test_the_laws_that_fit_as_well_are_those_within_two(others: list[tuple[str, float]], said: str) -> None:
     fits = [law_with("exponential", 0.0), *(law_with(*other) for other in others)]
     assert _rival_note(fits) == said  # type: ignore[arg-type]
+
+
+def test_a_jump_at_the_very_last_row_is_found_there() -> None:
+    value = np.random.default_rng(0).normal(0, 0.01, 20)
+    value[19] += 1.0
+    found = find_break(observe(np.arange(20.0), value))
+    assert found is not None
+    assert found.time == 19.0
+    assert found.jump == pytest.approx(1.0, abs=0.03)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
+from groupwise.diagnostics import concentration
 from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -162,3 +163,16 @@ def test_any_numbers_give_a_judgement(reward: list[float], entropy: list[float])
     found = judge(log(reward=np.array(reward), entropy=np.array(entropy[: len(reward)])))
     assert found.headline
     assert sorted(one["check"] for one in found.as_dict()["checks"]) == sorted(NAMES)
+
+
+def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
+    """Of four prompts with two completions each one has a pair of the same text: 25 % of the pairs, in every step."""
+    texts = [("a", "a"), ("b", "c"), ("d", "e"), ("f", "g")]
+    rows = [
+        {"step": step, "prompt_id": prompt, "reward": 0.5, "completion": text}
+        for step in range(1, 13)
+        for prompt, pair in enumerate(texts)
+        for text in pair
+    ]
+    found = concentration.check(Evidence(RunRecord("texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows))))
+    assert (found.status, found.message) == (Status.NONE, "Of the pairs of completions of one prompt 25 % are the same text.")

@@ -86,6 +86,7 @@ def test_length_alone_counts_where_it_doubled_as_the_reward_fell() -> None:
     fell, rose = np.where(ROW < 45, 0.8, 0.1) + noise(0.01, 1), np.linspace(0.2, 0.8, N) + noise(0.01, 1)
     found = told(length=length, reward=fell)
     assert (found.status, found.message) == (Status.WARNING, "the completions grew from 99.5 to 251 tokens as the reward fell")
+    assert found.limit == pytest.approx(2 * length[:13].mean())
     assert told(length=length, reward=rose).message == "No sign of it: the completions are 251 tokens long, 99.5 at the beginning."
     assert told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status is Status.NONE
 

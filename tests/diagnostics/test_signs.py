@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
-from groupwise.diagnostics.signs import WATCHED, Watched, arrow, limit_of, repeated_most, short, sign_of, signs_about
+from groupwise.diagnostics.signs import WATCHED, Watched, _told, arrow, limit_of, repeated_most, short, sign_of, signs_about
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 N = 80
@@ -228,3 +228,9 @@ def test_lengths_that_hardly_vary_have_no_limit() -> None:
     short_log = np.concatenate([np.linspace(100, 200, 16), np.full(4, 512.0)])
     assert repeated_most(signal(short_log)) is None  # five rows at least
     assert repeated_most(signal(np.append(short_log, 511.6))) == 512.0
+
+
+def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> None:
+    """Row 40 stands at 1, nine rows at 2, the rest back at .5: of an eighth of the log since the move the median is 2."""
+    value = np.r_[np.full(40, 0.5), 1.0, np.full(9, 2.0), np.full(30, 0.5)]
+    assert _told(signal(value), RATIO, slice(0, 40), 40) == "entropy 0.50 → 1.00 → 2.00"

@@ -11,7 +11,7 @@ import pytest
 from groupwise.diagnostics.instability import check
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.swings import _memory, course_of
+from groupwise.diagnostics.swings import _alternations, _line, _memory, course_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400
@@ -64,6 +64,11 @@ def test_the_widening_of_a_line_without_noise_is_exact() -> None:
     assert course_of(reward, 20.0).widening.value == pytest.approx(3.0, abs=0.05)
 
 
+def test_the_onset_of_a_line_without_noise_is_its_first_row() -> None:
+    """A cosine that starts at its height: of a row before it and of one after it no line explains all."""
+    assert course_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0).row == 120
+
+
 def test_a_change_of_scale_and_level_changes_nothing() -> None:
     reward = swinging(3)
     plain, other = course_of(reward, 30.0), course_of(5 - 2 * reward, 30.0)
@@ -76,3 +81,17 @@ def test_rows_are_averaged_over_half_of_the_rows_after_which_they_have_forgotten
     for period, size in ((24, 3), (40, 5), (4, 1)):
         assert _memory(np.cos(2 * np.pi * np.arange(240) / period)) == size
     assert _memory(np.arange(5.0) ** 3) == 1
+
+
+@pytest.mark.parametrize(("left", "times"), [([2.0, 0.1, 2.0, -0.1, 2.0], 0), ([2.0, 0.1, -2.0, 0.0, 2.0, -2.0], 3), ([0.5, -0.5], 0)])
+def test_a_series_alternates_only_from_beyond_a_level_to_beyond_its_negative(left: list[float], times: int) -> None:
+    assert _alternations(np.array(left), 1.0) == times
+
+
+def test_the_chance_of_one_bin_by_hand() -> None:
+    """Bin 8 of 20 holds 30, the others 1: P(F > 30) of 2 and 38 degrees of freedom is (1 + 60/38)^-19, for 20 bins and two widths."""
+    spectrum = np.ones(20)
+    spectrum[8] = 30.0
+    place, chance = _line(spectrum)
+    assert place == 8
+    assert chance == pytest.approx(40 * (98 / 38) ** -19.0)

@@ -14,6 +14,7 @@ from groupwise.diagnostics.hacking import (
     Parting,
     _in_common,
     _leapt,
+    _one_earns_all,
     _opposed,
     _scales,
     _solved,
@@ -335,3 +336,12 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
     assert found.message == "The total reward rose while its function correct fell by 0.255: one is earned at the other's expense."
     both = told(**{"reward": one + other + 0.3 * ROW / N, "rewards/judge/mean": one, "rewards/correct/mean": other + 0.3 * ROW / N})
     assert both.status is Status.NOT_LOGGED
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(12, True), (11, False)])
+def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) -> None:
+    one, other = np.linspace(0.1, 0.9, rows), 0.005 + 0.002 * (-1.0) ** np.arange(rows)
+    table = steps_table(range(1, rows + 1), {"reward": one + other, "rewards/judge/mean": one, "rewards/correct/mean": other})
+    known = Evidence(RunRecord("run", table))
+    assert known.reward is not None
+    assert (_one_earns_all(known, known.reward, weights_of(known)) is not None) is shown

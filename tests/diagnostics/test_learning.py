@@ -202,6 +202,7 @@ def test_a_held_out_share_near_its_top_says_that_the_run_has_arrived() -> None:
     reward = noisy(np.full(80, 3.0))
     assert progress_of(evidence(reward=reward)).learning is Learning.FLAT
     assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.8)))).learning is Learning.AT_TOP
+    assert progress_of(evidence(reward=reward, held_out=np.full(80, 1.0))).learning is Learning.AT_TOP
     assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.7)))).learning is Learning.FLAT
     assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 7.0)))).learning is Learning.FLAT  # no share
 

@@ -54,8 +54,9 @@ def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
     assert (found.status, found.step, found.message) == (Status.INFO, 80, "The run was resumed at step 80, and nothing jumped there.")
 
 
-def test_a_schedule_that_starts_anew_is_a_restart() -> None:
-    rate = np.concatenate([np.linspace(1, 0.6, 60), np.linspace(0.05, 1, 20), np.ones(70)]) * 1e-6
+@pytest.mark.parametrize("first", [1.0, 0.0])  # many schedules begin at 0
+def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
+    rate = np.concatenate([[first], np.linspace(1, 0.6, 59), np.linspace(0.05, 1, 20), np.ones(70)]) * 1e-6
     found = check(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
     assert (found.status, found.step) == (Status.WARNING, 61)
     assert found.message.startswith("The learning rate starts anew at step 61, and there reward 0.6")

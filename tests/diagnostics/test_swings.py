@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import f
 
-from groupwise.diagnostics.instability import check
+from groupwise.diagnostics.instability import _scatter, check
 from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signals import Evidence, signal_of
 from groupwise.diagnostics.swings import _alternations, _line, _memory, course_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -95,3 +96,13 @@ def test_the_chance_of_one_bin_by_hand() -> None:
     place, chance = _line(spectrum)
     assert place == 8
     assert chance == pytest.approx(40 * (98 / 38) ** -19.0)
+
+
+def test_a_scatter_that_grew_by_hand() -> None:
+    """Rows 10 ± 0.1, from row 70 on 10 ± 0.5: second differences of 0.4 and 2, a ratio of 25; of 20 and 50 of them 18 in 35 count."""
+    reward = 10 + np.where(np.arange(100) < 70, 0.1, 0.5) * (-1.0) ** np.arange(100)
+    found = _scatter(signal_of("reward", np.arange(1, 101), reward))
+    assert found is not None
+    low, high = (25 / float(f.ppf(p, 20 * 18 / 35, 50 * 18 / 35)) for p in (0.975, 0.025))
+    assert [found.value.value, found.value.low, found.value.high] == pytest.approx([25.0, low, high])
+    assert (found.said, found.step) == ("the scatter from row to row has grown 25 times in variance", 81)

@@ -317,6 +317,15 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
     assert (found.state, found.cause.names) == (State.FAILED, ("policy concentration: the entropy is spent",))
 
 
+@pytest.mark.parametrize(("height", "status"), [(0.2, Status.CRITICAL), (0.01, Status.NONE)])
+def test_a_function_that_earned_next_to_nothing_has_no_height_to_lose(height: float, status: Status) -> None:
+    """Beside one that earns 0.6 a fiftieth of that counts, 0.012: a function that passed one answer in a hundred has not collapsed."""
+    rows = np.arange(120)
+    strict, right = np.where(rows < 60, height, 0.0), 0.6 - 0.0001 * (rows % 2)
+    found = judge(log(**{"reward": strict + right, "rewards/strict/mean": strict, "rewards/right/mean": right}))
+    assert answer(found, "collapse").status is status
+
+
 def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> None:
     rng, rows = np.random.default_rng(0), np.arange(120)
     held = np.where(rows < 60, 0.6, 0.1) + 0.02 * rng.standard_normal(120)

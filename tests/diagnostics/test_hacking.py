@@ -190,6 +190,14 @@ def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(after: flo
     assert not _leapt(given, Parting(31, 31, 31, 0.21))  # more than a fifth of the log is no leap
 
 
+def test_a_training_that_comes_back_from_a_dip_has_not_leapt() -> None:
+    """It stood at 0.3 to row 20, at 0.05 to row 30, and is back at 0.31 ten rows later; to 0.6 it would have leapt."""
+    rows = np.arange(60)
+    for after, leapt in ((0.31, False), (0.6, True)):
+        train = np.interp(rows, [0, 15, 20, 21, 30, 40, 59], [0.28, 0.3, 0.3, 0.05, 0.05, after, after])
+        assert _leapt(pair(train, np.full(60, 0.2), 0.002, 0.01), Parting(31, 31, 31, 10 / 59)) is leapt
+
+
 def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:
     """The total is 100 f + g: f stays at a thousandth, and its noise moves the total more than the gain of g does."""
     f, g = np.abs(noise(0.002)), UP / 4 + noise(seed=1)

@@ -41,6 +41,8 @@ LOST = "share of the height lost"
 _TENTH = 0.1
 # Share of the height whose loss, beyond its noise, is a decline.
 _DECLINED = 0.12
+# Share of the most that any function earned below which a height is next to nothing.
+_LITTLE = 0.02
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
 _PATIENCE = 12
 
@@ -74,10 +76,14 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
     earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
     others = {**({} if evidence.held_out is None else {"held-out reward": evidence.held_out}), **earned}
+    # A function that earned next to nothing beside the others has no height to lose.
+    least = _LITTLE * max((float(signal.value_T.max()) for signal in earned.values()), default=0.0)
     for name, signal in others.items():
         # What comes round with the order of the data is no fall.
         level = level_of(signal)[0]
         fall = find_fall(level, floor_of(level))
+        if fall is not None and name in earned and fall.height < least:
+            continue
         if fall is None or name != "held-out reward" or not _rose(evidence.reward, level.step_T[fall.row]):
             yield clean(name, longest=60), level, fall
 

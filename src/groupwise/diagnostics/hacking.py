@@ -231,9 +231,10 @@ def _leapt(pair: Pair, parting: Parting) -> bool:
     parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
     train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
     pace = (after - before) / (before - first)
-    gain, usual = train[2] - train[1], pace * (train[1] - train[0])
-    error = pair.train_deviation / np.sqrt(few) * np.sqrt(1 + (1 + pace) ** 2 + pace**2)
     best = float(np.max(_running_means(pair.train_M[: before + few], few)))
+    # What comes back from a dip has only regained its height: the leap is what lies above it.
+    gain, usual = train[2] - max(train[1], best), pace * (train[1] - train[0])
+    error = pair.train_deviation / np.sqrt(few) * np.sqrt(1 + (1 + pace) ** 2 + pace**2)
     limit = held[2] - held[1] + 1.96 * pair.held_deviation * np.sqrt(2 / few)
     faster = gain - usual > _FASTER * error and gain > _PACE * usual
     return bool(faster and train[2] > best + 2 * pair.train_deviation / np.sqrt(few) and limit < _HALF * gain)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "u_statistic"), str(HERE.parent / "predictable_grpo"), str(HERE.parent)]
 
 from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_threshold import fitted_edge  # noqa: E402
+from deep_threshold import BRACKET, FACTORS, fitted_edge  # noqa: E402
 from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained  # noqa: E402
 from small_model import PAGE, policy  # noqa: E402
 from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes  # noqa: E402
@@ -43,7 +44,7 @@ SCRIPT = "experiments/language_models/dynamics.py"
 PROMPTS, KL_WEIGHT, RANK, LAYERS, MODES = 7, 0.5, 4, 6, 4
 ITERATIONS, NEAR = 12, 1e-4  # of the search for the fixed point; nats left at its end
 STEP = 0.01  # nats by which a kick moves log-probabilities: a thousand times the rounding, and straight to a hundredth
-BLOCKS = 11
+SMALLER, ON_POLICY, LAGGED, BLOCKS = 0.2, 24, 44, 8  # on policy a smaller kick, which grows by .07 an update; updates; blocks at least
 SETTINGS = tuple(Setting(lag, momentum, size) for lag, size in (("none", 1), ("refresh", 4), ("refresh", 16)) for momentum in (0.0, 0.9))
 SAMPLED = (Setting("none", 0.9, 1), Setting("refresh", 0.9, 4), Setting("refresh", 0.9, 16))
 OVER, SEEDS, SAMPLED_UPDATES = (0.7, 1.3, 2.0), 2, 160
@@ -109,9 +110,10 @@ def as_branches(rows: list[list[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return torch.tensor([tokens]), torch.tensor([places]), additive(sees[None, None]), torch.tensor(last)
 
 
-def days(name: str = "smollm2") -> ListedWorld:
+@cache
+def days() -> ListedWorld:
     """The neighbours of days behind three examples: seven prompts, seven completions."""
-    actor = policy(name, rank=RANK)
+    actor = policy(rank=RANK)
     task = make_text_task("day_of_the_week", examples=3, held_out_share=0.0)
     tokens = [actor.tokenizer.encode(day, add_special_tokens=False) for day in DAYS]
     if any(len(token) != 1 for token in tokens):
@@ -123,24 +125,25 @@ def days(name: str = "smollm2") -> ListedWorld:
 
 
 def resting(world: ListedWorld) -> tuple[Tensor, Tensor]:
-    """The fixed point and the Jacobian there, from the cache where they were found before.
+    """The fixed point and the Jacobian there, from the cache where they were found before."""
+    kept = torch.as_tensor(cached(f"days-{PROMPTS}-rank{RANK}-last{LAYERS}", lambda: settled(world).numpy()))
+    return kept[0], kept[1:]
+
+
+def settled(world: ListedWorld) -> Tensor:
+    """The fixed point and below it the Jacobian there.
 
     There are more parameters than completions, so that the best of all policies can be had: by Levenberg and Marquardt's steps to it.
     """
-
-    def found() -> np.ndarray:
-        wanted_M, at_D, damping = world.best()[0].flatten(), world.start_D, 0.01
-        for _ in range(ITERATIONS):
-            log_M, slope_MD = world.slopes(at_D)
-            left_M = wanted_M - log_M
-            print(f"log-probabilities within {float(left_M.abs().max()):.1e} of the fixed point's", flush=True)
-            if float(left_M.abs().max()) < NEAR:
-                break
-            at_D, damping = nearer(world, at_D, slope_MD, left_M, damping)
-        return torch.vstack([at_D, slope_MD]).numpy()
-
-    kept = torch.as_tensor(cached(f"days-rank{RANK}-last{LAYERS}", found))
-    return kept[0], kept[1:]
+    wanted_M, at_D, damping = world.best()[0].flatten(), world.start_D, 0.01
+    for _ in range(ITERATIONS):
+        log_M, slope_MD = world.slopes(at_D)
+        left_M = wanted_M - log_M
+        print(f"log-probabilities within {float(left_M.abs().max()):.1e} of the fixed point's", flush=True)
+        if float(left_M.abs().max()) < NEAR:
+            return torch.vstack([at_D, slope_MD])
+        at_D, damping = nearer(world, at_D, slope_MD, left_M, damping)
+    raise ValueError(f"expected the fixed point within {ITERATIONS} steps, got none")
 
 
 def nearer(world: ListedWorld, at_D: Tensor, slope_MD: Tensor, left_M: Tensor, damping: float) -> tuple[Tensor, float]:
@@ -170,18 +173,23 @@ def point() -> Rows:
 
 
 def stiffest(world: ListedWorld) -> tuple[Tensor, np.ndarray, Tensor]:
-    r"""The fixed point, all stiffnesses there, largest first, and the directions of the first few.
+    """The fixed point, all stiffnesses there, largest first, and the directions of the first few."""
+    point_D, score_MD = resting(world)
+    return point_D, *modes_of_scores(world, score_MD)
+
+
+def modes_of_scores(world: ListedWorld, score_MD: Tensor) -> tuple[np.ndarray, Tensor]:
+    r"""All stiffnesses at the fixed point, largest first, and the directions of the first few.
 
     With no advantage left, minus the Hessian is the KL term's, $\beta$ times the mean over prompts of $E[ss^T]$: it has as many modes as
     there are free probabilities, and they are known from inner products of scores.
     """
-    point_D, score_MD = resting(world)
-    weight_M = (world.best()[0].flatten().exp() * KL_WEIGHT / len(world.reward_PO)).sqrt()
+    weight_M = (world.best()[0].flatten().exp() * world.loss.kl_weight / len(world.reward_PO)).sqrt()
     weighted_MD = weight_M[:, None] * score_MD
     value_M, turn_MM = torch.linalg.eigh(weighted_MD @ weighted_MD.T)
     free = world.reward_PO.numel() - len(world.reward_PO)
     direction_KD = turn_MM.flip(1)[:, :MODES].T @ weighted_MD
-    return point_D, value_M.flip(0)[:free].numpy(), direction_KD / direction_KD.norm(dim=1, keepdim=True)
+    return value_M.flip(0)[:free].numpy(), direction_KD / direction_KD.norm(dim=1, keepdim=True)
 
 
 def kick_along(direction_D: Tensor, stiffness: float) -> Tensor:
@@ -212,47 +220,66 @@ def modes() -> Rows:
     return [{**row, "seconds": time.process_time() - began} for row in rows]
 
 
-def edge(setting: Setting) -> Rows:
-    """The largest stable learning rate by the stiffest mode, and where expected updates after a kick begin to grow."""
+def predicted_edge(setting: Setting, stiffness: float) -> float:
+    """The largest stable learning rate."""
+    return float(threshold(setting.lag, setting.momentum, setting.interval)) / stiffness
+
+
+def kicked(setting: Setting, factor: float) -> Rows:
+    """Expected updates after a kick along the stiffest mode, at a multiple of the predicted edge: how far it is gone before each."""
     began, world = time.process_time(), days()
     point_D, value_K, direction_KD = stiffest(world)
     stiffness = float(value_K[0])
-    predicted = float(threshold(setting.lag, setting.momentum, setting.interval)) / stiffness
+    predicted = predicted_edge(setting, stiffness)
     # At the fixed point no advantage is left, so that all of the pull is that of the policy that sampled.
     mode = Linear(np.zeros((1, 1)), np.array([[stiffness]]))
     position, velocity, _ = (part[0] for part in mode.growing(1.001 * predicted, setting))
-    kick_D = kick_along(direction_KD[0], stiffness)
-    largest = []
+    kick_D = kick_along(direction_KD[0], stiffness) * (1 if setting.interval > 1 else SMALLER)
+    path = trained(
+        world,
+        point_D,
+        setting,
+        start_D=point_D + position * kick_D,
+        velocity_D=velocity * kick_D,
+        learning_rate=factor * predicted,
+        updates=max(LAGGED, BLOCKS * setting.interval) if setting.interval > 1 else ON_POLICY,
+        watch_DK=direction_KD[:1].T.numpy(),
+    )
+    along_T = path.along_TK[:, 0] / float(kick_D.norm())
+    rule = float(rule_threshold(setting.momentum, setting.interval)) / stiffness
+    row = {"predicted": predicted, "rule": rule, "seconds": time.process_time() - began}
+    return [{"update": update, "along": along, **row} for update, along in enumerate(along_T)]
+
+
+def factors(setting: Setting) -> tuple[float, ...]:
+    """Multiples of the predicted edge, on both sides of it."""
+    return BRACKET if kinked(setting) else FACTORS
+
+
+def kinked(setting: Setting) -> bool:
+    """Whether growth has a kink at the edge, so that only its sign tells."""
+    return setting.lag == "none" and setting.momentum > 0
+
+
+def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
+    """Where a kick begins to grow, over the predicted edge; None while a run is missing."""
+    runs = {factor: done.get(f"kick-{named(setting)}-{factor:g}") for factor in factors(setting)}
+    if None in runs.values():
+        return None
 
     def along(factor: float) -> np.ndarray:
-        path = trained(
-            world,
-            point_D,
-            setting,
-            start_D=point_D + position * kick_D,
-            velocity_D=velocity * kick_D,
-            learning_rate=factor * predicted,
-            updates=40 if setting.lag == "none" else BLOCKS * setting.interval,
-            watch_DK=direction_KD[:1].T.numpy(),
-            farthest=30 * float(kick_D.norm()),
-        )
-        seen: np.ndarray = path.along_TK[:, 0]
-        largest.append(float(np.abs(seen[-2:]).max() / np.abs(seen[0])))
-        return seen
+        return np.array([float(row["along"]) for row in runs[factor] or ()])
 
-    located, error, rates, _ = fitted_edge(along, setting, kinked=setting.lag == "none" and setting.momentum > 0)
-    row = {"lag": setting.lag, "interval": setting.interval, "momentum": setting.momentum, "predicted": predicted}
-    row |= {"measured": located * predicted, "error": error * predicted, "growth_low": np.exp(rates[0]), "growth_high": np.exp(rates[-1])}
-    row |= {"size_low": largest[0], "size_high": largest[-1]}
-    rule = float(rule_threshold(setting.momentum, setting.interval)) / stiffness
-    return [row | {"rule": rule, "seconds": time.process_time() - began}]
+    measured, error, _, _ = fitted_edge(along, setting, kinked=kinked(setting))
+    first = (runs[factors(setting)[0]] or [])[0]
+    return {"measured": measured, "error": error, **{name: first[name] for name in ("predicted", "rule")}}
 
 
 def sampled(setting: Setting, factor: float, seed: int) -> Rows:
     """A run from the fixed point on groups of eight of every prompt, at a multiple of the predicted edge."""
     began, world = time.process_time(), days()
     point_D, value_K, direction_KD = stiffest(world)
-    rate = factor * float(threshold(setting.lag, setting.momentum, setting.interval)) / float(value_K[0])
+    rate = factor * predicted_edge(setting, float(value_K[0]))
     scale = (float(value_K[0]) / KL_WEIGHT) ** 0.5
     seen = sampled_run(world, setting, point_D, rate, seed, SAMPLED_UPDATES, lambda now_D: float((now_D - point_D) @ direction_KD[0]))
     third = len(seen) // 3
@@ -289,7 +316,11 @@ def named(setting: Setting) -> str:
 def cells() -> list[Cell]:
     """All pieces; those that others need come first."""
     found = [Cell("point", point), Cell("modes", modes)]
-    found += [Cell(f"edge-{named(setting)}", edge, {"setting": setting}) for setting in SETTINGS]
+    found += [
+        Cell(f"kick-{named(setting)}-{factor:g}", kicked, {"setting": setting, "factor": factor})
+        for setting in SETTINGS
+        for factor in factors(setting)
+    ]
     return found + [
         Cell(f"sampled-{named(setting)}-{factor:g}-seed{seed}", sampled, {"setting": setting, "factor": factor, "seed": seed})
         for seed in range(SEEDS)
@@ -314,13 +345,15 @@ def show() -> None:
     keys = ("scores", "lanczos", "kick", "share")
     rows = [[str(row["mode"]), *("" if row[key] == "" else f"{row[key]:.4g}" for key in keys)] for row in done.get("modes", [])]
     print_table("Seven days: stiffness", ("mode", "from scores", "by Lanczos", "by kicks", "share of the reward's slope"), rows)
-    edges = [done[f"edge-{named(setting)}"][0] for setting in SETTINGS if f"edge-{named(setting)}" in done]
     rows = []
-    for row in edges:
-        off, over_rule = row["measured"] / row["predicted"] - 1, row["measured"] / row["rule"]
-        told = (f"{row['predicted']:.4g}", f"{row['measured']:.4g} +- {row['error']:.1g}", f"{100 * off:+.2f} %", f"{over_rule:.2f}")
-        rows.append([said(row), f"{row['momentum']:g}", *told])
-    head = ("lag", "momentum", "predicted edge", "measured", "difference", "measured over the published rule")
+    for setting in SETTINGS:
+        row = located(setting, done)
+        if row is not None:
+            told = (f"{row['predicted']:.4g}", f"{row['predicted'] * row['measured']:.4g}", f"{100 * (row['measured'] - 1):+.2f} %")
+            off = f"{100 * row['error']:.2g} %"
+            rule = f"{row['measured'] * row['predicted'] / row['rule']:.2f}"
+            rows.append([said(vars(setting)), f"{setting.momentum:g}", *told, off, rule])
+    head = ("lag", "momentum", "predicted edge", "measured", "difference", "its error", "over the published rule")
     print_table("Seven days: edges of the learning rate", head, rows)
     runs = [row for name, found in done.items() if name.startswith("sampled-") for row in found]
     runs.sort(key=lambda row: (row["interval"], row["factor"], row["seed"]))

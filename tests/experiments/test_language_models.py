@@ -64,3 +64,58 @@ def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: 
     assert lines
     missing = [line for line in lines if line not in text]
     assert missing == [], f"`python experiments/language_models/{script}.py --tables` prints other tables"
+
+
+def listed(load: Load) -> tuple[Any, Any, Any]:
+    """A tiny random model with an adapter, in double precision, behind three prompts that share their beginning."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    module = load("dynamics")
+    torch.manual_seed(0)
+    shape = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    model: Any = LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.5)).double()
+    model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")).double().eval()
+    rows = [[2, 3, 4, 5, 6], [2, 3, 4, 7], [2, 3, 4, 8, 9, 10]]
+    plain = torch.stack([model(input_ids=torch.tensor([row])).logits[0, -1, [11, 12, 13]].log_softmax(-1) for row in rows])
+    loss = module.ExactLoss(0.5, kl_in="reward")
+    return module, module.ListedWorld(model, rows, [11, 12, 13], [0, 1, 1], layers=2, loss=loss), plain.detach()
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_prompts_in_one_row_are_read_as_they_are_alone(load: Load) -> None:
+    _, world, plain = listed(load)
+    np.testing.assert_allclose(world.reference_PO, plain, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_the_fixed_point_of_a_listed_world_and_its_modes(load: Load) -> None:
+    """The best policy by hand; no force there; the stiffest mode from scores is one of the Hessian, with the same eigenvalue."""
+    import torch
+
+    module, world, _ = listed(load)
+    found = module.settled(world)
+    point, scores = found[0], found[1:]
+    weight = world.reference_PO.exp() * torch.exp(world.reward_PO / 0.5)
+    np.testing.assert_allclose(world.log_probabilities(point).exp(), weight / weight.sum(1, keepdim=True), atol=1e-4)
+    assert float(world.update(point)[0].norm()) < 1e-3 * float(world.update(world.start_D)[0].norm())
+    stiffness, direction = module.modes_of_scores(world, scores)
+    assert len(stiffness) == 6
+    first = direction[0].numpy()
+    np.testing.assert_allclose(module.curvature(world, point)(first), stiffness[0] * first, atol=2e-3 * stiffness[0])
+
+
+def test_a_kick_between_two_sides_of_a_known_edge_is_located(load: Load) -> None:
+    module = load("dynamics")
+    setting, edge = module.Setting("refresh", 0.9, 4), 1.002
+
+    def run(factor: float) -> list[dict[str, Any]]:
+        pull = factor / edge * module.predicted_edge(setting, 1.0)
+        along = module.Linear(np.zeros((1, 1)), np.ones((1, 1))).path(pull, setting, np.ones(1), np.zeros(1), 44)[:, 0]
+        return [{"along": one, "predicted": 0.1, "rule": 0.03} for one in along]
+
+    done = {f"kick-{module.named(setting)}-{factor:g}": run(factor) for factor in module.factors(setting)}
+    assert module.located(setting, done)["measured"] == pytest.approx(edge, abs=2e-4)
+    done.popitem()
+    assert module.located(setting, done) is None

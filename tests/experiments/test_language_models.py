@@ -74,7 +74,7 @@ def listed(load: Load) -> tuple[Any, Any, Any]:
 
     module = load("dynamics")
     torch.manual_seed(0)
-    shape = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    shape: dict[str, Any] = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
     model: Any = LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.5)).double()
     model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")).double().eval()
     rows = [[2, 3, 4, 5, 6], [2, 3, 4, 7], [2, 3, 4, 8, 9, 10]]

@@ -14,12 +14,14 @@ import pytest
 
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.sweep import JOURNAL, OWN, record_of, sweep_of
-from groupwise.analysis.sweep_answer import Foretold
+from groupwise.analysis.sweep_answer import Foretold, _group_size
 from groupwise.cli.app import main
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
+from groupwise.record.run import RunRecord
+from groupwise.record.table import steps_table
 
 # A trainer of a user's own: its reward rises to a level that its settings name. It counts its starts.
 TRAINER = """
@@ -180,9 +182,16 @@ def test_components_beside_a_run_foretell_the_best_group_size(write: Callable[..
     }
 
 
+def test_what_an_adaptive_run_decided_is_foretold_too(tmp_path: Path) -> None:
+    record = RunRecord("adaptive", steps_table(range(12), {"reward": [0.5] * 12}))
+    for content, foretold in (("[", None), ("[]", None), (json.dumps([{"best": 4}, {"best": 16}]), (16, 16, 16))):
+        (tmp_path / "group-size-decisions.json").write_text(content)
+        assert _group_size(record, tmp_path) == foretold
+
+
 def test_what_was_foretold_is_said_beside_what_turned_out() -> None:
     found = Foretold("group_size", (5.0, 6.0, 6.0), 3.0, 9.0, "8")
-    assert found.said == "The best group size by components beside the runs: 6 (3 to 9), 3 runs; the best that was trained is 8."
+    assert found.said == "The best group size by the components of the runs: 6 (3 to 9), 3 runs; the best that was trained is 8."
 
 
 def test_a_kill_leaves_what_was_done(write: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,12 +20,13 @@ from groupwise.analysis.sweep import SEED, Result, Sweep, Training, record_of
 from groupwise.comparison.compare import Question
 from groupwise.errors import GroupwiseError
 from groupwise.plain import Plain, plain
-from groupwise.record.run import RunRecord
+from groupwise.record.run import COMPANIONS, RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import clean, count, number, sentence
 
+_, _, DECISIONS = COMPANIONS
 FORETOLD = {
-    "group_size": "The best group size by components beside the runs",
+    "group_size": "The best group size by the components of the runs",
     "learning_rate": "The largest stable learning rate by the reward of the runs",
 }
 
@@ -139,12 +142,22 @@ def _foretold(runs: Sequence[tuple[Training, RunRecord]], metric: str, best: Bes
 
 
 def _group_size(record: RunRecord, folder: Path) -> tuple[float, float, float] | None:
-    """Return the best group size by the components beside a run, with its interval."""
+    """Return the best group size by the components beside a run, with its interval; else what the run last decided by its own."""
     plan = group_size_evidence(record, opened=folder).plan
-    if plan is None or plan.expected_regret is not None:
+    if plan is None:
+        decided = _decided(folder / DECISIONS)
+        return None if decided is None else (decided, decided, decided)
+    if plan.expected_regret is not None:
         return None
     low, high = plan.group_size_interval or (plan.group_size, plan.group_size)
     return float(plan.group_size), float(low), float(high)
+
+
+def _decided(decisions: Path) -> float | None:
+    """Return the group size that an adaptive run of the embedded trainer last found best, None where it decided nothing."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        return float(json.loads(decisions.read_text(encoding="utf-8"))[-1]["best"])
+    return None
 
 
 def _learning_rate(record: RunRecord, metric: str) -> tuple[float, float, float] | None:

@@ -31,6 +31,7 @@ from groupwise.trainer.credit import score_batch  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
 
 GROUP_SIZE, TOKENS = 16, 14
+PASS = 8  # rollouts of a plain pass: more fill no processor better
 LIMITS = (1 * 10**9, 2 * 10**9)
 
 
@@ -89,8 +90,8 @@ def of_format(actor: LanguagePolicy, form: str, rollouts: int, precision: str) -
         (found_NL * sampled.mask_NL).sum().backward()
 
     def plain() -> None:
-        for first in range(0, rollouts, 32):  # what fits: no trainer keeps more of a prompt that is repeated
-            part = {name: value[first : first + 32] for name, value in batch.items()}
+        for first in range(0, rollouts, PASS):
+            part = {name: value[first : first + PASS] for name, value in batch.items()}
             token_log_prob(actor.model, part).sum().backward()  # type: ignore[no-untyped-call]
 
     print(f"\n{form}: {rollouts} x {TOKENS} tokens behind prompts of {prompt_PL.shape[1]}, groups of {GROUP_SIZE}; {precision}")
@@ -101,13 +102,20 @@ def of_format(actor: LanguagePolicy, form: str, rollouts: int, precision: str) -
     told("loss and backward, prompts once", learning, again)
     told("loss and backward, prompts repeated", again)
     told("update", [one + other for one, other in zip(sampling, learning, strict=True)])
-    if precision != "float32":
-        return
-    told("sketches of the scores", seconds(lambda: score_sketch(actor.model, batch, width=4096, memory_limit=LIMITS[-1])), again)
+    if precision == "float32":
+        told("sketches of the scores", seconds(lambda: score_sketch(actor.model, batch, width=4096, memory_limit=LIMITS[-1])), again)
+
+
+def of_limits(actor: LanguagePolicy, rollouts: int) -> None:
+    """Print what scoring adds to a fresh process behind the longer prompts, the smaller limit first: freed memory is not given back."""
+    world = task("three_examples", completion_length=TOKENS)
+    prompt_PL = actor.prompt_tokens(world, world.train[: rollouts // GROUP_SIZE])
+    sampled = actor.sample(prompt_PL, GROUP_SIZE, torch.Generator().manual_seed(0), TOKENS)
+    batch = score_batch(actor, prompt_PL, sampled.completion_NL, sampled.mask_NL)
     for limit in LIMITS:
         grown = growth(lambda limit=limit: score_sketch(actor.model, batch, width=4096, memory_limit=limit))  # type: ignore[misc]
         many = rollouts_of_a_pass(actor.model, batch, memory_limit=limit)
-        print(f"  under a limit of {limit / 1e9:g} GB: {many} rollouts a pass, the process grew by {grown / limit:.2f} of it")
+        print(f"scores under a limit of {limit / 1e9:g} GB: {many} rollouts a pass, the process grew by {grown / limit:.2f} of it")
 
 
 def main() -> None:
@@ -115,11 +123,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     options.add_argument("--rollouts", type=int, default=64)
+    options.add_argument("--only", default="", help="the format, or limits")
     asked = options.parse_args()
     torch.set_num_threads(1)
     actor = LanguagePolicy(load_language_model(models_home() / "smollm2", lora=16, precision=asked.precision))
     print(f"{torch.backends.cpu.get_cpu_capability()}; least, median and most of three")
-    for form in FORMATS:
+    if asked.precision == "float32" and asked.only in "limits":
+        of_limits(actor, asked.rollouts)
+    for form in (form for form in FORMATS if asked.only in form):
         of_format(actor, form, asked.rollouts, asked.precision)
 
 

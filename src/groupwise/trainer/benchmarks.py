@@ -343,6 +343,16 @@ def load_benchmark(
     path = Path(path)
     if not path.is_file():
         raise UnreadableBenchmarkError(f"expected a file of {name}, got {path}, which is none: give its path")
+    found = _problems_of(entry, path, notes)
+    if problems is None or problems >= len(found):
+        return tuple(found)
+    import numpy as np
+
+    return tuple(found[place] for place in sorted(np.random.default_rng(seed).choice(len(found), problems, replace=False)))
+
+
+def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[Question]:
+    """Return the problems of a file; one where most rows are none is refused."""
     found, errors = [], {}
     for number, row in enumerate(read_rows(path)):
         try:
@@ -356,12 +366,8 @@ def load_benchmark(
     if errors and notes is not None:
         rows = f"row{'' if len(errors) == 1 else 's'} {', '.join(map(str, list(errors)[:5]))}{', ...' if len(errors) > 5 else ''}"
         whole = len(found) + len(errors)
-        notes.append(f"{name}: {len(errors)} of {whole} problems of {path.name} are left out, for want of question or answer: {rows}")
-    if problems is None or problems >= len(found):
-        return tuple(found)
-    import numpy as np
-
-    return tuple(found[place] for place in sorted(np.random.default_rng(seed).choice(len(found), problems, replace=False)))
+        notes.append(f"{entry.name}: {len(errors)} of {whole} problems of {path.name} are left out, for want of question or answer: {rows}")
+    return found
 
 
 def question_of(entry: Benchmark, row: Row, number: int = 0, path: Path | str = "the row") -> Question:

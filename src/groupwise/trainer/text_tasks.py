@@ -239,11 +239,7 @@ def make_text_task(
             f"expected from 0 to {EXAMPLES} examples, the verifier strict or sloppy, and completions of at least 1 token; got {examples},"
             f" {verifier!r} and {length}"
         )
-    if entry.from_file != (file is not None):
-        came = "a file, got none: name one with --set file=PATH" if file is None else f"no file of questions, got {file}: leave it out"
-        raise InvalidArgumentError(f"{name} expects {came}")
-    if entry.from_file and not chat:
-        raise InvalidArgumentError(f"{name} expects a model with a chat template, as its answers take several lines: take another model")
+    _check_source(entry, file, chat=chat)
     recipe = {"name": name, "examples": examples, "verifier": verifier, "seed": seed, "problems": problems}
     recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file), "chat": chat}
     known = {key for key, _, _ in entry.examples}
@@ -255,6 +251,15 @@ def make_text_task(
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
     return task_of_problems(name, train, held_out, length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
+
+
+def _check_source(entry: TextTask, file: str | Path | None, *, chat: bool) -> None:
+    """Refuse a file that is not wanted, a want of one, and answers of several lines from a model that ends them at a line."""
+    if entry.from_file != (file is not None):
+        came = "a file, got none: name one with --set file=PATH" if file is None else f"no file of questions, got {file}: leave it out"
+        raise InvalidArgumentError(f"{entry.name} expects {came}")
+    if entry.from_file and not chat:
+        raise InvalidArgumentError(f"{entry.name} expects a model with a chat template, as its answers take several lines: take another")
 
 
 def task_of_problems(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from deep_pieces import Pieces
-from deep_threshold import kicked_edge, located_edge, spectra
+from deep_threshold import kicked_edge, located_edge, measured_cells, spectra
 from deep_world import Deep, Linear, Setting, deep_world, linear, pull, sampled_step, symmetric, trained
 from drawing import options, print_table
 from worlds.truth import leading_modes
@@ -136,10 +136,7 @@ def show() -> None:
     """All tables."""
     rows = FACTORS.rows()
     centre = next((row["measured"] for row in rows if row["factor"] == "centre"), float("nan"))
-    lines = []
-    for row in rows:
-        lines.append([row["factor"], f"{row['predicted']:.4g}", f"{row['measured']:.4g} +- {row['error']:.1g}"])
-        lines[-1] += [f"{100 * (row['measured'] / row['predicted'] - 1):+.2f} %", f"{row['measured'] / centre:.3g}"]
+    lines = [[row["factor"], f"{row['predicted']:.4g}", *measured_cells(row), f"{row['measured'] / centre:.3g}"] for row in rows]
     if lines:
         print_table("Edges, refresh, R = 8, momentum .9", ("factor", "predicted", "measured", "difference", "over the centre's"), lines)
     lines = []

@@ -8,7 +8,7 @@ tries everything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -272,6 +272,15 @@ def sampled_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, fa
     return row | {"value_late": float(np.mean(value[-third:])), "value_lowest": float(np.min(value)), "updates": updates}
 
 
+def measured_cells(row: Mapping[str, Any]) -> list[str]:
+    """A measured edge and its difference from the prediction; where a bracket around the prediction is all there is, its ends."""
+    predicted, measured, error = (float(row[name]) for name in ("predicted", "measured", "error"))
+    low, high = (100 * ((measured + side) / predicted - 1) for side in (-error, error))
+    if error > 1e-3 * predicted and abs(measured / predicted - 1) < 1e-6:
+        return [f"{measured - error:.4g} to {measured + error:.4g}", f"{low:+.2f} to {high:+.2f} %"]
+    return [f"{measured:.4g} +- {error:.1g}", f"{100 * (measured / predicted - 1):+.2f} %"]
+
+
 def show() -> None:
     """All tables."""
     onset = oscillation_onset("refresh", 0.9, 8) / LIMIT
@@ -293,8 +302,8 @@ def show() -> None:
     by_method = {tuple(row[name] for name in key): f"{100 * (row['located'] - 1):+.2f} %" for row in LINEAR.rows()}
     lines = [
         [row["kl_in"], f"{row['momentum']:g}", row["lag"], str(row["interval"]), f"{row['predicted']:.4g}"]
-        + [f"{row['measured']:.4g} +- {row['error']:.1g}", f"{100 * (row['measured'] / row['predicted'] - 1):+.2f} %"]
-        + [by_method.get(tuple(row[name] for name in key), "")]
+        + measured_cells(row)
+        + ["the same bracket" if row["lag"] == "none" else by_method.get(tuple(row[name] for name in key), "")]
         + [f"{100 * (row[other] / row['measured'] - 1):+.1f} %" for other in ("scalar", "reward_mode", "rule")]
         for row in EDGES.rows()
     ]

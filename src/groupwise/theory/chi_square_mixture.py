@@ -11,11 +11,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
 
+Complex = NDArray[np.complex128]
+
+_TOGETHER = 8  # factors of one logarithm
 _ANGLE = 0.39  # of the hyperbola
 _STEP = 0.07
 _NEGLIGIBLE = 45.0  # minus the natural logarithm of what no longer counts
@@ -87,11 +90,26 @@ class ChiSquareMixture:
         shift = width * (math.sin(_ANGLE) * (np.cosh(angle) - 1) + 1j * math.cos(_ANGLE) * np.sinh(angle))
         speed = width * (math.sin(_ANGLE) * np.sinh(angle) + 1j * math.cos(_ANGLE) * np.cosh(angle))
         slope = 2 * weight / (1 - 2 * place * weight)
-        exponent = -shift * point - 0.5 * np.log(1 - np.multiply.outer(shift, slope)).sum(axis=1)
+        exponent = -shift * point - 0.5 * _log_product(shift, slope)
         value = (np.exp(exponent) * speed / (place + shift)).imag
         value[0] /= 2
         factor = -0.5 * float(np.log1p(-2 * place * weight).sum()) - place * point
         return min(1.0, max(0.0, math.exp(factor) * float(value.sum()) * _STEP / math.pi))
+
+
+def _log_product(shift: Complex, slope: Float) -> Complex:
+    """The sum of the logarithms of 1 - shift slope over the slopes, along a path that begins at shift 0.
+
+    One logarithm for eight factors: from node to node no factor turns by more than .14, so the angle of eight is continued without doubt.
+    """
+    if len(slope) <= _TOGETHER:
+        return np.asarray(np.log(1 - np.multiply.outer(shift, slope)).sum(axis=1))
+    padded = np.pad(slope, (0, -len(slope) % _TOGETHER)).reshape(-1, _TOGETHER)
+    product = np.ones((len(shift), len(padded)), dtype=np.complex128)
+    for column in padded.T:
+        product *= 1 - np.multiply.outer(shift, column)
+    angle = np.unwrap(np.angle(product), axis=0)
+    return np.asarray(np.log(np.abs(product)).sum(axis=1) + 1j * angle.sum(axis=1))
 
 
 def _saddle(weight: Float, point: float) -> tuple[float, float]:

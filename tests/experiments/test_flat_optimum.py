@@ -25,11 +25,11 @@ def test_the_best_size_lies_in_the_range_of_the_paper_and_kappa_near_zero(flat: 
     assert abs(exact.kappa_P.mean()) < 0.01 * (exact.score_norm2_P * exact.reward_variance_P**0.5).mean()
 
 
-def test_the_error_of_a_minibatch_is_that_of_every_prompt_and_every_group(flat: ModuleType) -> None:
+def test_the_error_of_a_minibatch_is_that_of_every_prompt_and_every_group(flat: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of two of every fourth prompt, enumerated; and the minibatches that are trained on have the enumerated mean and error."""
     task = flat.Task()
     task.feature_PAD, task.chance_PA = task.feature_PAD[::40], task.chance_PA[::40]
-    flat_prompts, flat.PROMPTS = flat.PROMPTS, len(task.feature_PAD)
+    monkeypatch.setattr(flat, "PROMPTS", len(task.feature_PAD))
     world = task.world(np.zeros(flat.WIDTH))
     mean_PD, square = [], 0.0
     for prompt in range(len(task.feature_PAD)):
@@ -40,7 +40,6 @@ def test_the_error_of_a_minibatch_is_that_of_every_prompt_and_every_group(flat: 
         square += float(groups.mean(((gradient_MD - world.moments().gradient_D) ** 2).sum(axis=1))) / len(task.feature_PAD)
     assert square == pytest.approx(world.vp + world.t / 2 + world.r / 2, rel=1e-10)
     drawn = flat.gradients(task, np.zeros((4000, flat.WIDTH)), 2, np.random.default_rng(0))
-    flat.PROMPTS = flat_prompts
     error = drawn - np.mean(mean_PD, axis=0)
     assert (error**2).sum(axis=1).mean() == pytest.approx(square / (flat.ROLLOUTS // 2), rel=0.08)
     assert np.abs(error.mean(axis=0)).max() < 5 * drawn.std(axis=0).max() / 4000**0.5

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from groupwise.analysis.charts import (
     abscissae,
+    axes_of,
     kept_rows,
     observed_line,
     rounded,
@@ -20,6 +21,7 @@ from groupwise.analysis.charts import (
     useful_range,
     with_mean,
 )
+from groupwise.record.table import steps_table
 
 finite = st.floats(-1e9, 1e9)
 
@@ -97,3 +99,14 @@ def test_few_rows_have_no_mean_beside_them() -> None:
     raw, mean = with_mean("logged", step, np.where(step < 20, 0.0, 1.0), split=20)
     assert (raw.role, mean.role, mean.name) == ("observed", "smooth", "mean of 3 rows")
     assert set(mean.y) == {0, 1}
+
+
+def test_clocks_by_hand_and_none_that_stands_still() -> None:
+    """Two hours a step from the first row on; tokens known at two rows; a clock of one row is none."""
+    steps = steps_table([10, 20, 30], {}, tokens=[np.nan, 500.0, 900.0], seconds=[100.0, 7300.0, 14500.0])
+    tokens, hours = axes_of(steps)
+    assert (tokens.name, tokens.x, tokens.y) == ("tokens", (20, 30), (500, 900))
+    assert (hours.name, hours.x, hours.y) == ("hours", (10, 20, 30), (0, 2, 4))
+    assert axes_of(steps_table([1, 2], {}, tokens=[5.0, 5.0], seconds=[np.nan, 3.0])) == ()
+    (long,) = axes_of(steps_table(range(10_000), {}, tokens=np.arange(10_000) * 7.0))
+    assert (len(long.x), long.x[-1], long.y[-1]) == (200, 9999, 69993)

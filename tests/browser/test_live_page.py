@@ -259,6 +259,27 @@ def test_a_page_says_when_it_lost_the_watcher_and_that_another_has_another_addre
     wait_for_text(page, "#where", "step 70")
 
 
+def test_charts_of_a_run_stand_over_its_tokens_too(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
+    home = tmp_path / "run"
+    with RecordWriter(home, name="made") as writer:
+        for step in range(1, 41):
+            writer.append({"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, "tokens": 100.0 * step}, sync=False)
+    opened = open_page(watch(home).address, width=1280)
+    page = opened.page
+    wait_for_text(page, "#where", "step 40")
+    page.wait_for_selector(f"{PLOT} canvas")
+    assert page.locator("#along option").all_inner_texts() == ["step", "tokens"]
+    page.select_option("#along", "tokens")
+    page.wait_for_timeout(200)
+    page.locator(PLOT).focus()
+    assert press(page, "End") == "tokens 4,000"
+    page.select_option("#along", "step")
+    page.wait_for_timeout(200)
+    page.locator(PLOT).focus()
+    assert press(page, "End") == "step 40"
+    assert opened.complaints == []
+
+
 def test_what_happens_to_the_file_is_on_the_page(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
     path = append_rows(tmp_path / "run.jsonl", 1, 60)
     page = open_page(watch(path).address).page

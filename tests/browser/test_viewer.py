@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.analysis.summary import summarise
 from groupwise.record.run import RecordWriter, RunConfig, RunRecord
+from groupwise.record.table import steps_table
 from groupwise.report.html import render
 
 HOSTILE = '</script><img src=x onerror="window.pwned=1"><b>bold</b>\u202e&lt;i&gt; <!-- '
@@ -180,4 +182,22 @@ def test_what_is_looked_at_stays_while_the_run_goes_on(tmp_path: Path, watch: Ca
     page.locator(LIST).focus()
     page.keyboard.press("Home")
     wait(page, DETAIL, "new 79")
+    assert opened.complaints == []
+
+
+def test_charts_stand_over_tokens_and_hours_too(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    """Steps of 100 tokens, half an hour each after the first."""
+    steps = np.arange(1, 41)
+    table = steps_table(steps.tolist(), {"reward": 0.5 + 0.01 * (steps % 7)}, tokens=100.0 * steps, seconds=1800.0 * steps)
+    path = tmp_path / "report.html"
+    path.write_text(render([summarise(RunRecord("made", table))]), encoding="utf-8")
+    opened = open_page(path.as_uri(), width=1280)
+    page = opened.page
+    page.wait_for_selector(".first canvas")
+    for name, last in (("step", "step 40"), ("tokens", "tokens 4,000"), ("hours", "hours 19.5")):
+        page.select_option(".axes select", name)
+        page.locator(".first .wide .panel-plot").focus()
+        page.keyboard.press("End")
+        page.wait_for_timeout(100)
+        assert page.locator(".first .panel-at").first.inner_text() == last
     assert opened.complaints == []

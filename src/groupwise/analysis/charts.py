@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise.plain import Plain
@@ -24,6 +25,7 @@ Role = Literal[
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
 _DIGITS = 5
+_KNOTS = 200  # points of a clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,30 @@ class Chart(Plain):
     y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
     shade: tuple[float, float | None] | None = None  # from where to where the failure is, None for the end; or None
     small: bool = False  # a sparkline
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Plain):
+    """A clock of a run that its charts can be drawn along in place of the step; linear between its points, and beyond them."""
+
+    name: str  # what a person chooses it by, and what stands before its values
+    x: tuple[float, ...]  # steps
+    y: tuple[float | None, ...]  # what the clock shows there
+
+
+def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
+    """Return the clocks of a steps table that go on: tokens, and hours since the first row."""
+    found = []
+    for name, column, scale in (("tokens", "tokens", 1.0), ("hours", "seconds", 3600.0)):
+        known = steps.select("step", column).drop_nulls()
+        clock = known[column].to_numpy() / scale
+        if len(known) < 2 or clock[-1] <= clock[0]:
+            continue
+        if name == "hours":
+            clock = clock - clock[0]
+        kept = np.unique(np.linspace(0, len(known) - 1, _KNOTS).round().astype(int))
+        found.append(Axis(name, abscissae(known["step"].to_numpy()[kept]), rounded(clock[kept])))
+    return tuple(found)
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:

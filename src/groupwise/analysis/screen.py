@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import POINTS, Chart, FloatArray, Mark, Role, useful_range, with_mean
+from groupwise.analysis.charts import POINTS, Axis, Chart, FloatArray, Mark, Role, axes_of, useful_range, with_mean
 from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.headline import subject
@@ -93,6 +93,7 @@ class Screen(Plain):
     sparks: tuple[Chart, ...]
     others: tuple[Chart, ...]  # signals for which the first screen has no room
     rows: tuple[Row, ...]  # every signal in numbers
+    axes: tuple[Axis, ...]  # clocks that the charts can be drawn along in place of the step
     table: tuple[tuple[str, ...], ...]  # head and means over neighbouring rows, for readers without scripts
 
 
@@ -118,6 +119,7 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
         sparks=sparks,
         others=others,
         rows=tuple(_row(one, since) for one in every),
+        axes=axes_of(record.steps),
         table=_table(every),
     )
 

@@ -3,11 +3,11 @@
 (() => {
   const LOST = 12; // seconds without a word from the server
   const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
-  const { format, panel, list: { el, text, fill, spark, filters } } = globalThis.groupwise;
+  const { format, panel, along, list: { el, text, fill, spark, filters } } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
   const filter = filters(find("filters"), () => later());
   const runs = new Map(), ticked = new Set(), grid = new Map();
-  let expected = 0, skew = 0, heard = 0, since = null, ended = false, refused = false, full = 0, chosen = "metric", queued = false, source = null;
+  let expected = 0, skew = 0, heard = 0, since = null, ended = false, refused = false, full = 0, chosen = "metric", abscissa = "step", queued = false, source = null;
 
   // Words
   const now = () => Date.now() / 1000 + skew;
@@ -146,7 +146,12 @@
   };
 
   const showCharts = (run) => {
-    const shown = [run, run.tracks, run.judged, smoothing()];
+    const names = ["step", ...(run.state?.axes ?? []).map(({ name }) => name)], pick = find("along");
+    fill(pick, names, (name) => el("option", { value: name }, name));
+    pick.value = names.includes(abscissa) ? abscissa : "step";
+    pick.parentElement.hidden = names.length < 2;
+    const axis = run.state?.axes?.find(({ name }) => name === pick.value);
+    const shown = [run, run.tracks, run.judged, smoothing(), pick.value, axis && run.state];
     if (shown.every((one, i) => one === showCharts.shown?.[i])) return;
     showCharts.shown = shown;
     const moved = run.judged?.moved ?? [], named = (one) => [one.key, one.column, one.title].some((name) => moved.includes(name));
@@ -154,11 +159,11 @@
     const main = track(run, "metric"), beside = tracks.filter((one) => one !== main && one.unit === "reward" && (named(one) || one.key === "eval/reward"));
     const logged = ({ x, y }) => ({ name: "logged", role: "observed", x, y });
     const lines = beside.length ? [main, ...beside].filter(Boolean).map(({ title, x, y }, colour) => ({ name: title, role: "run", colour, x, y })) : main ? [logged(main)] : [];
-    place(find("main-chart"), "metric", { title: main?.title ?? "", unit: unitOf(main), lines, y_range: beside.length ? null : main?.y_range ?? null, ...common });
+    place(find("main-chart"), "metric", along({ title: main?.title ?? "", unit: unitOf(main), lines, y_range: beside.length ? null : main?.y_range ?? null, ...common }, axis));
     const rest = tracks.filter((one) => one !== main && !beside.includes(one)), other = (one) => one.key.startsWith("log/") && !named(one);
     for (const one of [...rest.filter(named), ...rest.filter((each) => !named(each))]) {
       wanted.add(one.key);
-      const made = place(find(other(one) ? "others" : "charts"), one.key, { title: one.title, unit: unitOf(one), lines: [logged(one)], y_range: one.y_range, ...common });
+      const made = place(find(other(one) ? "others" : "charts"), one.key, along({ title: one.title, unit: unitOf(one), lines: [logged(one)], y_range: one.y_range, ...common }, axis));
       text(made.caption, `${one.about} Key: ${one.column}.`.trim());
       made.root.classList.toggle("moved", named(one));
     }
@@ -295,6 +300,11 @@
   };
 
   find("prompts").addEventListener("toggle", showPrompts);
+  find("along").addEventListener("change", (event) => {
+    abscissa = event.target.value;
+    for (const { panel: one } of grid.values()) one.reset();
+    later();
+  });
   find("smoothing").addEventListener("input", later);
   find("compared").addEventListener("change", (event) => { chosen = event.target.value; later(); });
   find("whole").addEventListener("click", () => { grid.get("metric")?.panel.reset(); showOverlay.panel?.reset(); });

@@ -25,6 +25,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from groupwise.analysis.charts import axes_of
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
 from groupwise.analysis.rollouts import NO_COMPLETIONS, Rollouts
 from groupwise.analysis.watched import judged, tracks_of, usual_pace
@@ -178,6 +179,7 @@ class Hub:
             "rows": len(steps),
             "step": int(steps[-1]) if len(steps) else None,
             "follows": follower.follows,
+            "axes": () if follower.record is None else axes_of(follower.record.steps),
         }
 
     def _name(self, index: int) -> str:

@@ -3,6 +3,20 @@
   "use strict";
   const results = JSON.parse(document.getElementById("groupwise-results").textContent);
   const found = (path) => path.split("/").reduce((value, key) => value[key], results);
-  for (const home of document.querySelectorAll("[data-chart]")) groupwise.panel(home, { ...found(home.dataset.chart), sync: home.dataset.sync || "" });
+  for (const home of document.querySelectorAll("[data-chart]")) home.panel = groupwise.panel(home, { ...found(home.dataset.chart), sync: home.dataset.sync || "" });
+  // What stands over the steps of a run can stand over its tokens or hours.
+  for (const home of document.querySelectorAll("[data-axes]")) {
+    const { axes } = found(home.dataset.axes), pick = document.createElement("select"), label = document.createElement("label");
+    pick.append(...["step", ...axes.map((axis) => axis.name)].map((name) => new Option(name)));
+    label.append("Along ", pick);
+    home.append(label);
+    pick.addEventListener("change", () => {
+      const axis = axes.find((one) => one.name === pick.value);
+      for (const chart of document.querySelectorAll(`[data-chart^="${home.dataset.axes}/"]`)) {
+        chart.panel.reset();
+        chart.panel.update(groupwise.along({ ...found(chart.dataset.chart), sync: chart.dataset.sync || "" }, axis));
+      }
+    });
+  }
   for (const home of document.querySelectorAll("[data-viewer]")) groupwise.viewer(home, groupwise.held(found(home.dataset.viewer)));
 })();

@@ -143,6 +143,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     parts = [
         _banner(summary, heading),
         tag("dl", join(tag("div", join(one)) for one in tiles), class_="tiles") if tiles else _NOTHING,
+        tag("div", _NOTHING, data_axes=f"{path}/screen", class_="axes") if screen.axes else _NOTHING,
         figure(screen.chart, f"{path}/screen/chart", sync) if screen.chart.lines and screen.tiles else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
         tag("noscript", _table_of(screen)) if screen.table else _NOTHING,

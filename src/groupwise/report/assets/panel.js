@@ -15,7 +15,8 @@
 //   wide          has keys even where only the raw and the smoothed line are there
 // The plot takes the width of its element; its height is the CSS variable --panel-height. Dragging zooms, a double click resets. With
 // the keyboard: Tab, arrows (Page up and down, Home, End) move the cursor, + and - zoom about it, Escape resets. Every text goes in as text.
-// Besides: groupwise.format(number), groupwise.smoothed(ys, weight).
+// Besides: groupwise.format(number), groupwise.smoothed(ys, weight), groupwise.along(model, axis): the model along another clock than the step,
+// {name, x: steps, y: its values}.
 (() => {
   "use strict";
   // colour, width, dash, and whether points are drawn instead of a line
@@ -158,7 +159,7 @@
       this.home.setAttribute("aria-label", `${model.title || "chart"}${model.unit ? `, ${model.unit}` : ""}: arrow keys read values, plus and minus zoom, Escape resets`);
       this.drawKeys();
       this.data = this.lines.length ? this.joined() : null;
-      const shape = JSON.stringify([this.model.x_scale, this.model.y_scale, this.model.sync, this.model.small, this.lines.map((line) => [line.role, line.colour, line.width, Boolean(line.low?.length)])]);
+      const shape = JSON.stringify([this.model.x_label, this.model.x_scale, this.model.y_scale, this.model.sync, this.model.small, this.lines.map((line) => [line.role, line.colour, line.width, Boolean(line.low?.length)])]);
       if (this.plot && this.data && shape === this.shape) this.plot.setData(this.data, false);
       else this.clear();
       this.shape = shape;
@@ -219,7 +220,7 @@
         width, height, series, bands, pxAlign: 0, legend: { show: false }, padding: [8, 12, small ? 0 : 2, 0],
         scales: { x: { time: false, ...distribution(xs), range: () => this.span() }, y: { ...distribution(ys), range: (_u, low, high) => this.rise(low, high) } },
         axes: [
-          { ...look, grid: { show: false }, ticks: { ...rule, size: 4 }, size: small ? 22 : 24, ...axis(xs, () => Math.max(2, Math.min(10, this.home.clientWidth / 80)), true) },
+          { ...look, grid: { show: false }, ticks: { ...rule, size: 4 }, size: small ? 22 : 24, ...axis(xs, () => Math.max(2, Math.min(10, this.home.clientWidth / 80)), this.model.x_label !== "hours") },
           { ...look, grid: rule, ticks: { show: false }, size: (_u, values) => 10 + 7 * Math.max(2, ...(values || []).map((value) => value.length)), ...axis(ys, () => Math.max(2, this.home.clientHeight / (small ? 38 : 46)), false) },
         ],
         cursor: {
@@ -382,6 +383,19 @@
     redraw() { this.plot?.redraw(true, true); }
   }
 
+  const along = (model, axis) => {
+    if (!axis) return model;
+    const { x, y, name } = axis, last = x.length - 2;
+    const at = (step) => {
+      const after = x.findIndex((one) => one > step), i = Math.max(0, Math.min(last, (after < 0 ? x.length : after) - 1));
+      return y[i] + (step - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i]);
+    };
+    return {
+      ...model, x_label: name, lines: model.lines.map((line) => ({ ...line, x: line.x.map(at) })),
+      marks: (model.marks ?? []).map((mark) => ({ ...mark, x: at(mark.x) })), shade: model.shade?.map((step) => (known(step) ? at(step) : step)),
+    };
+  };
+
   const every = () => [...groups.values()].flatMap((one) => [...one.panels]);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => every().forEach((panel) => panel.redraw()));
   // Paper is light whatever the screen is.
@@ -390,5 +404,5 @@
     every().forEach((panel) => { panel.fit(); panel.redraw(); });
   });
 
-  globalThis.groupwise = { panel: (element, model) => new Panel(element, model), format, smoothed };
+  globalThis.groupwise = { panel: (element, model) => new Panel(element, model), format, smoothed, along };
 })();

@@ -179,6 +179,17 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(summa
     ]
 
 
+def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: Make) -> None:
+    record = made_record()
+    assert record.rollouts is not None
+    prompt = json.dumps(record.rollouts["prompt"][0])[1:-1]
+    assert prompt in json.dumps(json.loads(Page(render([summarise(record)])).scripts[0]))
+    page = render([summarise(record, completions=0)])
+    assert prompt not in json.dumps(json.loads(Page(page).scripts[0]))
+    assert "<h2>Rollouts</h2>" not in page
+    assert "<h2>Prompts</h2>" not in page
+
+
 @pytest.mark.parametrize("state", list(State))
 def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary: Summary) -> None:
     checks = (

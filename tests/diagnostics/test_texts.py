@@ -117,3 +117,12 @@ def test_what_is_not_logged_is_asked_for() -> None:
     bare = Evidence(RunRecord("test", steps_table(range(5), {"reward": np.ones(5)})))
     assert [check(bare).status for check in (repetition, truncated)] == [Status.NOT_LOGGED] * 2
     assert all(check(bare).log for check in (repetition, truncated))
+
+
+@pytest.mark.parametrize(("paid", "status"), [(22, Status.WARNING), (21, Status.NONE)])
+def test_truncated_answers_are_paid_where_three_standard_errors_part_them_by_hand(paid: int, status: Status) -> None:
+    """Of 200 complete answers 60 earn, of 40 cut off 22: .25 apart, and three errors are .2464; of 21 they are .225 apart."""
+    cut = [{"step": 1, "prompt_id": 0, "reward": float(i < paid), "ended": 0.0} for i in range(40)]
+    whole = [{"step": 2, "prompt_id": 0, "reward": float(i < 60), "ended": 1.0} for i in range(200)]
+    found = truncated(Evidence(RunRecord("run", steps_table([1, 2], {"reward": [0.5, 0.3]}), rollouts_table([*cut, *whole]))))
+    assert found.status is status

@@ -76,7 +76,17 @@ def test_rollouts_alone_are_a_run_and_beside_one_they_belong_to_it(tmp_path: Pat
     dump(tmp_path / "a" / "rollouts" / "1.jsonl")
     dump(tmp_path / "b" / "rollouts" / "1.jsonl")
     saved(tmp_path / "b" / "record")
-    assert names(tmp_path) == ["a/rollouts", "b/record"]
+    assert names(tmp_path) == ["a", "b/record"]
+
+
+def test_a_folder_of_folders_is_no_run_because_one_of_them_holds_rollouts(tmp_path: Path) -> None:
+    dump(tmp_path / "rollouts" / "step_1" / "train" / "all" / "traces.jsonl")
+    assert names(tmp_path) == ["."]
+    log(tmp_path / "a" / "log.jsonl")
+    log(tmp_path / "b" / "log.jsonl")
+    assert names(tmp_path) == ["a", "b"]
+    log(tmp_path / "log.jsonl")
+    assert names(tmp_path) == ["a", "b", "log.jsonl"]
 
 
 def test_an_empty_log_is_a_run_where_nothing_else_is(tmp_path: Path) -> None:

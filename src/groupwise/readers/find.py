@@ -9,10 +9,12 @@ from pathlib import Path
 
 from groupwise.errors import GroupwiseError
 from groupwise.readers import Reader, best_reader, is_log, named_as_log
+from groupwise.readers.rollouts import sniff_rollouts
 from groupwise.readers.source import peek
 from groupwise.readers.trackers import is_mlflow_run
 
 _DEEPEST = 32  # folders between the one that was given and a run
+_ROLLOUTS = "rollout_folder"
 _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
 Known = Callable[[Path], bool]  # whether a path is a run that was found before and is what it was
 
@@ -26,25 +28,34 @@ def runs_below(place: Path, known: Known = lambda _: False, without: Collection[
     """
     if not place.is_dir() or known(place):
         return [place]
-    reader = _reader_of(place)
-    return [place] if reader is not None else sorted(_found(place, known, {path.resolve() for path in without}, 0)) or [place]
+    reader, left_out = _reader_of(place), {path.resolve() for path in without}
+    if reader is not None and reader.name != _ROLLOUTS:
+        return [place]
+    return sorted(_found(place, known, left_out, 0, beside_rollouts=reader is not None)) or [place]
 
 
-def _found(folder: Path, known: Known, without: Collection[Path], depth: int) -> list[Path]:
-    """Return the runs below a folder that no reader knows."""
+def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *, beside_rollouts: bool = False) -> list[Path]:
+    """Return the runs below a folder that no reader knows, or only one of rollouts: what lies there beside these."""
     folders, files = _inside(folder)
+    if beside_rollouts:
+        folders = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
+        files = [file for file in files if known(file) or not _are_rollouts(file)]
     if without:
         files = [file for file in files if file.resolve() not in without]
-    runs, beside = [], []
+    runs: list[Path] = []
+    beside: list[Path] = []
     for inner in folders if depth < _DEEPEST else ():
         reader = None if known(inner) else _reader_of(inner)
-        if reader is not None and reader.name == "rollout_folder":
-            beside.append(inner)
+        if reader is not None and reader.name == _ROLLOUTS:
+            inside = _found(inner, known, without, depth + 1, beside_rollouts=True)
+            runs += inside
+            if not inside:  # a run that kept nothing else, or what lies beside one
+                (runs if (inner / "rollouts").is_dir() else beside).append(inner)
         else:
             runs += [inner] if reader is not None or known(inner) else _found(inner, known, without, depth + 1)
     logs = [file for file in files if known(file) or is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
-        return [folder]
+        return logs if beside_rollouts else [folder]
     if logs or not runs:
         beside += [file for file in files if file not in logs and _is_broken(file)]
     runs += logs
@@ -70,6 +81,14 @@ def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
             elif named_as_log(entry.name) and entry.is_file():
                 files.setdefault(entry.inode() if not entry.is_symlink() else entry.stat().st_ino, Path(entry.path))
     return folders, sorted(files.values())
+
+
+def _are_rollouts(file: Path) -> bool:
+    """Return whether a file holds rollouts."""
+    try:
+        return sniff_rollouts(file) > 0
+    except GroupwiseError:
+        return False
 
 
 def _is_broken(file: Path) -> bool:

@@ -18,7 +18,7 @@ endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
 MUTATED = estimators intervals.py stability comparison curves diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help cluster demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statisti
 
 experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experiments on a trained network (an hour each at most)
 	@for name in $(EXPERIMENTS); do echo "== $$name"; $(BIN)/python experiments/$$name.py || exit 1; done
+
+cluster: $(VENV)/.installed-train $(VENV)/.installed-ray  ## a Ray head and two workers on this machine run the jobs that have engines, and end
+	@$(BIN)/python scripts/cluster.py
 
 gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again
 	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)

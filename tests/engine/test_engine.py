@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
+import multiprocessing
 import os
+import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine import work
 
 from groupwise.engine.engine import Engine, EngineError, Limits, Outcome, Reduction, Status, Sum
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 NUMBERS = {f"number {number}": number for number in range(8)}
 
@@ -153,3 +158,70 @@ def test_a_sum_keeps_the_order_of_the_shards(parts: list[str | None], random: ob
     for place in order:
         found.put(str(place), parts[place])
     assert (found.result or "") == "".join(part or "" for part in parts)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_at_a_random_moment_changes_nothing() -> None:
+    """Twenty jobs of twelve shards, a worker of each killed from outside at some time: same bits, every shard told once."""
+    expected = Engine().reduce(work.third, NUMBERS, work.add).total
+    random, tries = np.random.default_rng(3), []
+    for _ in range(20):
+        told: list[str] = []
+        killer = threading.Timer(random.uniform(0.05, 2), _kill_one, [int(random.integers(2))])
+        killer.start()
+        found = Engine(workers=2).reduce(work.third, NUMBERS, work.add, each=_names_into(told))
+        killer.join()
+        assert found.total == expected
+        assert sorted(told) == sorted(NUMBERS)
+        tries.append(sum(one.tries for one in found.outcomes) - len(NUMBERS))
+    print(f"shards begun again in 20 jobs: {tries}")
+    assert sum(tries) > 3
+
+
+def _names_into(told: list[str]) -> Callable[[Outcome], None]:
+    return lambda one: told.append(one.name)
+
+
+def _kill_one(number: int) -> None:
+    children = sorted(multiprocessing.active_children(), key=lambda one: one.pid or 0)
+    if children:
+        children[number % len(children)].kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["slurm", "ray"])
+def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
+    """Ray where RAY_ADDRESS names a cluster; submitit's own processes where there is no SLURM."""
+    pytest.importorskip({"slurm": "submitit", "ray": "ray"}[name])
+    if name == "ray" and "RAY_ADDRESS" not in os.environ:
+        pytest.skip("RAY_ADDRESS names no cluster")
+    engine = Engine(name, 2)
+    found = engine.map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
+    assert values(found) == [None if number == 5 else number**2 for number in range(8)]
+    assert found[5].status is Status.DIED
+    late = engine.map(work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=2, tries=1))
+    assert [one.status for one in late] == [Status.DONE, Status.LATE, Status.DONE]
+    raised = engine.map(work.divide, {"one": 1, "none": 0})
+    assert raised[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
+    assert engine.reduce(work.third, NUMBERS, work.add).total == Engine().reduce(work.third, NUMBERS, work.add).total
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "sentence"),
+    [("ray", "ray", "expected Ray to be installed for --engine ray"), ("slurm", "submitit", "expected submitit to be installed")],
+)
+def test_an_engine_that_is_not_installed_is_one_sentence(name: str, module: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    for room in ("on_ray", "on_slurm"):
+        monkeypatch.setattr(f"groupwise.engine.{room}.find_spec", lambda wanted: None if wanted == module else real(wanted))
+    with pytest.raises(GroupwiseError, match=sentence):
+        Engine(name).map(work.square, NUMBERS)
+
+
+def test_an_address_that_does_not_answer_is_one_sentence() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(GroupwiseError, match=f"expected a Ray cluster at {address}, got Connection refused: start one"):
+            Engine("ray", 1, address).map(work.square, NUMBERS)

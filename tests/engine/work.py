@@ -15,6 +15,11 @@ def square(number: int) -> int:
     return number * number
 
 
+def third(number: int) -> float:
+    time.sleep(0.1)
+    return number / 3
+
+
 def slowly(seconds: float) -> float:
     time.sleep(seconds)
     return seconds

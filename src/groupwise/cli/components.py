@@ -66,6 +66,16 @@ def components(
         ),
     ] = None,
     group_size: Annotated[int | None, cli.option("G", "For a FILE without prompt_N: groups of this size follow one another.")] = None,
+    precision: Annotated[
+        str | None,
+        cli.option(
+            "NAME", "Of the model's weights: float32 (the default) or bfloat16.", check=cli.one_of("float32", "bfloat16", "float64")
+        ),
+    ] = None,
+    engine: cli.EngineName = None,
+    workers: cli.Workers = None,
+    shards: Annotated[int | None, cli.option("S", "Pieces of work for the engine; by default 64.", check=cli.whole(1))] = None,
+    gpus_per_task: Annotated[int | None, cli.option("N", "GPUs of each worker of the engine; by default none.", check=cli.whole(0))] = None,
     level: cli.Level = None,
     output: Annotated[Path | None, cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
     settings: cli.Settings = None,
@@ -77,10 +87,15 @@ def components(
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis import component_file
     from groupwise.analysis.components import Measurement, measure_run
+    from groupwise.analysis.shards import Spread
 
     opening = cli.Opening.parse(column=column, settings=settings, config=config)
     of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
     of_model += _given({"--layers": layers, "--sketch-width": sketch_width, "--max-completion-length": max_completion_length})
+    of_engine = _given({"--workers": workers, "--shards": shards, "--gpus-per-task": gpus_per_task})
+    of_model += _given({"--precision": precision, "--engine": engine})
+    if engine is None and of_engine:
+        raise InvalidArgumentError(f"{of_engine[0]} goes with --engine, which is not given: name local, ray or slurm, or leave it out")
     if model is None and of_model:
         raise InvalidArgumentError(f"{of_model[0]} goes with --model CHECKPOINT, which is not given: name the model, or leave it out")
     of_run = _given({"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
@@ -117,14 +132,17 @@ def components(
         sketch_width=sketch_width,
         max_completion_length=max_completion_length,
         zero_mean=zero_mean,
+        precision=precision or "float32",  # type: ignore[arg-type]
         level=level,
     )
     target = component_file.path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
+    journal = target.with_name(f".{target.name}.shards")
+    spread = None if engine is None else Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0, journal)
     with cli.progress(quiet=as_json) as show:
-        keep(measure_run(record, how, partial(show, "taking scores")), target)
+        keep(measure_run(record, how, partial(show, "taking scores"), spread), target)
 
 
 def _given(options: Mapping[str, Any]) -> list[str]:

@@ -58,7 +58,7 @@ def fleet(
         found = judge_fleet(
             paths,
             asked,
-            cli.engine_of(engine, workers),
+            cli.engine_of(engine or "local", workers),
             known=known,
             seconds=limit,
             without=[path for path in (output, page) if path is not None],

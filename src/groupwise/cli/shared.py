@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_STEPS = 200
 _WIDTH = 160
 _EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
+ENGINES = ("local", "ray", "slurm")
 OK, FOUND, CANNOT_TELL = 0, 1, 3  # what a command that judges ends with; 2 is the edge's, for what cannot be used
 Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
 Check = Callable[..., Any]  # of an option's value, which typer hands over with the option's names; None is not given
@@ -114,10 +114,6 @@ FailOn = Annotated[
     str,
     option("STATE", "The mildest state that ends with 1: watch, or failing (failed as well).", check=one_of("watch", "failing")),
 ]
-EngineName = Annotated[
-    str, option("NAME", "Where the work is done: local, this machine, or ray, a cluster.", "--engine", check=one_of("local", "ray"))
-]
-Workers = Annotated[int | None, option("N", "Workers at once; by default one a processor.", "--workers", check=whole(1, 4096))]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")]
 Why = Annotated[bool, flag("--why", "Also the numbers that the checks rest on, and what to log for those that are missing.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
@@ -126,6 +122,10 @@ BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 a
 CalibrationTable = Annotated[
     Path | None, option("FILE", "Stretch the bands by this table, as groupwise calibrate writes it.", "--calibration")
 ]
+EngineName = Annotated[
+    str | None, option("NAME", "Whose workers do it: local (processes of this machine), ray or slurm.", "--engine", check=one_of(*ENGINES))
+]
+Workers = Annotated[int | None, option("N", "Workers at once; by default as many as there is room for.", "--workers", check=whole(1, 4096))]
 Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.", check=share)]
 
 
@@ -182,7 +182,7 @@ def engine_of(name: str, workers: int | None) -> Engine:
     """Return the engine that was asked for."""
     from groupwise.engine.engine import Engine
 
-    return Engine(name, workers or len(os.sched_getaffinity(0)))
+    return Engine(name, workers)
 
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:

@@ -91,8 +91,8 @@ class Worker(Protocol):
 class Crew(Protocol):
     """Where workers come from."""
 
-    def most(self) -> int | None:
-        """Return how many workers there can be at once, or None where nothing limits it."""
+    def most(self, asked: int | None) -> int:
+        """Return how many workers there can be at once, where so many are asked for or as many as there is room for."""
 
     def hire(self) -> Any:
         """Start a worker; its first answer says that it is ready."""
@@ -112,14 +112,14 @@ class Engine:
     """Applies functions to shards."""
 
     name: str = "local"  # local, ray or slurm
-    workers: int = 1  # at once
+    workers: int | None = 1  # at once; as many as there is room for where None
     address: str | None = None  # of a Ray cluster; by default the one that runs on this machine
 
     def __post_init__(self) -> None:
         """Refuse what is no engine."""
         if self.name not in NAMES:
             raise InvalidArgumentError(f"expected an engine of {', '.join(NAMES)}, got {self.name!r}")
-        if self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
         if self.address is not None and self.name != "ray":
             raise InvalidArgumentError(f"expected no address with the engine {self.name}: only ray has one")
@@ -214,13 +214,20 @@ class Engine:
             return
         crew = self._crew(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), *needs, limits.memory)
         try:
-            most = min(self.workers, crew.most() or self.workers)
-            _Job(crew, most, list(shards.items()), limits, each).run(stop or threading.Event())
+            _Job(crew, crew.most(self.workers), list(shards.items()), limits, each).run(stop or threading.Event())
         finally:
             crew.close()
 
     def _crew(self, function: bytes, cpus: int, gpus: int, memory: int | None) -> Crew:
         """Return the crew of this engine; its library is imported there and nowhere else."""
+        if self.name == "ray":
+            from groupwise.engine.on_ray import RayCrew
+
+            return RayCrew(function, self.address, cpus=cpus, gpus=gpus, memory=memory)
+        if self.name == "slurm":
+            from groupwise.engine.on_slurm import SlurmCrew
+
+            return SlurmCrew(function, cpus=cpus, gpus=gpus, memory=memory)
         from groupwise.engine.local import LocalCrew
 
         return LocalCrew(function, cpus=cpus, gpus=gpus, memory=memory)

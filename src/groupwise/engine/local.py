@@ -67,15 +67,16 @@ class LocalCrew:
     def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Check that the machine has the GPUs that a worker needs."""
         self._function, self._memory = function, memory
-        self._gpus, self._free = gpus, _devices() if gpus else []
+        self._cpus, self._gpus, self._free = cpus, gpus, _devices() if gpus else []
         if gpus and len(self._free) < gpus:
             raise GroupwiseError(f"expected {gpus} GPUs a worker, got {len(self._free)} on this machine: leave --gpus-per-task out")
         self._environment = dict.fromkeys(THREADS, str(cpus))
         self._taken: dict[int, list[str]] = {}
 
-    def most(self) -> int | None:
-        """Return how many workers there can be at once, or None where nothing limits it."""
-        return (len(self._free) + sum(map(len, self._taken.values()))) // self._gpus if self._gpus else None
+    def most(self, asked: int | None) -> int:
+        """Return how many workers there can be at once: one for each of the cores where nobody says, and never more than GPUs allow."""
+        room = len(self._free) // self._gpus if self._gpus else max(1, _cores() // self._cpus)
+        return room if asked is None else min(asked, room) if self._gpus else asked
 
     def hire(self) -> LocalWorker:
         """Start a worker."""
@@ -97,6 +98,11 @@ class LocalCrew:
 
     def close(self) -> None:
         """Nothing but the workers needs an end."""
+
+
+def _cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _devices() -> list[str]:

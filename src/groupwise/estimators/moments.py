@@ -8,7 +8,7 @@ different rollouts reduce to $\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -72,31 +72,43 @@ class GroupMoments:
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`
     cross_P: Float  # sum of the inner products of its leave-one-out gradient with those of the other groups
-    gradient_PD: Float | None  # its leave-one-out gradient itself; None where only inner products were given
+    gradient_PD: NDArray[np.floating] | None  # its leave-one-out gradient, or a sketch; None where only inner products were given
     size_P: NDArray[np.intp]  # rollouts of each group
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
     def __add__(self, other: GroupMoments) -> GroupMoments:
         """Return the groups of both."""
-        if self.zero_mean != other.zero_mean:
+        return GroupMoments.joined([self, other])
+
+    @classmethod
+    def joined(cls, parts: Sequence[GroupMoments]) -> GroupMoments:
+        """Return the groups of one or more."""
+        if len({part.zero_mean for part in parts}) != 1:
             raise InvalidArgumentError("expected moments under one assumption on the scores' mean, got both: compute them alike")
-        if self.gradient_PD is None or other.gradient_PD is None:
+        gradients = [part.gradient_PD for part in parts if part.gradient_PD is not None]
+        if len(gradients) < len(parts):
             raise InvalidArgumentError(
                 "expected moments of scores, got those of a Gram matrix, which holds no inner product with another batch: "
                 "give the scores, or one Gram matrix of all rollouts"
             )
-        if self.gradient_PD.shape[1] != other.gradient_PD.shape[1]:
+        if len({gradient_PD.shape[1] for gradient_PD in gradients}) != 1:
             raise InvalidArgumentError("expected scores of one width, got two kinds: make both alike")
-        gradient_PD = np.concatenate([self.gradient_PD, other.gradient_PD])
-        return GroupMoments(
-            np.concatenate([self.moment_PC, other.moment_PC]),
+        gradient_PD = np.concatenate(gradients)
+        return cls(
+            np.concatenate([part.moment_PC for part in parts]),
             _cross(gradient_PD),
             gradient_PD,
-            np.concatenate([self.size_P, other.size_P]),
-            self.left_out + other.left_out,
-            self.zero_mean,
+            np.concatenate([part.size_P for part in parts]),
+            sum(part.left_out for part in parts),
+            parts[0].zero_mean,
         )
+
+
+def gradient_weights(reward_N: Float) -> Float:
+    """Return the weights with which the scores of a group add up to its leave-one-out gradient."""
+    weight: Float = (reward_N - reward_N.mean()) / (len(reward_N) - 1)
+    return weight
 
 
 def moments_of_scores(score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
@@ -131,8 +143,9 @@ def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike
     return GroupMoments(unbiased_moments(sums, zero_mean=zero_mean), cross, None, groups.size_P, left_out, zero_mean)
 
 
-def _cross(gradient_PD: Float) -> Float:
+def _cross(gradient_PD: NDArray[np.floating]) -> Float:
     """The sum of the inner products of each gradient with the others."""
+    gradient_PD = gradient_PD.astype(np.float64, copy=False)
     return np.asarray(gradient_PD @ gradient_PD.sum(axis=0) - np.einsum("pd,pd->p", gradient_PD, gradient_PD))
 
 

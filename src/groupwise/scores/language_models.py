@@ -40,6 +40,25 @@ class LanguageModel:
     context: int | None  # longest sequence, in tokens; None where the configuration does not say
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What of a language model makes tokens of texts: its weights stay on disk."""
+
+    tokenizer: Any  # of the model's folder; that of the base model where an adapter has none
+    context: int | None  # longest sequence, in tokens; None where the configuration does not say
+
+
+def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader:
+    """Load the tokenizer and the configuration that `load_language_model` would."""
+    folder, under, _, gguf = _checked(Path(folder), base, None)
+    from transformers import AutoConfig
+
+    kind = {} if gguf is None else {"gguf_file": gguf}
+    with _one_sentence(f"the configuration in {under}"):
+        configuration = AutoConfig.from_pretrained(str(under), local_files_only=True, trust_remote_code=False, **kind)
+    return Reader(_loaded_tokenizer([folder, under], gguf), _context(configuration))
+
+
 def load_language_model(
     folder: str | Path,
     *,
@@ -54,7 +73,18 @@ def load_language_model(
     The folder holds safetensors, or one GGUF file, which is turned into weights of the precision asked for. With `lora` the model gets a
     new adapter of that rank, drawn from the seed.
     """
-    folder = Path(folder)
+    folder, under, adapter, gguf = _checked(Path(folder), base, lora)
+    check_memory(str(gguf or under), BYTES[precision] * parameters_of(under, gguf), available=free_memory(device))
+    model = _loaded_model(under, folder if adapter else None, precision, gguf)
+    if lora is not None:
+        model = _with_adapter(model, lora, seed)
+    tokenizer = _loaded_tokenizer([folder, under], gguf)
+    model = model.to(device)
+    return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(getattr(model, "config", None)))
+
+
+def _checked(folder: Path, base: str | Path | None, lora: int | None) -> tuple[Path, Path, bool, str | None]:
+    """Return the folder, that of the model beneath an adapter, whether there is an adapter, and the model's GGUF file, once checked."""
     adapter = _holds_adapter(folder, base, lora)
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
     gguf = _gguf_of(under)
@@ -63,13 +93,7 @@ def load_language_model(
     if adapter:
         _check_weights(folder, "adapter")
     _check_installed("peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers")
-    check_memory(str(gguf or under), BYTES[precision] * parameters_of(under, gguf), available=free_memory(device))
-    model = _loaded_model(under, folder if adapter else None, precision, gguf)
-    if lora is not None:
-        model = _with_adapter(model, lora, seed)
-    tokenizer = _loaded_tokenizer([folder, under], gguf)
-    model = model.to(device)
-    return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(model))
+    return folder, under, adapter, gguf
 
 
 def _holds_adapter(folder: Path, base: str | Path | None, lora: int | None) -> bool:
@@ -89,13 +113,13 @@ def _holds_adapter(folder: Path, base: str | Path | None, lora: int | None) -> b
 
 
 def tokens_of(
-    language_model: LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ended: Sequence[bool]
+    reader: Reader | LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ended: Sequence[bool]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the tokens of prompts and of completions; a completion that ended gets the end-of-sequence token.
 
     The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of its text, the score is of the latter.
     """
-    tokenizer = language_model.tokenizer
+    tokenizer = reader.tokenizer
     before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
     for ids, end in zip(after, ended, strict=True):
@@ -288,9 +312,8 @@ def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
     raise UnreadableModelError(f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and tokenizer_config.json there")
 
 
-def _context(model: torch.nn.Module) -> int | None:
-    """Return the longest sequence that the configuration allows."""
-    configuration: Any = getattr(model, "config", None)
+def _context(configuration: Any) -> int | None:
+    """Return the longest sequence that a configuration allows."""
     for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
         length = getattr(configuration, name, None)
         if isinstance(length, int) and length > 0:

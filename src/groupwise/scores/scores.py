@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, single_or_better
-from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
+from groupwise.scores.sketch import CountSketch, GramTotal, GroupTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
 Method = Literal["auto", "hooks", "loop"]
-Total = GramTotal | SketchTotal
+Total = GramTotal | SketchTotal | GroupTotal
 WEIGHT = "weight of the rollout"  # a key that no caller's batch has
 
 
@@ -63,6 +63,11 @@ class Job:
         """Return the rollouts of each micro-batch."""
         every = np.arange(len(self.token_N))
         return [every[start : start + self.micro_batch] for start in range(0, len(every), self.micro_batch)]
+
+    def pairs(self) -> list[NDArray[np.intp]]:
+        """Return the rollouts of the passes in which every two of them meet: the one micro-batch, or every pair of several."""
+        parts = self.parts()
+        return [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
 
     def part(self, rows: NDArray[np.intp]) -> dict[str, torch.Tensor]:
         """Return some rollouts, without the columns that are padding for all of them."""
@@ -309,16 +314,43 @@ def score_gram(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOpti
     Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in Goodfellow (2015), arXiv 1510.01799.
     """
     job = _prepared(model, batch, options)
-    parts = job.parts()
     gram = np.zeros((len(job.token_N), len(job.token_N)))
-    used = ""
-    passes = [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
+    used, passes = "", job.pairs()
     for rows in passes:
         total = GramTotal(len(rows))
         used = _pass(job, rows, total)
         gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
     _finite(gram)
     return ScoreGram((gram + gram.T) / 2, _source(job, used, len(passes)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScore:
+    """What one group leaves of its scores."""
+
+    gram_NN: Float  # inner products of its rollouts' scores
+    gradient_K: NDArray[np.floating]  # count-sketch of the weighted sum of the scores
+    source: ScoreSource
+
+
+def score_group(model: torch.nn.Module, batch: Batch, weight_N: Float, sketch: CountSketch, **options: Unpack[ScoreOptions]) -> GroupScore:
+    """Return the inner products of a group's scores, and a sketch of their weighted sum, which costs one hash a coordinate and not N."""
+    import torch
+
+    job = _prepared(model, batch, options)
+    rollouts = len(job.token_N)
+    gram, gradient = np.zeros((rollouts, rollouts)), np.zeros(sketch.width)
+    used, passes = "", job.pairs()
+    for rows in passes:
+        # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
+        weight = weight_N[rows] / max(1, len(job.parts()) - 1)
+        total = GroupTotal(torch.from_numpy(weight).to(job.batch[WEIGHT].device), sketch)
+        used = _pass(job, rows, total)
+        gram[np.ix_(rows, rows)] = total.gram.gram_NN.numpy()
+        if total.sum.sketch_NK is not None:
+            gradient += total.sum.sketch_NK[0].double().cpu().numpy()
+    _finite(gram)
+    return GroupScore((gram + gram.T) / 2, gradient, _source(job, used, len(passes)))
 
 
 def score_sketch(

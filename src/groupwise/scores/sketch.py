@@ -63,6 +63,11 @@ class StoredScores:
             stop = min(start + step, rows)
             yield Block(range(start, stop), matrix[:, start:stop])
 
+    def combined(self, weight_N: torch.Tensor) -> StoredScores:
+        """Return the weighted sum over rollouts, as the gradient of one."""
+        weight = weight_N.to(self.value_N).view(-1, *(1,) * (self.value_N.ndim - 1))
+        return StoredScores((weight * self.value_N).sum(0, keepdim=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -96,6 +101,14 @@ class TokenScores:
             value = workspace.take((rollouts, stop - start, columns), first)
             self._fill(value, picked, start, stop)
             yield Block(range(start, stop) if touched is None else touched[start:stop], value)
+
+    def combined(self, weight_N: torch.Tensor) -> TokenScores:
+        """Return the weighted sum over rollouts, as the gradient of one: its tokens are those of all."""
+        uses = []
+        for use in self.uses:
+            right = use.right_NTC * weight_N.to(use.right_NTC)[:, None, None]
+            uses.append(Use(use.left.flatten(0, 1)[None], right.flatten(0, 1)[None]))
+        return TokenScores(tuple(uses), self.rows)
 
     def _touched(self) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
         """Return the rows that are picked and the uses' places among them, where every use picks rows; else None for all rows."""
@@ -217,6 +230,18 @@ class SketchTotal:
                 self.sketch_NK = value.new_zeros(self.rollouts, self.sketch.width)
             bucket, sign = self.sketch.of_rows(name, block.rows, value.shape[2], value)
             self.sketch_NK.index_add_(1, bucket, value.flatten(1).mul_(sign))
+
+
+class GroupTotal:
+    """What a group leaves behind: its inner products, and a count-sketch of a weighted sum of its scores, added up before the hash."""
+
+    def __init__(self, weight_N: torch.Tensor, sketch: CountSketch) -> None:
+        self.gram, self.sum, self._weight_N = GramTotal(len(weight_N)), SketchTotal(1, sketch), weight_N
+
+    def add(self, name: str, scores: ParameterScores) -> None:
+        """Add the gradients with respect to one parameter."""
+        self.sum.add(name, scores.combined(self._weight_N))
+        self.gram.add(name, scores)
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:

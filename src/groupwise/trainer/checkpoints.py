@@ -23,7 +23,7 @@ from groupwise.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from groupwise.scores.language_models import LanguageModel
+    from groupwise.scores.language_models import LanguageModel, Precision, Reader
     from groupwise.trainer.policy import Policy, PolicySize
 
 
@@ -319,18 +319,35 @@ def policy_vocabulary(folder: Path) -> Vocabulary | None:
     return next((family.vocabulary for family in TASKS if numbers == _numbers(family.vocabulary)), None)
 
 
-def open_as_language_model(model: Path, adapter: Path | None = None) -> LanguageModel:
+def open_as_language_model(
+    model: Path, adapter: Path | None = None, *, device: str = "cpu", precision: Precision = "float32"
+) -> LanguageModel:
     """Open a checkpoint of `groupwise train`, or a model or adapter of Hugging Face."""
     from groupwise.scores.language_models import LanguageModel, load_language_model
 
     if adapter is not None:
-        return load_language_model(adapter, base=model)
+        return load_language_model(adapter, base=model, device=device, precision=precision)
     vocabulary = policy_vocabulary(model)
     if vocabulary is None:
-        return load_language_model(model)
+        return load_language_model(model, device=device, precision=precision)
     _check_installed()
-    policy = load_policy(model, vocabulary_size=len(vocabulary)).eval()
+    import torch
+
+    policy = load_policy(model, vocabulary_size=len(vocabulary), device=device).eval().to(getattr(torch, precision))
     return LanguageModel(policy, SymbolTokenizer(vocabulary, END, PAD), adapter=False, context=policy.context)
+
+
+def open_reader(model: Path, adapter: Path | None = None) -> Reader:
+    """Open what makes tokens of texts, of whatever `open_as_language_model` opens."""
+    from groupwise.scores.language_models import Reader, load_reader
+
+    if adapter is not None:
+        return load_reader(adapter, base=model)
+    vocabulary = policy_vocabulary(model)
+    if vocabulary is None:
+        return load_reader(model)
+    _, _, context = _size_of(read_json(model / CONFIG), model)
+    return Reader(SymbolTokenizer(vocabulary, END, PAD), context)
 
 
 def _check_installed() -> None:

@@ -1,0 +1,106 @@
+"""Workers that are actors of a Ray cluster: the one that a verl, OpenRLHF or NeMo-RL job runs already, or one of this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from groupwise.engine.worker import Answer, Work
+from groupwise.errors import GroupwiseError, first_line
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_ANSWERS_WITHIN = 5.0  # seconds that an address may take to answer
+
+
+class RayWorker:
+    """One actor and what was last asked of it."""
+
+    def __init__(self, ray: ModuleType, actor: Any) -> None:
+        """Ask whether it is ready."""
+        self._ray, self.actor = ray, actor
+        self.asked = actor.ready.remote()
+        self._ending = "ended"
+
+    def send(self, payload: bytes) -> None:
+        """Hand over a shard."""
+        self.asked = self.actor.answer.remote(payload)
+
+    def answer(self) -> Answer | None:
+        """Return what the actor says, or None where it has ended."""
+        try:
+            found: Answer = self._ray.get(self.asked)
+        except self._ray.exceptions.RayError as error:
+            self._ending = f"ended (Ray: {type(error).__name__})"
+            return None
+        return found
+
+    def ending(self) -> str:
+        """Return how it ended, in words."""
+        return self._ending
+
+
+class RayCrew:
+    """Hires actors."""
+
+    def __init__(self, function: bytes, address: str | None, *, cpus: int, gpus: int, memory: int | None) -> None:
+        """Connect to the cluster and check what it has."""
+        if find_spec("ray") is None:
+            raise GroupwiseError("expected Ray to be installed for --engine ray, got none: pip install 'groupwise[ray]'")
+        import ray
+
+        self._ray, self._ours = ray, not ray.is_initialized()
+        if self._ours:
+            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+        self._needs = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+        self._remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Work)
+        self._function, self._memory = ray.put(function), memory
+
+    def most(self, asked: int | None) -> int:
+        """Return how many actors there can be at once."""
+        has = self._ray.cluster_resources()
+        room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
+        if not room:
+            lacking = " and ".join(f"{number} {kind}s" for kind, number in self._needs.items())
+            came = " and ".join(f"{has.get(kind, 0):g} {kind}s" for kind in self._needs)
+            raise GroupwiseError(f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for less, or add a node")
+        return room if asked is None else min(asked, room)
+
+    def hire(self) -> RayWorker:
+        """Start an actor."""
+        return RayWorker(self._ray, self._remote.remote(self._function, self._memory))
+
+    def dismiss(self, worker: RayWorker) -> None:
+        """End an actor."""
+        self._ray.kill(worker.actor)
+
+    def wait(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
+        """Return the actors that say something or have ended, after a while none."""
+        of_reference = {worker.asked: worker for worker in workers}
+        ready, _ = self._ray.wait(list(of_reference), num_returns=1, timeout=seconds)
+        return [of_reference[reference] for reference in ready]
+
+    def close(self) -> None:
+        """Leave the cluster where this crew has joined it."""
+        if self._ours:
+            self._ray.shutdown()
+
+
+def _connect(ray: ModuleType, address: str) -> None:
+    """Join a cluster, or say in one sentence why not."""
+    advice = "start one with `ray start --head`, or set RAY_ADDRESS"
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), _ANSWERS_WITHIN).close()
+        except OSError as error:
+            raise GroupwiseError(f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}") from None
+    try:
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        came = "none" if isinstance(error, ConnectionError) else first_line(error)
+        raise GroupwiseError(f"expected a Ray cluster that runs ({address}), got {came}: {advice}") from None

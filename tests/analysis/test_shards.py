@@ -1,0 +1,251 @@
+"""Scores taken by workers: the same bits whatever the engine, workers and shards; a journal; shards that fail; against exact components."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise.cli.app import main
+from groupwise.engine.engine import Engine
+from groupwise.errors import GroupwiseError
+from groupwise.estimators.components import components, components_of_moments
+from groupwise.estimators.moments import gradient_weights, moments_of_gram
+from groupwise.files import write_whole
+from groupwise.record.run import RunRecord
+
+torch = pytest.importorskip("torch")
+
+from tests.analysis.drawn import GROUPS, POISON, SLOWLY, DrawnShard, random_run  # noqa: E402
+
+from groupwise.analysis import shards as room  # noqa: E402
+from groupwise.analysis.components import Measurement, measure_run  # noqa: E402
+from groupwise.analysis.shards import Spread  # noqa: E402
+from groupwise.trainer.checkpoints import save_policy  # noqa: E402
+from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise.trainer.tasks import Vocabulary  # noqa: E402
+
+SYMBOLS = Vocabulary("0123456789+=.")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small policy with random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        policy = Policy(policy_size("tiny"), vocabulary_size=len(SYMBOLS), context=24)
+    return save_policy(policy, tmp_path_factory.mktemp("model") / "policy", SYMBOLS)
+
+
+@pytest.fixture(scope="module")
+def run() -> RunRecord:
+    return random_run()
+
+
+def spread(engine: str = "local", workers: int = 1, shards: int = 3, journal: Path | None = None) -> Spread:
+    return Spread(Engine(engine, workers), shards, journal=journal)
+
+
+def bits(found: Any) -> bytes:
+    return bytes(found.components.estimate_C.tobytes() + found.components.covariance_CC.tobytes())
+
+
+def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunRecord) -> None:
+    """Moments within groups are exact; between groups a sketch as wide as 2^16 leaves a hundredth."""
+    exact = measure_run(run, Measurement(checkpoint, precision="float64")).components
+    found = measure_run(run, Measurement(checkpoint, precision="float64", sketch_width=1 << 16), None, spread())
+    assert found.components.t.value == pytest.approx(exact.t.value, rel=1e-10)
+    assert found.components.r.value == pytest.approx(exact.r.value, rel=1e-10)
+    assert found.components.gradient_norm2.value == pytest.approx(
+        exact.gradient_norm2.value, abs=0.02 * exact.others["within_gradient_norm2"].value
+    )
+    assert found.provenance["inner_products"] == "exact within groups, count-sketch of width 65536 between them"
+    assert found.provenance["shards"] == 3
+    assert found.provenance["bytes_from_workers"] < GROUPS * ((1 << 16) + 16) * 8 + 3 * 4000
+
+
+@pytest.fixture(scope="module")
+def undisturbed(checkpoint: Path, run: RunRecord) -> bytes:
+    """What one worker says of three shards."""
+    return bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, spread()))
+
+
+def test_bits_depend_on_neither_workers_nor_shards(checkpoint: Path, run: RunRecord, undisturbed: bytes) -> None:
+    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, spread(workers=2, shards=64))) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "workers"), [("local", 4), ("slurm", 2), ("ray", 1), ("ray", 2), ("ray", 4)])
+def test_bits_depend_on_no_engine(checkpoint: Path, run: RunRecord, undisturbed: bytes, engine: str, workers: int) -> None:
+    pytest.importorskip({"local": "numpy", "slurm": "submitit", "ray": "ray"}[engine])
+    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, spread(engine, workers))) == undisturbed
+
+
+def test_the_mean_over_tokens_is_that_of_all_rollouts(checkpoint: Path, run: RunRecord) -> None:
+    exact = measure_run(run, Measurement(checkpoint, aggregation="batch_token_mean")).components
+    found = measure_run(run, Measurement(checkpoint, sketch_width=64, aggregation="batch_token_mean"), None, spread()).components
+    assert found.t.value == pytest.approx(exact.t.value, rel=2e-4)
+
+
+@given(st.lists(st.integers(4, 9), min_size=2, max_size=8), st.integers(0, 2**32 - 1), st.data())
+@settings(deadline=None)
+def test_groups_add_up_as_one_batch(sizes: list[int], seed: int, data: st.DataObject) -> None:
+    """Whatever is cut where, and whatever is added first, the sum says what the scores of the whole batch say."""
+    rng = np.random.default_rng(seed)
+    prompt = np.repeat(np.arange(len(sizes)), sizes)
+    score, reward = rng.normal(size=(len(prompt), 5)), rng.normal(size=len(prompt))
+    parts = []
+    for group in range(len(sizes)):
+        own, value = score[prompt == group], reward[prompt == group]
+        moments = moments_of_gram(own @ own.T, value, np.zeros(len(value)))
+        parts.append(replace(moments, gradient_PD=(gradient_weights(value) @ own)[None]))
+    while len(parts) > 1:
+        place = data.draw(st.integers(0, len(parts) - 2))
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    expected = components(reward, prompt, score_ND=score)
+    found = components_of_moments(parts[0])
+    scale = float(np.abs(expected.estimate_C).max())
+    np.testing.assert_allclose(found.estimate_C, expected.estimate_C, rtol=1e-10, atol=1e-10 * scale)
+    if len(sizes) > 2:
+        np.testing.assert_allclose(found.covariance_CC, expected.covariance_CC, rtol=1e-8, atol=1e-10 * scale**2)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, run: RunRecord) -> Callable[..., Any]:
+    """Measures with scores that are drawn, so that workers need no model."""
+    monkeypatch.setattr(room, "ScoreShard", DrawnShard)
+
+    def measured(journal: Path | None = None, *, width: int = 8, progress: Any = None, engine: str = "local", workers: int = 1) -> Any:
+        return measure_run(run, Measurement(checkpoint, sketch_width=width), progress, spread(engine, workers, journal=journal))
+
+    return measured
+
+
+def stopping_after(shards: int, told: list[int]) -> Callable[[int, int], None]:
+    """Stop the job, as Ctrl-C would, once so many shards are done."""
+
+    def progress(done: int, _: int) -> None:
+        told.append(done)
+        if done == shards:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_an_interrupted_measurement_goes_on(drawn: Callable[..., Any], tmp_path: Path) -> None:
+    """The job is stopped after its first shard; the next takes the other two, and says what an undisturbed one says."""
+    journal, told = tmp_path / "shards", list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        drawn(journal, progress=stopping_after(1, told))
+    assert told == [0, 1]
+    assert len(list(journal.glob("*.npz"))) == 1
+    assert journal.stat().st_mode & 0o777 == 0o700
+    found = drawn(journal, progress=stopping_after(9, told))
+    assert told[2:] == [1, 2, 3]
+    assert found.provenance["shards_from_journal"] == 1
+    assert bits(found) == bits(drawn())
+    assert not journal.exists()
+
+
+def test_a_journal_serves_no_other_measurement_and_no_damaged_shard(drawn: Callable[..., Any], tmp_path: Path) -> None:
+    journal = tmp_path / "shards"
+    with pytest.raises(KeyboardInterrupt):
+        drawn(journal, progress=stopping_after(2, []))
+    kept = sorted(journal.glob("*.npz"))
+    kept[0].write_bytes(kept[0].read_bytes()[:-200])
+    told: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        drawn(journal, width=9, progress=stopping_after(0, told))
+    assert told == [0]
+    found = drawn(journal)
+    assert found.provenance["shards_from_journal"] == 1
+    assert bits(found) == bits(drawn())
+
+
+def test_a_shard_that_fails_twice_is_named_and_left_out(
+    drawn: Callable[..., Any], run: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.rollouts is not None
+    monkeypatch.setenv(POISON, repr(run.rollouts["reward"][0]))
+    found = drawn(tmp_path / "shards")
+    assert found.components.prompts == 4
+    [lost] = found.provenance["shards_left_out"]
+    [note] = [note for note in found.components.notes if note.startswith(f"Shard {lost}: its worker was ended by signal 9")]
+    assert "after 2 tries" in note
+    monkeypatch.delenv(POISON)
+    again = drawn(tmp_path / "shards")
+    assert again.provenance["shards_from_journal"] == 2
+    assert bits(again) == bits(drawn())
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_from_its_journal(drawn: Callable[..., Any], checkpoint: Path, tmp_path: Path) -> None:
+    """Five times at a random moment; then the whole measurement says what an undisturbed one says."""
+    expected, random = bits(drawn()), np.random.default_rng(7)
+    command = [sys.executable, "-m", "tests.analysis.drawn", str(checkpoint), str(tmp_path / "shards")]
+    kept = []
+    for _ in range(5):
+        driver = subprocess.Popen(command, env={**os.environ, SLOWLY: "0.3"})
+        time.sleep(random.uniform(1, 6))
+        driver.kill()
+        driver.wait()
+        kept.append(len(list((tmp_path / "shards").glob("*.npz"))))
+    found = drawn(tmp_path / "shards")
+    print(f"shards in the journal after each kill: {kept}")
+    assert kept == sorted(kept)
+    assert found.provenance["shards_from_journal"] == kept[-1]
+    assert bits(found) == expected
+
+
+def test_a_full_disk_ends_the_job_and_keeps_what_is_done(
+    drawn: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second shard finds no room; the first is kept."""
+    journal, real = tmp_path / "shards", write_whole
+
+    def write(path: Path, content: bytes, **options: Any) -> None:
+        if list(path.parent.glob("*.npz")):
+            raise GroupwiseError(f"expected to write {path}, got No space left on device: choose another file with -o")
+        real(path, content, **options)
+
+    monkeypatch.setattr(room, "write_whole", write)
+    with pytest.raises(GroupwiseError, match="No space left on device"):
+        drawn(journal)
+    assert len(list(journal.glob("*.npz"))) == 1
+    monkeypatch.setattr(room, "write_whole", real)
+    assert drawn(journal).provenance["shards_from_journal"] == 1
+
+
+def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) -> None:
+    with pytest.raises(GroupwiseError, match="expected scores, got none; shard 1"):
+        measure_run(run, Measurement(checkpoint, layers=("nothing*",)), None, spread(shards=1))
+
+
+def test_the_command_with_an_engine(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    from groupwise import examples
+
+    run = tmp_path / "run"
+    shutil.copytree(examples.trl_run(), run)
+    arguments = ["components", str(run), "--model", str(checkpoint), "--groups", "8", "--sketch-width", "64"]
+    assert main([*arguments, "--engine", "local", "--workers", "2", "--shards", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["prompts"], found["provenance"]["shards"]) == (8, 4)
+    assert not list(run.glob(".*.shards"))
+    assert main(["components", str(run), "--workers", "2"]) == 2
+    assert "--workers goes with --engine" in capsys.readouterr().err
+    assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (2 if not torch.cuda.is_available() else 0)
+    if not torch.cuda.is_available():
+        assert "expected 1 GPUs a worker, got 0 on this machine" in capsys.readouterr().err

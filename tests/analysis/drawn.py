@@ -59,4 +59,5 @@ if __name__ == "__main__":
     from tests.analysis.drawn import DrawnShard as Named  # as workers import it
 
     room.ScoreShard = Named  # type: ignore[misc]
-    measure_run(random_run(), Measurement(Path(sys.argv[1]), sketch_width=8), None, Spread(Engine(), 3, journal=Path(sys.argv[2])))
+    told = lambda done, of: print(done, of, flush=True)  # noqa: E731 - the test kills this process when it has read so many lines
+    measure_run(random_run(), Measurement(Path(sys.argv[1]), sketch_width=8), told, Spread(Engine(), 3, journal=Path(sys.argv[2])))

@@ -216,7 +216,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
         ("runs -o missing/list.csv", "does not exist: make it"),
         ("runs --page runs/b/bad.jsonl", "-o expects a name that ends in .html"),
         ("runs --page mine.html", "mine.html exists already"),
-        ("runs --engine slurm", "--engine expects local or ray; got 'slurm'"),
+        ("runs --engine spark", "--engine expects local, ray or slurm; got 'spark'"),
         ("runs --workers 0", "--workers expects a whole number from 1 to 4,096; got 0"),
         ("runs --limit 0", "--limit expects a positive number; got 0"),
         ("runs --fail-on ok", "--fail-on expects watch or failing"),

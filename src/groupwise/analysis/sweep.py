@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -114,23 +115,27 @@ def _rows(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise InvalidArgumentError(
             f"expected sweep or runs in the settings, got {'neither' if grid is None else 'both'}: write one of them"
         )
-    if runs is not None:
-        if not (isinstance(runs, list) and runs and all(isinstance(row, dict) and row for row in runs)):
-            raise InvalidArgumentError("expected runs as a list of settings, got something else: write - {learning_rate: 0.001} a line")
-        rows = [dict(row) for row in runs]
-    else:
-        if not (isinstance(grid, dict) and grid and all(isinstance(values, list) and values for values in grid.values())):
-            raise InvalidArgumentError("expected lists of values under sweep, got something else: write learning_rate: [0.001, 0.003]")
-        number = 1
-        for values in grid.values():
-            number *= len(values)
-        _check_number(number)
-        rows = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    rows = _combined(grid) if runs is None else _listed(runs)
     _check_number(len(rows))
     for key, value in ((key, value) for row in rows for key, value in row.items()):
         if not isinstance(key, str) or isinstance(value, dict | list) or "\0" in str(value):
             raise InvalidArgumentError(f"expected a number, a text or true or false for {str(key)[:40]}; got {str(value)[:60]!r}")
     return rows
+
+
+def _listed(runs: Any) -> list[dict[str, Any]]:
+    """Return the settings of trainings that are listed one by one."""
+    if not (isinstance(runs, list) and runs and all(isinstance(row, dict) and row for row in runs)):
+        raise InvalidArgumentError("expected runs as a list of settings, got something else: write - {learning_rate: 0.001} a line")
+    return [dict(row) for row in runs]
+
+
+def _combined(grid: Any) -> list[dict[str, Any]]:
+    """Return every combination of the values of some settings."""
+    if not (isinstance(grid, dict) and grid and all(isinstance(values, list) and values for values in grid.values())):
+        raise InvalidArgumentError("expected lists of values under sweep, got something else: write learning_rate: [0.001, 0.003]")
+    _check_number(math.prod(map(len, grid.values())))
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def _check_number(number: int) -> None:

@@ -34,7 +34,7 @@ def fleet(
     force: Annotated[bool, cli.flag("--force", "Judge every run again, and overwrite a page of another kind.")] = False,
 ) -> int:
     """Judge every run below some folders, worst first: exit code 2 where none can be read, else as of diagnose, of the worst."""
-    from groupwise.analysis.fleet import ENDINGS, judge_fleet, read_table, write_table
+    from groupwise.analysis.fleet import judge_fleet, write_table
     from groupwise.report.fleet import fleet_page, print_fleet
     from groupwise.report.html import made_by
 
@@ -42,11 +42,7 @@ def fleet(
     given = {"columns": opening.columns, "settings": opening.settings, "config": opening.config}
     asked = {name: value for name, value in given.items() if value}
     inputs = [path for path in (*paths, config) if path is not None and path.is_file()]
-    known: Sequence[FleetRow] = ()
-    if output is not None:
-        free_target(output, inputs, force=output.is_file(), endings=ENDINGS)
-        before = read_table(output) if output.is_file() else ()  # raises where it is another file, which is never written over
-        known = () if force else before
+    known = () if output is None else _known(output, inputs, force=force)
     if page is not None:
         free_target(page, inputs, force=force or _is_page(page), endings=(".html",))
     with cli.progress(quiet=as_json) as show:
@@ -74,6 +70,15 @@ def fleet(
         print_fleet(found, cli.out_console())
         cli.print_lines(*(f"The {what}: {path}" for what, path in (("table", output), ("page", page)) if path is not None))
     return cli.exit_code(found.states, fail_on=fail_on)
+
+
+def _known(output: Path, inputs: Sequence[Path], *, force: bool) -> Sequence[FleetRow]:
+    """Return what a list holds already; another file is refused, since it is never written over."""
+    from groupwise.analysis.fleet import ENDINGS, read_table
+
+    free_target(output, inputs, force=output.is_file(), endings=ENDINGS)
+    before = read_table(output) if output.is_file() else ()
+    return () if force else before
 
 
 def _is_page(path: Path) -> bool:

@@ -19,12 +19,7 @@ def sweep(
     settings: Annotated[Path, cli.argument("SETTINGS", "A file of settings: YAML or JSON, with sweep or runs in it.")],
     *,
     output: Annotated[Path, cli.option("FOLDER", "Folder of the sweep, new or one to go on with.", "--output", "-o")],
-    engine: Annotated[
-        str,
-        cli.option(
-            "NAME", "Where the trainings run: local, this machine, slurm or ray.", "--engine", check=cli.one_of("local", "slurm", "ray")
-        ),
-    ] = "local",
+    engine: cli.EngineName = "local",
     workers: cli.Workers = None,
     cpus_per_task: Annotated[int, cli.option("N", "Processors of each training.", check=cli.whole(1, 4096))] = 1,
     gpus_per_task: Annotated[int, cli.option("N", "GPUs of each training.", check=cli.whole(0, 64))] = 0,
@@ -43,7 +38,7 @@ def sweep(
         _check(asked)
     try:
         with cli.progress(quiet=as_json) as show:
-            results = run_sweep(asked, cli.engine_of(engine, workers), cpus=cpus_per_task, gpus=gpus_per_task, told=show)
+            results = run_sweep(asked, cli.engine_of(engine or "local", workers), cpus=cpus_per_task, gpus=gpus_per_task, told=show)
     except KeyboardInterrupt:
         typer.echo("Stopped: what is done is kept; the same command goes on.", err=True)
         raise

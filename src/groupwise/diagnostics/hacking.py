@@ -354,12 +354,16 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
     if gain.value < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
-        change, level = function.change(early, late), float(function.value_T[late].mean())
-        at_nothing = 0 <= level < _LITTLE and float(function.value_T.min()) >= 0 and change.high <= NOTHING * gain.value
-        if name != best and at_nothing:
+        change = function.change(early, late)
+        if name != best and _at_nothing(function, late) and change.high <= NOTHING * gain.value:
             share = Interval(change.value / gain.value, change.low / gain.value, change.high / gain.value)
             return _beside_nothing({one: counted[one] for one in (best, name)}, share, early, late)
     return None
+
+
+def _at_nothing(function: Signal, late: slice) -> bool:
+    """Return whether a reward function earns nothing at the end, and never less than nothing."""
+    return 0 <= float(function.value_T[late].mean()) < _LITTLE and float(function.value_T.min()) >= 0
 
 
 def _beside_nothing(functions: Mapping[str, Signal], share: Interval, early: slice, late: slice) -> Finding:

@@ -173,15 +173,20 @@ def _drop(evidence: Evidence) -> Finding | None:
         return None
     held_out = held_out if clear is None or at_once(level, row) else ""  # a policy that declines takes it along as a verifier does
     before = float(reward.value_T[max(0, row - 10) : row].mean())
-    # Where the held-out reward is not graded down with it, or none is logged, harder prompts may be all there is.
     surely = behaviour == "unchanged" and held_out == "dropped"
-    height = max(before - floor, 1e-9)
-    status = Status.CRITICAL if surely and -change.value > 0.3 * height else Status.WARNING
-    if not evidence.ended and not surely and -change.value < 0.5 * height:
-        status = Status.INFO  # as at the next stage of a curriculum
+    status = _of_drop(-change.value / max(before - floor, 1e-9), surely=surely, ended=evidence.ended)
     message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
     known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
     return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known, what="change at once")
+
+
+def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
+    """Return how grave a drop by a share of the height is: unless the held-out reward fell too, harder prompts may be all there is."""
+    if surely and share > 0.3:
+        return Status.CRITICAL
+    if not ended and not surely and share < 0.5:
+        return Status.INFO  # as at the next stage of a curriculum
+    return Status.WARNING
 
 
 def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:

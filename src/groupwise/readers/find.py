@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,21 +38,9 @@ def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *,
     """Return the runs below a folder that no reader knows, or only one of rollouts: what lies there beside these."""
     folders, files = _inside(folder)
     if beside_rollouts:
-        folders = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
-        files = [file for file in files if known(file) or not _are_rollouts(file)]
-    if without:
-        files = [file for file in files if file.resolve() not in without]
-    runs: list[Path] = []
-    beside: list[Path] = []
-    for inner in folders if depth < _DEEPEST else ():
-        reader = None if known(inner) else _reader_of(inner)
-        if reader is not None and reader.name == _ROLLOUTS:
-            inside = _found(inner, known, without, depth + 1, beside_rollouts=True)
-            runs += inside
-            if not inside:  # a run that kept nothing else, or what lies beside one
-                (runs if (inner / "rollouts").is_dir() else beside).append(inner)
-        else:
-            runs += [inner] if reader is not None or known(inner) else _found(inner, known, without, depth + 1)
+        folders, files = _no_rollouts(folders, files, known)
+    files = [file for file in files if not without or file.resolve() not in without]
+    runs, beside = _below(folders if depth < _DEEPEST else [], known, without, depth)
     logs = [file for file in files if known(file) or is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
@@ -60,6 +48,29 @@ def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *,
         beside += [file for file in files if file not in logs and _is_broken(file)]
     runs += logs
     return runs if len(runs) == 1 else runs + beside
+
+
+def _no_rollouts(folders: Sequence[Path], files: Sequence[Path], known: Known) -> tuple[list[Path], list[Path]]:
+    """Return the folders and files that hold no rollouts by their names or contents."""
+    others = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
+    return others, [file for file in files if known(file) or not _are_rollouts(file)]
+
+
+def _below(folders: Sequence[Path], known: Known, without: Collection[Path], depth: int) -> tuple[list[Path], list[Path]]:
+    """Return the runs in folders, and the folders of rollouts that belong to what lies beside them."""
+    runs: list[Path] = []
+    beside: list[Path] = []
+    for inner in folders:
+        reader = None if known(inner) else _reader_of(inner)
+        if reader is None and not known(inner):
+            runs += _found(inner, known, without, depth + 1)
+        elif reader is None or reader.name != _ROLLOUTS:
+            runs.append(inner)
+        elif inside := _found(inner, known, without, depth + 1, beside_rollouts=True):
+            runs += inside
+        else:  # a run that kept nothing else, or what lies beside one
+            (runs if (inner / "rollouts").is_dir() else beside).append(inner)
+    return runs, beside
 
 
 def _reader_of(folder: Path) -> Reader | None:

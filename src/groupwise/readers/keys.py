@@ -494,21 +494,25 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
         return Meaning(key, "eval/reward", "score on held-out prompts, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
-    for pattern, quantity in _PLAIN:
-        if not pattern.fullmatch(name):
-            continue
-        if name == "reward_mean" and "p" in columns and _constant(columns[key]) and not _constant(columns["p"]):
-            text = "mean reward by its name, but one constant while p moves: it was not written"
-            return Meaning(key, f"{prefix}{quantity}", text, unavailable=True)
-        ambiguous = quantity == "reward_std_ambiguous"
-        text = f"{quantity.replace('_ambiguous', '').replace('_', ' ')}, judged by its name alone"
-        if ambiguous:
-            text += ": within groups or over the batch is not said, so it is read as an upper bound of the spread within groups"
-        return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
+    quantity = next((quantity for pattern, quantity in _PLAIN if pattern.fullmatch(name)), None)
+    if quantity is not None:
+        return _by_name(key, name, prefix, quantity, columns)
     function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name)
     if function and function[1] not in _NO_FUNCTION and not function[1].startswith(("avg_", "mean_", "std_")):
         return Meaning(key, f"{prefix}reward/{function[1]}", f"mean of the reward function {function[1]}, judged by its name alone")
     return None
+
+
+def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) -> Meaning:
+    """Return the meaning of a key whose plain name is one that we know."""
+    if name == "reward_mean" and "p" in columns and _constant(columns[key]) and not _constant(columns["p"]):
+        text = "mean reward by its name, but one constant while p moves: it was not written"
+        return Meaning(key, f"{prefix}{quantity}", text, unavailable=True)
+    ambiguous = quantity == "reward_std_ambiguous"
+    text = f"{quantity.replace('_ambiguous', '').replace('_', ' ')}, judged by its name alone"
+    if ambiguous:
+        text += ": within groups or over the batch is not said, so it is read as an upper bound of the spread within groups"
+    return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 
 
 def _constant(values: NDArray[np.float64]) -> bool:

@@ -284,7 +284,7 @@ def find_break(observations: Observations) -> Break | None:
     n = observations.time_M.size
     if n < 20:
         return None
-    places = np.unique(np.linspace(0.04 * n, 0.96 * n, min(PLACES, n)).astype(int))
+    places = np.unique(np.linspace(max(1, 0.04 * n), 0.96 * n, min(PLACES, n)).astype(int))  # at the first row there is no jump
     found = [(*_best_jump(observations, law_by_name(name), places), law_by_name(name)) for name in ("constant", "exponential")]
     best, place, law = min(found, key=lambda candidate: candidate[0].aicc)
     step = max(1, int(np.diff(places).max(initial=1)))

@@ -212,8 +212,8 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     opened = open_page(watch(*paths, collapse(tmp_path / "lost.jsonl"), tmp_path / "later.jsonl").address, width=1280)
     page = opened.page
     page.wait_for_selector("#overlay canvas")
-    rows = page.locator("#runs tr")
-    assert rows.count() == 4
+    page.wait_for_selector("#runs tr:nth-child(4)", state="attached")
+    assert page.locator("#runs tr").count() == 4
     wait_for_text(page, "#runs tr:nth-child(3) .state", "✗ FAILING")
     assert [one.inner_text() for one in page.locator("#runs td.n").all()] == ["150", "90", "60", "–"]
     assert page.locator("#runs polyline[points]").count() == 3

@@ -398,7 +398,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the measurement, which needs a model: it notes how it was called."""
     calls: list[dict[str, Any]] = []
 
-    def measure_run(record: object, how: Measurement, progress: Callable[[int, int], None]) -> SavedComponents:
+    def measure_run(record: object, how: Measurement, progress: Callable[[int, int], None], spread: object) -> SavedComponents:
+        assert spread is None  # no engine was asked for
         calls.append(asdict(how))
         progress(1, 2)
         made = rollouts()

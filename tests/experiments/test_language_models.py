@@ -109,10 +109,11 @@ def test_the_fixed_point_of_a_listed_world_and_its_modes(load: Load) -> None:
 def test_a_kick_between_two_sides_of_a_known_edge_is_located(load: Load) -> None:
     module = load("dynamics")
     setting, edge = module.Setting("refresh", 0.9, 4), 1.002
+    mode, at_edge = module.Linear(np.zeros((1, 1)), np.ones((1, 1))), module.predicted_edge(setting, 1.0)
+    position, velocity, _ = mode.growing(1.001 * at_edge, setting)
 
     def run(factor: float) -> list[dict[str, Any]]:
-        pull = factor / edge * module.predicted_edge(setting, 1.0)
-        along = module.Linear(np.zeros((1, 1)), np.ones((1, 1))).path(pull, setting, np.ones(1), np.zeros(1), 44)[:, 0]
+        along = mode.path(factor / edge * at_edge, setting, position, velocity, 44)[:, 0]
         return [{"along": one, "predicted": 0.1, "rule": 0.03} for one in along]
 
     done = {f"kick-{module.named(setting)}-{factor:g}": run(factor) for factor in module.factors(setting)}

@@ -32,8 +32,8 @@ class VerifierErrors:
         InvalidArgumentError: a share outside [0, 1], or shares whose sum reaches 1, where the gradient vanishes or points the other way.
 
     Example:
-        >>> VerifierErrors(0.05, 0.15).slope
-        0.8
+        >>> VerifierErrors(0.25, 0.25).slope
+        0.5
     """
 
     false_positive: float = 0.0

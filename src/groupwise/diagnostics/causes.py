@@ -161,7 +161,7 @@ def _of_behaviour(case: Case) -> Cause:
         if case.evidence.quantity("completion_length") is None and case.evidence.quantity("truncated_share") is None:
             return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
         return _likely(UNSTABLE)
-    if entropy <= 0.5:
+    if entropy <= 0.5 and not (case.fact("drop") == "constant at once" and case.fact("behaviour") == "unchanged"):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
     if case.fact("fall").startswith(("function", "partial")) and case.fact("drop") not in ("part at once", "constant at once"):
         # A slow decline, or that of one function, is no verifier's.

@@ -54,7 +54,7 @@ def fleet(
         found = judge_fleet(
             paths,
             asked,
-            cli.engine_of(engine or "local", workers),
+            cli.engine_of(engine, workers),
             known=known,
             seconds=limit,
             without=[path for path in (output, page) if path is not None],

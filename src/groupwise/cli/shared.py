@@ -178,11 +178,11 @@ def exit_code(states: Iterable[State], *, fail_on: str) -> int:
     return CANNOT_TELL if "cannot_tell" in found else OK
 
 
-def engine_of(name: str, workers: int | None) -> Engine:
-    """Return the engine that was asked for."""
+def engine_of(name: str | None, workers: int | None) -> Engine:
+    """Return the engine that was asked for: processes of this machine where none was."""
     from groupwise.engine.engine import Engine
 
-    return Engine(name, workers)
+    return Engine(name or "local", workers)
 
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def sweep(
         _check(asked)
     try:
         with cli.progress(quiet=as_json) as show:
-            results = run_sweep(asked, cli.engine_of(engine or "local", workers), cpus=cpus_per_task, gpus=gpus_per_task, told=show)
+            results = run_sweep(asked, cli.engine_of(engine, workers), cpus=cpus_per_task, gpus=gpus_per_task, told=show)
     except KeyboardInterrupt:
         typer.echo("Stopped: what is done is kept; the same command goes on.", err=True)
         raise

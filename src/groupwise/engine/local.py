@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 
 from groupwise.engine.worker import OUT_OF_MEMORY, THREADS, Answer, Work
 from groupwise.errors import GroupwiseError
+from groupwise.processes import end_with_parent
 
 _GOODBYE = 2.0  # seconds that a killed process may take to be gone
 
@@ -138,17 +138,9 @@ def _serve(pipe: Connection, function: bytes, memory: int | None) -> None:
     """Answer shards until the driver is gone."""
     with suppress(OSError, AttributeError):
         os.setsid()  # Ctrl-C is the driver's
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     work = Work(function, memory)
     with suppress(EOFError, OSError):
         pipe.send(work.ready())
         while True:
             pipe.send(work.answer(pipe.recv_bytes()))
-
-
-def end_with_parent() -> None:
-    """Wait until the parent is gone, which a kill does not let it say, and end this process."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -21,7 +21,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from groupwise.analysis.watched import judged, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Learning, State
 from groupwise.errors import GroupwiseError
 from groupwise.plain import to_json
+from groupwise.processes import end_with_parent
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean
@@ -453,14 +453,6 @@ def whole_page(record: RunRecord, metric: str, level: float, *, ended: bool, ope
 def _settle() -> None:
     """Begin as a process that others come before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with suppress(OSError, AttributeError):
         os.nice(_NICE)
-
-
-def _end_with_parent() -> None:
-    """Wait until the parent is gone, which a kill does not let it say, and end this process."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -28,6 +28,14 @@ def wait_for_text(page: Any, selector: str, words: str) -> None:
     )
 
 
+def wait_for_visible(page: Any, runs: int) -> None:
+    page.wait_for_function(
+        "(runs) => [...document.querySelectorAll('#runs tr')].filter((row) => row.getClientRects().length).length === runs",
+        arg=runs,
+        timeout=20_000,
+    )
+
+
 def collapse(path: Path, *, minutes_ago: float = 0.0) -> Path:
     """A log whose reward is lost at step 40, written a while ago."""
     rows = [{"step": step, "reward": 0.8 + 0.01 * (-1) ** step if step < 40 else 0.0, "entropy": 1.0 + step % 3} for step in range(1, 61)]
@@ -233,8 +241,9 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     assert page.url.endswith("#run-3")
     assert page.locator("#name").inner_text() == "lost.jsonl"
     page.locator("#filters button", has_text="FAILING").click()
-    assert page.locator("#runs tr:visible").count() == 3
+    wait_for_visible(page, 3)  # the list is drawn anew a moment after a filter changed
     page.locator("#filters input").fill("run-b")
+    wait_for_visible(page, 1)
     assert page.locator("#runs tr:visible .name").inner_text() == "run-b.jsonl"
     page.locator("#filters input").fill("")
     opened.picture("watch-several")

@@ -18,7 +18,7 @@ endef
 NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
 MUTATED = estimators intervals.py stability comparison curves diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help cluster demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experime
 
 cluster: $(VENV)/.installed-train $(VENV)/.installed-ray  ## a Ray head and two workers on this machine run the jobs that have engines, and end
 	@$(BIN)/python scripts/cluster.py
+
+verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/verl and an environment of its own (five minutes)
+	@rm -rf build/verl
+	@$(PYTHON) scripts/verl_cpu/train.py --folder build/verl
 
 gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again
 	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)

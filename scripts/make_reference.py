@@ -7,6 +7,7 @@ With `--check` it writes nothing and fails where a page is out of date. It adds 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from enum import Enum, EnumType
@@ -245,6 +246,34 @@ def settings_page() -> str:
     return "\n".join([*lines, *(f"| `{name}` | {meaning[name]} |" for name in RULES), ""])
 
 
+def training_page() -> str:
+    """The page of the settings of a training, from the comments beside the fields."""
+    from groupwise.cli.train import Start
+    from groupwise.estimators.controller import ControllerRule
+    from groupwise.trainer.settings import AdaptiveSettings, TrainSettings
+
+    lines = ["# Settings of a training", "", GENERATED.format("[Train a policy](../how-to/train.md)"), ""]
+    for kind, before in ((Start, ""), (TrainSettings, ""), (AdaptiveSettings, "adaptive."), (ControllerRule, "adaptive.rule.")):
+        lines += [(inspect.getdoc(kind) or "").splitlines()[0], "", "| setting | default | |", "|---|---|---|"]
+        lines += [f"| `{before}{name}` | {default} | {meaning} |" for name, default, meaning in commented(kind)] + [""]
+    return "\n".join(lines)
+
+
+def commented(kind: type) -> list[tuple[str, str, str]]:
+    """The fields of a dataclass with their defaults and what the comments before or beside them say."""
+    found, before = [], ""
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    for line in inspect.getsource(kind).splitlines():
+        name = line.strip().partition(":")[0]
+        if line.startswith("    # "):
+            before += line.strip("# ") + " "
+        elif line.startswith("    ") and name in defaults:
+            default = "" if defaults[name] in (None, dataclasses.MISSING) else f"`{defaults[name]}`"
+            found.append((name, default, (before + line.partition("  # ")[2]).strip()))
+            before = ""
+    return found
+
+
 def named(columns: tuple[str, ...]) -> str:
     """Columns in code."""
     return ", ".join(f"`{column}`" for column in columns)
@@ -258,6 +287,7 @@ def main() -> int:
         "trainers.md": trainers_page(),
         "tasks.md": tasks_page(),
         "settings.md": settings_page(),
+        "training.md": training_page(),
     }
     stale = [name for name, text in pages.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:

@@ -81,7 +81,7 @@ def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
 def test_every_law_is_explained() -> None:
     from groupwise.curves.laws import LAWS
 
-    text = (ROOT / "docs" / "laws.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "theory" / "laws.md").read_text(encoding="utf-8")
     for law in LAWS:
         assert f"## {law.name}" in text
         section = text.split(f"## {law.name}")[1].split("\n## ")[0]

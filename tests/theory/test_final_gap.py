@@ -13,7 +13,6 @@ from groupwise.theory.final_gap import (
     MatrixMoments,
     compare_final_gaps,
     components_at_cost,
-    cost_of_constant_step,
     cost_of_noise,
     covariance_parts,
     excess_sentence,
@@ -72,7 +71,6 @@ def test_the_corrected_factor_is_the_limit_of_the_exact_recursion_and_the_printe
     printed = limiting_gap(hessian, noise, b, factor="printed")
     assert printed.mean == pytest.approx(limiting_gap(hessian, noise, b).mean / b**2)
     assert abs(printed.mean / truth - 1) > 0.3
-    assert "printed" in printed.status
 
 
 def test_flat_directions_cost_nothing() -> None:
@@ -81,10 +79,9 @@ def test_flat_directions_cost_nothing() -> None:
     wide_hessian, wide_noise = np.zeros((6, 6)), np.eye(6) * 0.2
     wide_hessian[:4, :4], wide_noise[:4, :4] = hessian, noise
     gap = limiting_gap(turn @ wide_hessian @ turn.T, turn @ wide_noise @ turn.T, 1.5)
-    assert (gap.rank, gap.dimensions) == (4, 6)
+    assert len(gap.curvature_K) == 4
     assert gap.weight_K == pytest.approx(limiting_gap(hessian, noise, 1.5).weight_K)
     assert gap.flat_noise == pytest.approx(0.4 / (0.4 + np.trace(noise)))
-    assert "4 of 6" in gap.status
 
 
 def test_noise_in_a_flat_direction_costs_something_where_the_curvature_changes_along_it() -> None:
@@ -103,7 +100,7 @@ def test_noise_in_a_flat_direction_costs_something_where_the_curvature_changes_a
     law = limiting_gap([[-1.0, 0.0], [0.0, 0.0]], np.diag([0.01, 25.0]), scale)
     assert gap.mean() - law.mean > 5 * gap.std() / np.sqrt(len(gap))
     assert gap.mean() > 1.1 * law.mean
-    assert "99.96 % of the noise, which is left out" in law.status
+    assert law.flat_noise == pytest.approx(0.9996, abs=5e-5)
 
 
 def test_directions_without_noise_have_no_weight() -> None:
@@ -183,17 +180,11 @@ def test_what_holds_of_the_gradient_holds_of_the_final_gap() -> None:
     for size in (2.0, 4.0, 16.0):
         gap = compare_final_gaps(parts, hessian, 1.5, group_size=size, prompts=rollouts / size)
         assert rollouts * gap.leave_one_out.mean == pytest.approx(vp * size + t + r / (size - 1))
-        assert gap.excess == pytest.approx(r / (size - 1) / (vp * size + t))
+        excess = gap.leave_one_out.mean / gap.oracle.mean - 1
+        assert excess == pytest.approx(r / (size - 1) / (vp * size + t))
     best = 1 + np.sqrt(r / vp)
     costs = [compare_final_gaps(parts, hessian, 1.5, group_size=float(g), prompts=rollouts / g).leave_one_out.mean for g in range(2, 65)]
     assert abs(2 + int(np.argmin(costs)) - best) < 1.0 or best < 2
-
-
-def test_a_sentence_for_the_report() -> None:
-    parts, hessian = parts_of(0)
-    text = compare_final_gaps(parts, hessian, 1.5, group_size=8, prompts=4).status
-    assert text.startswith("With groups of 8 the final gap is ")
-    assert "oracle" in text
 
 
 ONE = np.ones((1, 1))
@@ -203,19 +194,14 @@ ONE = np.ones((1, 1))
     ("call", "sentence"),
     [
         (lambda: limiting_gap([[1.0, 0], [0, -1.0]], np.eye(2), 2.0), "negative semi-definite"),
-        (lambda: limiting_gap([[0.0, 1], [0, -1.0]], np.eye(2), 2.0), "symmetric Hessian"),
+        (lambda: limiting_gap([[0.0, 1], [0, -1.0]], np.eye(2), 2.0), "symmetric hessian_DD"),
         (lambda: limiting_gap([[0.0]], ONE, 2.0), "some curvature"),
         (lambda: limiting_gap([[-1.0]], ONE, 0.5), "above 1/"),
         (lambda: limiting_gap([[-1.0]], ONE, 0.4), "above 1/"),
         (lambda: limiting_gap([[np.nan]], ONE, 2.0), "finite"),
         (lambda: limiting_gap([[-1.0]], -ONE, 2.0), "negative eigenvalues"),
         (lambda: limiting_gap([[-1.0]], np.eye(2), 2.0), "1 x 1"),
-        (lambda: limiting_gap(-np.eye(2), [[1.0, 0.5], [0.1, 1.0]], 2.0), "symmetric covariance"),
-        (lambda: limiting_gap([[-1.0]], ONE, 2.0, factor="other"), "corrected"),  # type: ignore[arg-type]
-        (lambda: CovarianceParts(ONE, np.eye(2), ONE, ONE), "one size"),
-        (lambda: CovarianceParts(ONE, ONE, ONE, ONE).covariance("leave_one_out", 1, 1), "at least 2"),
-        (lambda: CovarianceParts(ONE, ONE, ONE, ONE).covariance("group", 2, 1), "baseline"),
-        (lambda: MatrixMoments(np.array([0.5]), np.array([0.2]), np.ones((1, 2, 2)), ONE[None], ONE[None], ONE), "moments of 1"),
+        (lambda: limiting_gap(-np.eye(2), [[1.0, 0.5], [0.1, 1.0]], 2.0), "symmetric covariance_DD"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore[no-untyped-def]
@@ -234,14 +220,13 @@ def test_a_constant_step_settles_where_the_recursion_does(step: float) -> None:
     root = linalg.sqrtm(spread).real
     weights = stationary_gap(hessian, noise, step)
     assert weights == pytest.approx(np.linalg.eigvalsh(root @ -hessian @ root / 2)[::-1], rel=1e-6, abs=1e-12)
-    assert weights.sum() == pytest.approx(float((cost_of_constant_step(hessian, step) * noise).sum()))
     assert weights.sum() == pytest.approx(step * np.trace(noise) / 4, rel=2 * step)
 
 
 def test_a_cost_turns_parts_into_components() -> None:
     parts, hessian = parts_of(2)
-    vp, t, r = components_at_cost(parts, cost_of_constant_step(hessian, 0.1))
-    expected = stationary_gap(hessian, parts.covariance("leave_one_out", 4, 8), 0.1).sum()
+    vp, t, r = components_at_cost(parts, cost_of_noise(hessian, 1.5))
+    expected = limiting_gap(hessian, parts.covariance("leave_one_out", 4, 8), 1.5).mean
     assert (vp + t / 4 + r / 12) / 8 == pytest.approx(expected)
 
 
@@ -256,10 +241,3 @@ def test_the_sentence_of_the_report_drops_an_interval_that_has_no_end() -> None:
 def test_a_constant_step_that_does_not_settle_gets_a_sentence(step: float) -> None:
     with pytest.raises(InvalidArgumentError, match="below 2 over the largest curvature"):
         stationary_gap([[-1.0]], ONE, step)
-    with pytest.raises(InvalidArgumentError, match="below 2 over"):
-        cost_of_constant_step([[-1.0]], step)
-
-
-def test_a_cost_of_another_size_gets_a_sentence() -> None:
-    with pytest.raises(InvalidArgumentError, match="as the parts"):
-        components_at_cost(CovarianceParts(ONE, ONE, ONE, ONE), np.eye(2))

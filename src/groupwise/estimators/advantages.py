@@ -9,7 +9,7 @@ What a trainer computes to the last digit is in `presets`; variances are in `the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import InvalidArgumentError
@@ -166,8 +166,6 @@ class Advantage:
     """A named advantage and what holds for it."""
 
     name: str  # the name in reports and JSON
-    formula: str  # as a person would write it
-    description: str  # one sentence
     function: Callable[..., Array]  # of (reward, prompt, *, what it needs)
     unbiased: bool  # whether its mean is the policy gradient exactly
     needs: tuple[str, ...] = ()  # keyword arguments that have no default
@@ -180,86 +178,34 @@ class Advantage:
     several: bool = False  # whether it takes several rewards, stacked first
     smallest_reward: float = float("-inf")  # lowest reward that it takes
 
+    @property
+    def description(self) -> str:
+        """One sentence."""
+        return str(self.function.__doc__).partition("\n")[0]
 
-def _fixed(name: str, formula: str, description: str, function: Callable[..., Array], *needs: str) -> Advantage:
+
+def _fixed(name: str, function: Callable[..., Array], *needs: str, scale: Literal["scales", "moves"] = "moves") -> Advantage:
     """An advantage whose baseline was fixed before the group was drawn."""
-    return Advantage(
-        name,
-        formula,
-        description,
-        function,
-        unbiased=True,
-        needs=needs,
-        shift="moves",
-        scale="moves",
-        smallest_group=1,
-        equal_is_zero=False,
-    )
+    return Advantage(name, function, unbiased=True, needs=needs, shift="moves", scale=scale, smallest_group=1, equal_is_zero=False)
 
 
-# fmt: off
 ADVANTAGES: tuple[Advantage, ...] = (
-    replace(_fixed("vanilla", "z", "The reward itself, no baseline.", vanilla), scale="scales"),
-    _fixed("constant", "z - c", "The reward above a number fixed beforehand.", constant, "value"),
-    Advantage(
-        "batch_mean", "z - mean of the batch", "The reward above the mean of all rollouts of the batch.", batch_mean,
-        unbiased=False, smallest_group=1, equal_is_zero=False,
-    ),
-    Advantage(
-        "full_group_mean", "z - mean of the group", "The reward above the mean of its group: GRPO without division.",
-        full_group_mean, unbiased=False,
-    ),
-    Advantage(
-        "leave_one_out", "z - mean of the others of the group",
-        "The reward above the mean of the others of its group: RLOO.", leave_one_out, unbiased=True,
-    ),
-    Advantage(
-        "std_normalised", "(z - mean of the group) / (std of the group + eps)", "GRPO as it was published.",
-        std_normalised, unbiased=False, scale="stays",
-    ),
-    Advantage(
-        "batch_std", "(z - mean of the group) / (std of the batch + eps)",
-        "The reward above its group's mean, in standard deviations of the batch.", batch_std, unbiased=False,
-        scale="stays",
-    ),
-    _fixed("oracle", "z - V(x)", "The reward above the known value of its prompt.", oracle, "value"),
-    _fixed(
-        "variance_optimal", "z - V(x) - kappa(x)/S2(x)",
-        "The best baseline that depends on the prompt alone, given its ingredients.", variance_optimal,
-        *("value", "kappa", "score_norm2"),
-    ),
-    Advantage(
-        "weighted_leave_one_out", "z - mean of the others of the group, weighted by |s|^2",
-        "The variance-optimal baseline estimated from the others of the group.", weighted_leave_one_out,
-        unbiased=True, needs=("score_norm2",),
-    ),
-    Advantage(
-        "shrinkage", "z - lam mean of the other groups - (1 - lam) mean of the others of the group",
-        "James-Stein: leave-one-out drawn towards the other prompts, as far as the other rewards advise.", shrinkage,
-        unbiased=True, smallest_group=1, equal_is_zero=False,
-    ),
-    _fixed(
-        "running", "z - decaying mean of the prompt's earlier rewards",
-        "A prompt's value carried over from earlier steps, with an exponential memory.", history,
-        *("baseline", "step"),
-    ),
-    _fixed(
-        "kernel_smoothed", "z - kernel mean of the prompt's earlier rewards",
-        "A prompt's value carried over from earlier steps, smoothed over a window of steps.", history,
-        *("baseline", "step"),
-    ),
-    Advantage(
-        "max_rl", "(z - mean of the group) / mean of the group",
-        "Maximum-likelihood reinforcement learning: the mean in place of the standard deviation.", max_rl,
-        unbiased=False, shift="moves", scale="stays", smallest_reward=0.0,
-    ),
-    Advantage(
-        "reward_decoupled", "sum of group z-scores of each reward, then a z-score of the batch",
-        "GDPO: several rewards, each standardised by itself.", reward_decoupled, unbiased=False, scale="stays",
-        equal_is_zero=False, several=True,
-    ),
+    _fixed("vanilla", vanilla, scale="scales"),
+    _fixed("constant", constant, "value"),
+    Advantage("batch_mean", batch_mean, unbiased=False, smallest_group=1, equal_is_zero=False),
+    Advantage("full_group_mean", full_group_mean, unbiased=False),
+    Advantage("leave_one_out", leave_one_out, unbiased=True),
+    Advantage("std_normalised", std_normalised, unbiased=False, scale="stays"),
+    Advantage("batch_std", batch_std, unbiased=False, scale="stays"),
+    _fixed("oracle", oracle, "value"),
+    _fixed("variance_optimal", variance_optimal, "value", "kappa", "score_norm2"),
+    Advantage("weighted_leave_one_out", weighted_leave_one_out, unbiased=True, needs=("score_norm2",)),
+    Advantage("shrinkage", shrinkage, unbiased=True, smallest_group=1, equal_is_zero=False),
+    _fixed("running", history, "baseline", "step"),
+    _fixed("kernel_smoothed", history, "baseline", "step"),
+    Advantage("max_rl", max_rl, unbiased=False, shift="moves", scale="stays", smallest_reward=0.0),
+    Advantage("reward_decoupled", reward_decoupled, unbiased=False, scale="stays", equal_is_zero=False, several=True),
 )
-# fmt: on
 
 
 def advantage_by_name(name: str) -> Advantage:

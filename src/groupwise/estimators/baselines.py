@@ -9,16 +9,17 @@ rollout of the present group enters, so it is fixed given the past, and a group 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.rollout_groups import Array, RolloutGroups, as_kind, module_of, rollout_groups, to_numpy
+
+_FORGOTTEN = 1e-17  # weight below which a visit changes no digit
 
 
 def variance_optimal(reward: Array, prompt: Any = None, *, value: Array, kappa: Array, score_norm2: Array) -> Array:
@@ -140,24 +141,8 @@ def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
     return np.asarray(weight * others + (1 - weight) * rest + batch.centre)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Some rewards: their weight and their weighted sum."""
-
-    count: float = 0.0
-    total: float = 0.0
-
-    def __add__(self, other: _Seen) -> _Seen:
-        """Both together."""
-        return _Seen(self.count + other.count, self.total + other.total)
-
-    def times(self, weight: float) -> _Seen:
-        """The same rewards, each counting `weight` of what it did."""
-        return _Seen(weight * self.count, weight * self.total)
-
-
 class DynamicBaseline(ABC):
-    """What both kinds share: an unseen prompt takes the value of all prompts, and the past alone is asked."""
+    """A mean of each prompt's earlier rewards, by the weights of a kind of memory; an unseen prompt takes the mean of all prompts."""
 
     def __init__(self, *, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
         if not 0 <= prior_rollouts < np.inf or not np.isfinite(initial):
@@ -167,17 +152,19 @@ class DynamicBaseline(ABC):
         self.prior_rollouts = float(prior_rollouts)
         self.initial = float(initial)
         self._last_step = -np.inf
+        self._visits: dict[Hashable, Float] = {}  # of each prompt the step, the count and the sum of each visit that still weighs
+        self._all = np.empty((0, 3))
 
     def values(self, prompt: Any, *, step: float) -> Float:
         """Return the value of every prompt as the earlier steps have it, float64, reward units."""
         labels, place = np.unique(to_numpy(prompt), return_inverse=True)
-        seen = self._everyone(step)
-        everyone = seen.total / seen.count if seen.count > 0 else self.initial
+        count, total = self._seen(self._all, step)
+        everyone = total / count if count > 0 else self.initial
         value_P = np.full(len(labels), everyone)
         for i, label in enumerate(labels.tolist()):
-            seen = self._one(label, step)
-            if seen.count > 0:
-                value_P[i] = (seen.total + self.prior_rollouts * everyone) / (seen.count + self.prior_rollouts)
+            count, total = self._seen(self._visits.get(label, self._all[:0]), step)
+            if count > 0:
+                value_P[i] = (total + self.prior_rollouts * everyone) / (count + self.prior_rollouts)
         return value_P[place]
 
     def advantages(self, reward: Array, prompt: Any, *, step: float) -> Array:
@@ -199,7 +186,9 @@ class DynamicBaseline(ABC):
         labels, place = np.unique(groups.label_N, return_inverse=True)
         count_P = np.bincount(place).astype(np.float64)
         total_P = np.bincount(place, weights=to_numpy(groups.flat).astype(np.float64))
-        self._take(dict(zip(labels.tolist(), map(_Seen, count_P.tolist(), total_P.tolist()), strict=True)), step)
+        for label, count, total in zip(labels.tolist(), count_P, total_P, strict=True):
+            self._visits[label] = self._kept(self._visits.get(label, self._all[:0]), step, count, total)
+        self._all = self._kept(self._all, step, count_P.sum(), total_P.sum())
         self._last_step = step
 
     def _groups(self, reward: Array, prompt: Any) -> RolloutGroups:
@@ -208,17 +197,19 @@ class DynamicBaseline(ABC):
             raise InvalidArgumentError("expected prompt labels, got none: a value is carried over by the label of its prompt")
         return rollout_groups(reward, prompt)
 
-    @abstractmethod
-    def _everyone(self, step: float) -> _Seen:
-        """All rewards seen before a step."""
+    def _seen(self, visit_V3: Float, step: float) -> tuple[float, float]:
+        """The weighted count and sum of some visits."""
+        count, total = self._weights(step - visit_V3[:, 0]) @ visit_V3[:, 1:]
+        return float(count), float(total)
+
+    def _kept(self, visit_V3: Float, step: float, count: float, total: float) -> Float:
+        """Some visits and one more, without those that no later step can see."""
+        visit_V3 = np.vstack([visit_V3, (step, count, total)])
+        return visit_V3[self._weights(step - visit_V3[:, 0]) > _FORGOTTEN]
 
     @abstractmethod
-    def _one(self, label: Hashable, step: float) -> _Seen:
-        """One prompt's rewards."""
-
-    @abstractmethod
-    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:
-        """Take in each prompt's rewards of one step."""
+    def _weights(self, age_V: Float) -> Float:
+        """What each visit counts, by its age in steps; the last is the newest."""
 
 
 class RunningBaseline(DynamicBaseline):
@@ -233,26 +224,9 @@ class RunningBaseline(DynamicBaseline):
         if not 0 <= decay <= 1:
             raise InvalidArgumentError(f"expected a decay between 0 and 1, got {decay}: 0.9 remembers about ten visits")
         self.decay = float(decay)
-        self._seen: dict[Hashable, _Seen] = {}
-        self._all = _Seen()
 
-    def _everyone(self, step: float) -> _Seen:  # noqa: ARG002 - the memory counts visits, not steps
-        return self._all
-
-    def _one(self, label: Hashable, step: float) -> _Seen:  # noqa: ARG002
-        return self._seen.get(label, _Seen())
-
-    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:  # noqa: ARG002
-        for label, seen in new.items():
-            self._seen[label] = self._seen.get(label, _Seen()).times(self.decay) + seen
-        self._all = self._all.times(self.decay) + sum(new.values(), _Seen())
-
-
-class _Visit(NamedTuple):
-    """The rewards of one step."""
-
-    step: float
-    seen: _Seen
+    def _weights(self, age_V: Float) -> Float:
+        return self.decay ** np.arange(len(age_V))[::-1]
 
 
 class KernelBaseline(DynamicBaseline):
@@ -269,29 +243,9 @@ class KernelBaseline(DynamicBaseline):
         if not 0 < bandwidth < np.inf:
             raise InvalidArgumentError(f"expected a positive bandwidth in steps, got {bandwidth}: 100 looks back a hundred steps")
         self.bandwidth = float(bandwidth)
-        self._visits: dict[Hashable, deque[_Visit]] = {}
-        self._all: deque[_Visit] = deque()
 
-    def _everyone(self, step: float) -> _Seen:
-        return self._smooth(self._all, step)
-
-    def _one(self, label: Hashable, step: float) -> _Seen:
-        return self._smooth(self._visits.get(label, deque()), step)
-
-    def _smooth(self, visits: deque[_Visit], step: float) -> _Seen:
-        """Some visits, each by how long ago it was."""
-        return sum((seen.times(max(1 - ((step - then) / self.bandwidth) ** 2, 0.0)) for then, seen in visits), _Seen())
-
-    def _take(self, new: dict[Hashable, _Seen], step: float) -> None:
-        for label, seen in new.items():
-            self._keep(self._visits.setdefault(label, deque()), step, seen)
-        self._keep(self._all, step, sum(new.values(), _Seen()))
-
-    def _keep(self, visits: deque[_Visit], step: float, seen: _Seen) -> None:
-        """Add a visit and forget those that no later step can see."""
-        visits.append(_Visit(step, seen))
-        while visits[0].step <= step - self.bandwidth:
-            visits.popleft()
+    def _weights(self, age_V: Float) -> Float:
+        return np.asarray(np.maximum(1 - (age_V / self.bandwidth) ** 2, 0.0))
 
 
 def history(reward: Array, prompt: Any = None, *, baseline: DynamicBaseline, step: float) -> Array:

@@ -21,6 +21,8 @@ Ratio = Literal["none", "exact", "clipped", "unknown"]
 KlTerm = Literal["none", "reward", "loss", "unknown"]
 Evidence = Literal["ran", "read", "documentation", "second-hand"]
 _LONGEST_WINDOW, _LONGEST_MIXTURE = 100_000, 1_000
+_OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt")
+_NEMO = ("num_prompts_per_step", "num_generations_per_prompt")
 
 # Two-part names whose last part alone says nothing.
 _PAIRS = {
@@ -181,12 +183,20 @@ def _trl_async(settings: Settings) -> _Age:
     return _bound((staleness + 1) * spacing - 1, how, "The ratio is to the sampling policy, and clipped.")
 
 
+def _updates(settings: Settings, *factors: str, batch: str, epochs: str = "") -> tuple[int, str]:
+    """Updates a generation, and how they follow: epochs x mini-batches of so many samples."""
+    count = {name: settings.count(name) for name in (*([epochs] if epochs else []), *factors)}
+    each = settings.count(batch)
+    how = f"Settings: {' x '.join(f'{name} {value}' for name, value in count.items())} / {batch} {each}."
+    return max(1, count.get(epochs, 1) * -(-math.prod(count[name] for name in factors) // each)), how
+
+
 def _verl(settings: Settings) -> _Age:
     """Verl, synchronous: epochs x mini-batches of prompts."""
-    batch, mini, epochs = settings.count("train_batch_size"), settings.count("ppo_mini_batch_size"), settings.count("ppo_epochs")
+    batch, mini = settings.count("train_batch_size"), settings.count("ppo_mini_batch_size")
     if batch < mini:
         raise InvalidArgumentError(f"expected a ppo_mini_batch_size of at most train_batch_size, got {mini} of {batch}: both count prompts")
-    return _block(epochs * -(-batch // mini), f"Settings: ppo_epochs {epochs} x train_batch_size {batch} / ppo_mini_batch_size {mini}.")
+    return _block(*_updates(settings, "train_batch_size", batch="ppo_mini_batch_size", epochs="ppo_epochs"))
 
 
 def _verl_fully_async(settings: Settings) -> _Age:
@@ -219,22 +229,14 @@ def _prime_rl(settings: Settings) -> _Age:
     return _bound(lag, how, "Ratios to the sampling policy are masked beyond their thresholds.")
 
 
-def _openrlhf_updates(settings: Settings) -> tuple[int, str]:
-    """Updates a generation of OpenRLHF: epochs x mini-batches of samples."""
-    prompts, samples = settings.count("rollout_batch_size"), settings.count("n_samples_per_prompt")
-    batch, epochs = settings.count("train_batch_size"), settings.count("max_epochs")
-    how = f"Settings: max_epochs {epochs} x rollout_batch_size {prompts} x n_samples_per_prompt {samples} / train_batch_size {batch}."
-    return max(1, epochs * -(-prompts * samples // batch)), how
-
-
 def _openrlhf(settings: Settings) -> _Age:
     """OpenRLHF, synchronous."""
-    return _block(*_openrlhf_updates(settings))
+    return _block(*_updates(settings, *_OPENRLHF, epochs="max_epochs", batch="train_batch_size"))
 
 
 def _openrlhf_async(settings: Settings) -> _Age:
     """OpenRLHF, asynchronous: a queue of whole generations."""
-    updates, how = _openrlhf_updates(settings)
+    updates, how = _updates(settings, *_OPENRLHF, epochs="max_epochs", batch="train_batch_size")
     queue = settings.count("async_queue_size")
     ratio = "The ratio is to the policy at the start of a batch: the age of the rollouts before that is not corrected."
     if queue == 1:
@@ -258,22 +260,14 @@ def _slime_async(settings: Settings) -> _Age:
     return _pattern([updates + update for update in range(updates * spacing)], how)
 
 
-def _nemo_updates(settings: Settings) -> tuple[int, str]:
-    """Updates a step of NeMo-RL: samples over the batch of one update."""
-    prompts, samples = settings.count("num_prompts_per_step"), settings.count("num_generations_per_prompt")
-    batch = settings.count("train_global_batch_size")
-    how = f"Settings: num_prompts_per_step {prompts} x num_generations_per_prompt {samples} / train_global_batch_size {batch}."
-    return max(1, -(-prompts * samples // batch)), how
-
-
 def _nemo_rl(settings: Settings) -> _Age:
     """NeMo-RL, synchronous."""
-    return _block(*_nemo_updates(settings))
+    return _block(*_updates(settings, *_NEMO, batch="train_global_batch_size"))
 
 
 def _nemo_rl_async(settings: Settings) -> _Age:
     """NeMo-RL, asynchronous: trajectories of at most max_trajectory_age_steps steps."""
-    updates, how = _nemo_updates(settings)
+    updates, how = _updates(settings, *_NEMO, batch="train_global_batch_size")
     age = settings.count("max_trajectory_age_steps", least=0)
     more = f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates within one."
     if age == 1:
@@ -349,9 +343,6 @@ class TrainerRule:
         return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.ratio.names, *self.kl_term.names)))
 
 
-_OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "max_epochs")
-_NEMO = ("num_prompts_per_step", "num_generations_per_prompt", "train_global_batch_size")
-
 # fmt: off
 TRAINERS: tuple[TrainerRule, ...] = (
     TrainerRule(
@@ -400,13 +391,13 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "openrlhf", "openrlhf", "OpenRLHF", _openrlhf, _OPENRLHF_KL, _CLIPPED,
         "refresh, R = max_epochs x rollout_batch_size x n_samples_per_prompt / train_batch_size",
         "second-hand", "0.11",
-        needs=_OPENRLHF,
+        needs=(*_OPENRLHF, "train_batch_size", "max_epochs"),
     ),
     TrainerRule(
         "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async, _OPENRLHF_KL, _NONE,
         "async with R as above at async_queue_size 1, else fixed at the bound",
         "read", "0.11",
-        needs=("async_queue_size", *_OPENRLHF),
+        needs=("async_queue_size", *_OPENRLHF, "train_batch_size", "max_epochs"),
         marks=("async_queue_size",),
         switches=("async_enable", "async_train"),
     ),
@@ -427,14 +418,14 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl, _NEMO_KL, _CLIPPED,
         "refresh, R = num_prompts_per_step x num_generations_per_prompt / train_global_batch_size",
         "second-hand", "0.7",
-        needs=_NEMO,
+        needs=(*_NEMO, "train_global_batch_size"),
     ),
     TrainerRule(
         "nemo_rl_async", "nemo_rl", "NeMo-RL, asynchronous", _nemo_rl_async,
         _NEMO_KL, Told((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
         "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
         "documentation", "0.7",
-        needs=("max_trajectory_age_steps", *_NEMO),
+        needs=("max_trajectory_age_steps", *_NEMO, "train_global_batch_size"),
         marks=("max_trajectory_age_steps",),
         switches=("async_grpo_enabled",),
     ),

@@ -9,7 +9,7 @@ Hessian and no covariance, and it knows no finite n: that is `bounds`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,6 @@ from groupwise.theory.chi_square_mixture import ChiSquareMixture
 Factor = Literal["corrected", "printed"]
 
 RANK_TOLERANCE = 1e-10  # of the largest curvature: smaller ones count as none
-NEGLIGIBLE_NOISE = 1e-9  # share of the noise: rounding
 NEGLIGIBLE_WEIGHT = 1e-14  # of the largest weight: rounding of an eigenvalue that is zero
 
 
@@ -33,17 +32,9 @@ class LimitingGap:
 
     weight_K: Float  # the weights of the chi-squares, falling, in reward units; as many as the curvature has directions with noise
     curvature_K: Float  # eigenvalues of $\Lambda$ on its range, falling
-    dimensions: int  # parameters
     # share of the trace of $\Omega$ that lies in directions without curvature; the law leaves it out, which is right
     # as long as the curvature elsewhere stays the same along them
     flat_noise: float
-    threshold: float  # $1/(2\lambda_{min})$, which the step constant exceeds
-    factor: Factor  # "corrected" or "printed"
-
-    @property
-    def rank(self) -> int:
-        """Directions with curvature."""
-        return len(self.curvature_K)
 
     @property
     def law(self) -> ChiSquareMixture:
@@ -61,25 +52,8 @@ class LimitingGap:
         """Return quantiles of the law; 0 throughout where there is no noise."""
         return self.law.ppf(probability) if len(self.weight_K) else np.zeros_like(np.asarray(probability, dtype=float))
 
-    @property
-    def status(self) -> str:
-        """One sentence."""
-        flat = "" if self.rank == self.dimensions else f" on {self.rank} of {self.dimensions} directions, the others being flat"
-        if flat and self.flat_noise > NEGLIGIBLE_NOISE:
-            flat += (
-                f" with {percent(self.flat_noise)} of the noise, which is left out: right only if the curvature does not change along them"
-            )
-        printed = " with the paper's printed covariance, which lacks b^2" if self.factor == "printed" else ""
-        return f"The expected gap tends to {self.mean:.3g}/n{flat}{printed}."
 
-
-def limiting_gap(
-    hessian_DD: ArrayLike,
-    covariance_DD: ArrayLike,
-    step_constant: float,
-    *,
-    factor: Factor = "corrected",
-) -> LimitingGap:
+def limiting_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step_constant: float, *, factor: Factor = "corrected") -> LimitingGap:
     r"""Return the limiting law of n times the gap, with steps b/i.
 
     $\Sigma_{jk} = b^2\Omega_{jk}/(b(\lambda_j+\lambda_k)-1)$ on the range of $\Lambda$; the weights are the eigenvalues of
@@ -88,25 +62,17 @@ def limiting_gap(
     Source: the paper's Theorem 8 (2603.01162) with the factor $b^2$ that its covariance lacks, derived here
     (docs/theory/final-gap.md).
     """
-    if factor not in ("corrected", "printed"):
-        raise InvalidArgumentError(f"expected the factor 'corrected' or 'printed', got {factor!r}: leave it out for the right one")
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD)
-    covariance = _covariance(covariance_DD, dimensions)
-    threshold = _check_step(step_constant, curvature_K)
+    curvature_K, basis_DK = _curvature(hessian_DD)
+    covariance = _covariance(covariance_DD, len(basis_DK))
+    _check_step(step_constant, 1 / (2 * float(curvature_K[-1])), math.inf, "above 1/(2 x smallest curvature)")
     noise_KK = basis_DK.T @ covariance @ basis_DK
     scale = step_constant**2 if factor == "corrected" else 1.0
     spread_KK = scale * noise_KK / (step_constant * np.add.outer(curvature_K, curvature_K) - 1)
     weight_K = _weights(curvature_K, spread_KK)
     total = float(np.trace(covariance))
     flat = 1 - float(np.trace(noise_KK)) / total if total > 0 else 0.0
-    return LimitingGap(
-        weight_K=weight_K[weight_K > NEGLIGIBLE_WEIGHT * max(float(weight_K[0]), 0.0)],
-        curvature_K=curvature_K,
-        dimensions=dimensions,
-        flat_noise=min(max(flat, 0.0), 1.0),
-        threshold=threshold,
-        factor=factor,
-    )
+    kept = weight_K > NEGLIGIBLE_WEIGHT * max(float(weight_K[0]), 0.0)
+    return LimitingGap(weight_K[kept], curvature_K, min(max(flat, 0.0), 1.0))
 
 
 def cost_of_noise(hessian_DD: ArrayLike, step_constant: float) -> Float:
@@ -116,8 +82,8 @@ def cost_of_noise(hessian_DD: ArrayLike, step_constant: float) -> Float:
 
     Source: derived here, from the trace of the paper's Theorem 8 with its factor mended.
     """
-    curvature_K, basis_DK, _ = _curvature(hessian_DD)
-    _check_step(step_constant, curvature_K)
+    curvature_K, basis_DK = _curvature(hessian_DD)
+    _check_step(step_constant, 1 / (2 * float(curvature_K[-1])), math.inf, "above 1/(2 x smallest curvature)")
     cost_K = step_constant**2 * curvature_K / (4 * step_constant * curvature_K - 2)
     return np.asarray((basis_DK * cost_K) @ basis_DK.T)
 
@@ -131,31 +97,17 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float)
 
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
-    curvature_K, basis_DK, dimensions = _curvature(hessian_DD)
-    _check_constant_step(step, curvature_K)
-    noise_KK = basis_DK.T @ _covariance(covariance_DD, dimensions) @ basis_DK
+    curvature_K, basis_DK = _curvature(hessian_DD)
+    _check_step(step, 0.0, 2 / float(curvature_K[0]), "below 2 over the largest curvature")
+    noise_KK = basis_DK.T @ _covariance(covariance_DD, len(basis_DK)) @ basis_DK
     keep_K = 1 - step * curvature_K
     return _weights(curvature_K, step**2 * noise_KK / (1 - np.multiply.outer(keep_K, keep_K)))
 
 
-def cost_of_constant_step(hessian_DD: ArrayLike, step: float) -> Float:
-    r"""Return the matrix C with which the expected stationary gap of a constant step is $\mathrm{tr}(C\Omega)$.
-
-    $C = \sum_k \frac{\eta}{2(2-\eta\lambda_k)} v_kv_k^T$
-    """
-    curvature_K, basis_DK, _ = _curvature(hessian_DD)
-    _check_constant_step(step, curvature_K)
-    return np.asarray((basis_DK * (step / (2 * (2 - step * curvature_K)))) @ basis_DK.T)
-
-
-def _curvature(hessian_DD: ArrayLike) -> tuple[Float, Float, int]:
+def _curvature(hessian_DD: ArrayLike) -> tuple[Float, Float]:
     """Eigenvalues of minus the Hessian on its range, falling, and their directions."""
-    hessian = finite_array("hessian_DD", hessian_DD, dimensions=2)
-    if hessian.shape[0] != hessian.shape[1] or not np.allclose(hessian, hessian.T, rtol=0, atol=1e-8 * np.abs(hessian).max(initial=0)):
-        raise InvalidArgumentError(
-            f"expected a symmetric Hessian, got shape {hessian.shape} or unequal halves: average it with its transpose"
-        )
-    value_D, vector_DD = np.linalg.eigh(-(hessian + hessian.T) / 2)
+    hessian = _symmetric("hessian_DD", hessian_DD)
+    value_D, vector_DD = np.linalg.eigh(-hessian)
     largest = float(np.abs(value_D).max())
     if largest == 0:
         raise InvalidArgumentError("expected a Hessian with some curvature, got zeros: without any the gap has no such law")
@@ -164,21 +116,28 @@ def _curvature(hessian_DD: ArrayLike) -> tuple[Float, Float, int]:
             f"expected a negative semi-definite Hessian, got an eigenvalue of {-value_D[0]:.3g} above 0: this point is no maximum"
         )
     kept = value_D > RANK_TOLERANCE * largest
-    return value_D[kept][::-1], vector_DD[:, kept][:, ::-1], len(value_D)
+    return value_D[kept][::-1], vector_DD[:, kept][:, ::-1]
 
 
 def _covariance(covariance_DD: ArrayLike, dimensions: int) -> Float:
     """A covariance of the right size, or a sentence."""
-    covariance = finite_array("covariance_DD", covariance_DD, dimensions=2)
-    if covariance.shape != (dimensions, dimensions):
+    covariance = _symmetric("covariance_DD", covariance_DD)
+    if len(covariance) != dimensions:
         raise InvalidArgumentError(f"expected a covariance of {dimensions} x {dimensions}, as the Hessian, got {covariance.shape}")
-    largest = float(np.abs(covariance).max())
-    if not np.allclose(covariance, covariance.T, rtol=0, atol=1e-8 * largest):
-        raise InvalidArgumentError("expected a symmetric covariance, got unequal halves: average it with its transpose")
-    least = float(np.linalg.eigvalsh((covariance + covariance.T) / 2)[0])
-    if least < -1e-8 * largest:
+    least = float(np.linalg.eigvalsh(covariance)[0])
+    if least < -1e-8 * float(np.abs(covariance).max()):
         raise InvalidArgumentError(f"expected a covariance without negative eigenvalues, got {least:.3g}: it is no covariance")
-    return (covariance + covariance.T) / 2
+    return covariance
+
+
+def _symmetric(name: str, matrix_DD: ArrayLike) -> Float:
+    """A matrix that equals its transpose but for rounding."""
+    matrix = finite_array(name, matrix_DD, dimensions=2)
+    if matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T, rtol=0, atol=1e-8 * np.abs(matrix).max(initial=0)):
+        raise InvalidArgumentError(
+            f"expected a symmetric {name}, got shape {matrix.shape} or unequal halves: average it with its transpose"
+        )
+    return np.asarray((matrix + matrix.T) / 2)
 
 
 def _weights(curvature_K: Float, spread_KK: Float) -> Float:
@@ -188,22 +147,11 @@ def _weights(curvature_K: Float, spread_KK: Float) -> Float:
     return np.asarray(np.linalg.eigvalsh(root_K[:, None] * spread_KK * root_K / 2)[::-1], dtype=np.float64)
 
 
-def _check_step(step_constant: float, curvature_K: Float) -> float:
-    """Refuse a step constant with which sqrt(n) times the error has no limiting law; return the threshold."""
-    threshold = 1 / (2 * float(curvature_K[-1]))
-    if not (step_constant > threshold and math.isfinite(step_constant)):
-        raise InvalidArgumentError(
-            f"expected b above 1/(2 x smallest curvature) = {threshold:g}, got {step_constant:g}: "
-            "at or below it the gap falls more slowly than 1/n"
-        )
-    return threshold
-
-
-def _check_constant_step(step: float, curvature_K: Float) -> None:
-    """Refuse a constant step at which the iterates do not settle."""
-    most = 2 / float(curvature_K[0])
-    if not 0 < step < most:
-        raise InvalidArgumentError(f"expected a step above 0 and below 2 over the largest curvature = {most:g}, got {step:g}")
+def _check_step(step: float, low: float, high: float, where: str) -> None:
+    """Refuse a step, or a step constant, with which there is no law of the gap."""
+    if not low < step < high:
+        bound = low if math.isinf(high) else high
+        raise InvalidArgumentError(f"expected a step {where} = {bound:g}, got {step:g}: the iterates do not settle, or slower than 1/n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,34 +161,15 @@ class CovarianceParts:
     between_DD: Float  # $C_p = Cov(g(X))$ between prompts, with whatever gradient a regulariser adds
     first_DD: Float  # $C_1 = E\,\Sigma_o(X)$, one rollout of the oracle
     second_DD: Float  # $C_2 = E[F\sigma^2 + gg^T]$, the degenerate part of leave-one-out
-    # $E[(V-c)^2F + 2(V-c)K]$ with $K = E[ss^Te|x]$, what a fixed baseline c adds to one rollout of the oracle; with c
-    # = 0, no baseline. None where it is not known: then nothing is said of a fixed one
-    offset_DD: Float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse matrices of unlike size."""
-        shape = np.shape(self.between_DD)
-        for name in ("between_DD", "first_DD", "second_DD", "offset_DD")[: 3 if self.offset_DD is None else 4]:
-            matrix = finite_array(name, getattr(self, name), dimensions=2)
-            if matrix.shape != shape or shape[0] != shape[1]:
-                raise InvalidArgumentError(f"expected square matrices of one size, got {matrix.shape} in {name} beside {shape}")
-            object.__setattr__(self, name, matrix)
+    # $E[(V-c)^2F + 2(V-c)K]$ with $K = E[ss^Te|x]$, what a fixed baseline c adds to one rollout of the oracle; with c = 0, no baseline
+    offset_DD: Float
 
     def covariance(self, baseline: str, group_size: float, prompts: float) -> Float:
-        """Return the covariance of a minibatch's gradient."""
-        if baseline not in ("leave_one_out", "oracle", "fixed"):
-            raise InvalidArgumentError(f"expected the baseline leave_one_out, oracle or fixed, got {baseline!r}")
-        least = 2 if baseline == "leave_one_out" else 1
-        if not (group_size >= least and prompts >= 1):
-            raise InvalidArgumentError(
-                f"expected at least {least} rollouts a group and 1 prompt, got {group_size:g} and {prompts:g}: leave-one-out needs two"
-            )
+        """Return the covariance of a minibatch's gradient with the baseline leave_one_out, oracle or fixed."""
         within = self.first_DD / group_size
         if baseline == "leave_one_out":
             within = within + self.second_DD / (group_size * (group_size - 1))
         elif baseline == "fixed":
-            if self.offset_DD is None:
-                raise InvalidArgumentError("expected offset_DD for a fixed baseline, got none: give it, or zeros for the oracle's constant")
             within = within + self.offset_DD / group_size
         return np.asarray((self.between_DD + within) / prompts)
 
@@ -255,17 +184,6 @@ class MatrixMoments:
     weighted_fisher_PDD: Float  # $K = E[ss^Te|x]$
     second_moment_PDD: Float  # $E[ss^Te^2|x]$
     gradient_PD: Float  # $g(x) = E[sZ|x]$, of the sampled reward
-
-    def __post_init__(self) -> None:
-        """Refuse arrays that do not fit."""
-        for field in fields(self):
-            dimensions = len(field.name.rsplit("_", 1)[1])
-            object.__setattr__(self, field.name, finite_array(field.name, getattr(self, field.name), dimensions=dimensions))
-        count, size = self.gradient_PD.shape
-        found = {len(self.value_P), len(self.reward_variance_P)}
-        matrices = {self.fisher_PDD.shape, self.weighted_fisher_PDD.shape, self.second_moment_PDD.shape}
-        if found != {count} or matrices != {(count, size, size)}:
-            raise InvalidArgumentError(f"expected moments of {count} prompts and {size} parameters, got {found} and {matrices}")
 
 
 def covariance_parts(
@@ -297,16 +215,9 @@ def covariance_parts(
 class GapComparison:
     """The limiting laws with three baselines, at one group size and number of prompts."""
 
-    group_size: float  # G
-    prompts: float  # B
     leave_one_out: LimitingGap  # GRPO without division by the deviation
     oracle: LimitingGap  # the true value as baseline
     fixed: LimitingGap  # a constant baseline, or none
-
-    @property
-    def excess(self) -> float:
-        """By what share the final gap of leave-one-out lies above the oracle's."""
-        return self.leave_one_out.mean / self.oracle.mean - 1 if self.oracle.mean > 0 else math.inf
 
     @property
     def weight_difference(self) -> Float:
@@ -314,16 +225,6 @@ class GapComparison:
         size = max(len(self.leave_one_out.weight_K), len(self.oracle.weight_K))
         both = [np.pad(gap.weight_K, (0, size - len(gap.weight_K))) for gap in (self.leave_one_out, self.oracle)]
         return np.asarray(both[0] - both[1])
-
-    @property
-    def status(self) -> str:
-        """What the present group size costs in the end, in one sentence."""
-        against = self.leave_one_out.mean / self.fixed.mean - 1
-        word = "above" if against > 0 else "below"
-        return (
-            f"With groups of {self.group_size:g} the final gap is {percent(self.excess)} above that of an oracle baseline, "
-            f"and {percent(abs(against))} {word} that of a fixed one."
-        )
 
 
 def compare_final_gaps(
@@ -333,11 +234,8 @@ def compare_final_gaps(
 
     Source: the paper's Corollaries 9 and 10 (2603.01162), with the factor mended.
     """
-    laws = {
-        name: limiting_gap(hessian_DD, parts.covariance(name, group_size, prompts), step_constant, factor=factor)
-        for name in ("leave_one_out", "oracle", "fixed")
-    }
-    return GapComparison(group_size, prompts, laws["leave_one_out"], laws["oracle"], laws["fixed"])
+    covariances = (parts.covariance(name, group_size, prompts) for name in ("leave_one_out", "oracle", "fixed"))
+    return GapComparison(*(limiting_gap(hessian_DD, one, step_constant, factor=factor) for one in covariances))
 
 
 def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[float, float, float]:
@@ -346,9 +244,7 @@ def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[floa
     With C of `cost_of_noise` the expected gap after n steps b/i is $[V_p' + T'/G + R'/(G(G-1))]/(Bn)$, so everything that is known of the
     gradient's error, the best group size $1 + \sqrt{R'/V_p'}$ included, holds of the final gap.
     """
-    cost = finite_array("cost_DD", cost_DD, dimensions=2)
-    if cost.shape != parts.between_DD.shape:
-        raise InvalidArgumentError(f"expected a cost of shape {parts.between_DD.shape}, as the parts, got {cost.shape}")
+    cost = np.asarray(cost_DD, dtype=float)
     return (float((cost * parts.between_DD).sum()), float((cost * parts.first_DD).sum()), float((cost * parts.second_DD).sum()))
 
 

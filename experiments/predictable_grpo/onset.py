@@ -89,7 +89,8 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
     row["turn"] = turn_of(force, momentum)
     row["turn_bandit"] = float(np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max())
     for reading in ("centred", "backward"):
-        row[reading] = oscillator(force, momentum, lag="none", reading=reading).overshoot  # type: ignore[arg-type]
+        mode = oscillator(force, momentum, lag="none", reading=reading)  # type: ignore[arg-type]
+        row[reading] = mode.quantities["overshoot"] if mode.damping > 0 else 1.0
     training = Training(force / stiffness, group_size=8, prompts=32, momentum=momentum, kl_place="reward")
     runs = simulate_bandit(
         world,

@@ -226,7 +226,7 @@ class RunningBaseline(DynamicBaseline):
         self.decay = float(decay)
 
     def _weights(self, age_V: Float) -> Float:
-        return self.decay ** np.arange(len(age_V))[::-1]
+        return np.asarray(self.decay ** np.arange(len(age_V))[::-1], dtype=np.float64)
 
 
 class KernelBaseline(DynamicBaseline):

@@ -1,9 +1,9 @@
 r"""Bounds of the expected gap $\Delta_n = J^* - J(\theta_n)$ after n steps of stochastic gradient ascent, and whether they apply.
 
 For an objective with L-Lipschitz gradient and $|g|^2 \ge 2\mu\Delta$ (Polyak-Lojasiewicz), and a gradient of mean squared error at most M,
-one step of size $\eta$ gives $E\Delta' \le (1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$. Every bound lists
-its conditions: those on steps are checked, and where one fails the bound says that it is void; those on the
-objective are listed as unchecked. The distribution of the gap is not here: that is `final_gap`.
+one step of size $\eta$ gives $E\Delta' \le (1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$. The condition
+on the steps is checked, and where it fails the bound says that it is void; what the objective has to fulfil is listed as assumed.
+The distribution of the gap is not here: that is `final_gap`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,6 @@ from groupwise.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One assumption of a bound, and whether it holds."""
-
-    statement: str  # the assumption, with its numbers
-    holds: bool | None  # whether it does; None where the numbers given cannot tell, and the bound stands or falls with it unseen
-
-    @property
-    def sentence(self) -> str:
-        """What a person reads."""
-        if self.holds is None:
-            return f"{self.statement}: assumed, not checked."
-        return f"{self.statement} holds." if self.holds else f"{self.statement} does not hold: the bound is void."
-
-
-@dataclass(frozen=True, slots=True)
 class Landscape:
     """The constants of the objective and of its gradient's error."""
 
@@ -45,12 +30,9 @@ class Landscape:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be such constants."""
-        for name, value in (("smoothness", self.smoothness), ("pl", self.pl)):
-            if not (value > 0 and math.isfinite(value)):
-                raise InvalidArgumentError(f"expected a positive constant `{name}`, got {value:g}: the bounds need both L and mu")
-        for name, value in (("mse", self.mse), ("first_gap", self.first_gap)):
-            if not (value >= 0 and math.isfinite(value)):
-                raise InvalidArgumentError(f"expected `{name}` of at least 0, got {value:g}: give its expectation, not one draw of it")
+        for name, least in (("smoothness", 1e-300), ("pl", 1e-300), ("mse", 0.0), ("first_gap", 0.0)):
+            if not least <= (value := getattr(self, name)) < math.inf:
+                raise InvalidArgumentError(f"expected `{name}` to be finite and {'positive' if least else 'at least 0'}, got {value:g}")
         if self.pl > self.smoothness * (1 + 1e-12):
             raise InvalidArgumentError(
                 f"expected mu at most L, got mu {self.pl:g} and L {self.smoothness:g}: no function has both; measure both in one place"
@@ -70,20 +52,16 @@ class GapBound:
     bound_T: Float  # bound of the expected gap then, reward units
     limit: float  # what the bound tends to: the floor of a constant step, 0 for steps b/i
     leading_constant: float  # the factor of 1/n it tends to; infinite where the bound does not fall like that
-    conditions: tuple[Condition, ...]  # every assumption, and whether it was checked
+    condition: str  # on the steps, with its numbers, which is checked
+    void: bool  # whether it fails, so that the numbers bound nothing
+    assumed: tuple[str, ...]  # what is taken for granted, because the numbers given cannot tell
     says_nothing: str = ""  # why the last bound is none worth the name, such as steps that are too long; "" where it is one
-
-    @property
-    def void(self) -> bool:
-        """Whether an assumption is known to fail, so that the numbers bound nothing."""
-        return any(condition.holds is False for condition in self.conditions)
 
     @property
     def status(self) -> str:
         """One sentence: what fails, or where the bound ends."""
-        failed = [condition.sentence for condition in self.conditions if condition.holds is False]
-        if failed:
-            return " ".join(failed)
+        if self.void:
+            return f"{self.condition} does not hold: the bound is void."
         if self.says_nothing:
             return f"The bound says nothing: {self.says_nothing}."
         return f"The expected gap after {int(self.step_T[-1])} steps is at most {self.bound_T[-1]:.3g}."
@@ -123,13 +101,14 @@ def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBou
     """
     _check_schedule(step, steps)
     curve, pl = landscape.smoothness, landscape.pl
-    condition = Condition(f"step {step:g} < 1/(2 L) = {1 / (2 * curve):g}", step < 1 / (2 * curve))
+    condition = f"step {step:g} < 1/(2 L) = {1 / (2 * curve):g}"
     rate = 1 - 2 * pl * step + curve * pl * step**2
     limit = curve * step**2 * landscape.mse / (2 * (1 - rate)) if rate < 1 else math.inf
     count_T, bound_T = np.arange(steps + 1), np.full(steps + 1, landscape.largest_gap)
     if rate < 1:  # the exact solution of the recursion: the floor is approached, and not added to the whole of the first gap
         bound_T = np.minimum(limit + rate**count_T * (landscape.first_gap - limit), bound_T)
-    return GapBound(count_T, bound_T, limit, math.inf, (condition, *_assumed(landscape)), _nothing(landscape, bound_T[-1]))
+    void = step >= 1 / (2 * curve)
+    return GapBound(count_T, bound_T, limit, math.inf, condition, void, _assumed(landscape), _nothing(landscape, bound_T[-1]))
 
 
 def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offset: float = 0.0) -> GapBound:
@@ -143,15 +122,14 @@ def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offse
     if not offset >= 0:
         raise InvalidArgumentError(f"expected an offset of at least 0, got {offset:g}: it is added to the number of the step")
     threshold = 1 / (2 * landscape.pl)
-    condition = Condition(f"b = {scale:g} > 1/(2 mu) = {threshold:g}", scale > threshold)
+    condition = f"b = {scale:g} > 1/(2 mu) = {threshold:g}"
     step_T: Float = np.asarray(scale / (np.arange(1, steps + 1) + offset), dtype=np.float64)
     gap, bounds = min(landscape.first_gap, landscape.largest_gap), [landscape.first_gap]
     for factor, noise in zip(_factor(landscape, step_T).tolist(), _noise(landscape, step_T).tolist(), strict=True):
         gap = min(factor * gap + noise, landscape.largest_gap)
         bounds.append(gap)
-    nothing = _nothing(landscape, gap, step_T[0])
-    conditions = (condition, *_assumed(landscape))
-    return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, landscape.leading_constant(scale), conditions, nothing)
+    leading, nothing = landscape.leading_constant(scale), _nothing(landscape, gap, step_T[0])
+    return GapBound(np.arange(steps + 1), np.array(bounds), 0.0, leading, condition, scale <= threshold, _assumed(landscape), nothing)
 
 
 def _nothing(landscape: Landscape, last: float, longest: float = 0.0) -> str:
@@ -186,15 +164,15 @@ def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -
     return (1 + slack) * landscape.leading_constant(scale), first * float(before), first
 
 
-def _assumed(landscape: Landscape) -> tuple[Condition, ...]:
+def _assumed(landscape: Landscape) -> tuple[str, ...]:
     """What every bound here takes for granted."""
-    bounded = math.isfinite(landscape.largest_gap)
+    largest = f", so that no gap exceeds {landscape.largest_gap:g}" if math.isfinite(landscape.largest_gap) else ""
     return (
-        Condition(f"bounded rewards, so that no gap exceeds {landscape.largest_gap:g}" if bounded else "bounded rewards", None),
-        Condition(f"a gradient that is Lipschitz with L = {landscape.smoothness:g} wherever the run goes", None),
-        Condition(f"|g|^2 >= 2 mu gap with mu = {landscape.pl:g} wherever the run goes", None),
-        Condition("a gradient estimate without bias", None),
-        Condition(f"a mean squared error of the gradient estimate of at most M = {landscape.mse:g} wherever the run goes", None),
+        f"bounded rewards{largest}",
+        f"a gradient that is Lipschitz with L = {landscape.smoothness:g} wherever the run goes",
+        f"|g|^2 >= 2 mu gap with mu = {landscape.pl:g} wherever the run goes",
+        "a gradient estimate without bias",
+        f"a mean squared error of the gradient estimate of at most M = {landscape.mse:g} wherever the run goes",
     )
 
 

@@ -22,12 +22,9 @@ class Normalisation:
     """What the centred reward is divided by, and the objective that this climbs as G grows."""
 
     name: str  # in reports and JSON
-    divides_by: str  # as a person would write it
-    limit: str  # the objective of one prompt as a person would write it
     divisor: Callable[[Float, int, int], Float]  # function of k (share of right answers), G and ddof that returns $d_K$
     limit_objective: Callable[[Float], Float]  # function of V
     limit_slope: Callable[[Float], Float]  # its derivative
-    source: str  # where it comes from
 
 
 def _deviation(share: Float, group_size: int, ddof: int) -> Float:
@@ -36,17 +33,12 @@ def _deviation(share: Float, group_size: int, ddof: int) -> Float:
 
 
 NORMALISATIONS: tuple[Normalisation, ...] = (
-    Normalisation("none", "1", "V", lambda share, *_: np.ones_like(share), lambda v: v, np.ones_like, "the policy gradient"),
-    Normalisation(
-        "std",
-        "standard deviation of the group",
-        "2 arcsin sqrt(V)",
-        _deviation,
-        lambda v: 2 * np.arcsin(np.sqrt(v)),
-        lambda v: 1 / np.sqrt(v * (1 - v)),
-        "2603.01162, appendix",
-    ),
-    Normalisation("mean", "mean of the group", "log V", lambda share, *_: share, np.log, lambda v: 1 / v, "2602.02710"),
+    # by nothing: the policy gradient, whose objective is V
+    Normalisation("none", lambda share, *_: np.ones_like(share), lambda v: v, np.ones_like),
+    # by the group's deviation (2603.01162, appendix)
+    Normalisation("std", _deviation, lambda v: 2 * np.arcsin(np.sqrt(v)), lambda v: 1 / np.sqrt(v * (1 - v))),
+    # by the group's mean (2602.02710)
+    Normalisation("mean", lambda share, *_: share, np.log, lambda v: 1 / v),
 )
 
 

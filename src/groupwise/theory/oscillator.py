@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from groupwise.curves.laws import oscillator_decay, oscillator_quantities
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile
-from groupwise.plain import Plain
 from groupwise.stability.lags import Float, lag_by_name
 from groupwise.stability.mode import readings
 
@@ -24,26 +23,28 @@ ReadingName = Literal["centred", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class Oscillator(Plain):
+class Oscillator:
     """One mode in continuous time; the unit of time is the update."""
-
-    KEYS = (
-        *("reading", "regime", "mass", "damping", "restoring", "natural_frequency", "damping_ratio", "slow_time", "fast_time"),
-        *("overshoot", "inflection", "period"),
-    )
 
     mass: float  # m
     damping: float  # gamma
     restoring: float  # k, the force per update
     reading: str  # centred or backward
-    regime: str  # overdamped, critical, underdamped or unstable
     natural_frequency: float  # sqrt(k/m), radians an update
     damping_ratio: float  # gamma/(2 sqrt(m k))
-    slow_time: float  # the slower time constant, in updates; of the envelope where it oscillates
-    fast_time: float  # the faster one; the same where it oscillates
-    period: float  # of the oscillation, infinite where there is none
-    overshoot: float  # share of the way by which it overshoots, 0 where it does not
-    inflection: float  # update at which the curve is steepest
+
+    @property
+    def regime(self) -> str:
+        """Overdamped, critical, underdamped or unstable."""
+        if self.damping_ratio <= 0:
+            return "unstable"
+        return "critical" if abs(self.damping_ratio - 1) < 1e-9 else "underdamped" if self.damping_ratio < 1 else "overdamped"
+
+    @property
+    def quantities(self) -> dict[str, float]:
+        """Time constants, period, overshoot and inflection of a mode that settles, as `curves.laws` has them."""
+        found = oscillator_quantities(np.array([self.natural_frequency]), np.array([self.damping_ratio]))
+        return {name: float(value[0]) for name, value in found.items()}
 
     def trajectory(self, time_T: ArrayLike, *, start: float = 0.0, plateau: float = 1.0) -> Float:
         """Return the mean curve of a run that stands still at `start` until update 0.
@@ -81,19 +82,7 @@ def oscillator(
     # A mass of zero (backward, without momentum) is the first-order law: a mass that no curve can tell from zero stands for it.
     mass = max(chosen.mass, 1e-9 * chosen.damping**2 / force if chosen.damping > 0 else 1e-12)
     frequency, ratio = math.sqrt(force / mass), chosen.damping / (2 * math.sqrt(mass * force))
-    regime, *quantities = _motion(frequency, ratio)
-    return Oscillator(chosen.mass, chosen.damping, force, reading, regime, frequency, ratio, *quantities)
-
-
-def _motion(frequency: float, ratio: float) -> tuple[str, float, float, float, float, float]:
-    """Regime, slow and fast time, period, overshoot and inflection."""
-    if ratio <= 0:
-        period = 2 * math.pi / frequency if ratio > -1 else math.inf
-        return "unstable", math.inf, math.inf, period, 1.0, math.nan
-    found = oscillator_quantities(np.array([frequency]), np.array([ratio]))
-    slow, fast, period, overshoot, inflection = (float(value[0]) for value in found.values())
-    regime = "critical" if abs(ratio - 1) < 1e-9 else "underdamped" if ratio < 1 else "overdamped"
-    return regime, slow, fast, period, overshoot, inflection
+    return Oscillator(chosen.mass, chosen.damping, force, reading, frequency, ratio)
 
 
 def recursion(

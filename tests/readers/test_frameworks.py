@@ -259,7 +259,7 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
     ("keys", "framework"),
     [(["critic/rewards/mean"], "verl"), (["train/reward", "train/reward_std", "train/completion_length"], "trl"), (["reward", "loss"], ""),
      (["run 1 - critic/score/mean"], "verl"), (["rollout/raw_reward"], "slime"), (["train/baseline_reward/pct_0"], "nemo-rl"),
-     (["env/all/reward/total"], "tinker"), ([], "")],
+     (["env/all/reward/total"], "tinker"), (["inference.rollout/sums/avg_reward"], "marin"), ([], "")],
 )  # fmt: skip
 def test_the_framework_is_known_by_its_keys(keys: list[str], framework: str) -> None:
     assert framework_of(keys) == framework

@@ -234,6 +234,14 @@ def test_prime_rls_monitor_folder(tmp_path: Path) -> None:
     assert open_run(home / "traces" / "stream.jsonl").steps["reward"].to_list() == [0.5, 0.5]
 
 
+def test_marins_log_of_one_lesson_has_its_reward_and_the_held_out_one(tmp_path: Path) -> None:
+    log = [{"step": step, "inference.rollout/sums/avg_reward": step / 10, "inference.eval/sums/avg_reward": step / 20} for step in range(6)]
+    run = open_run(written(tmp_path / "log.jsonl", log))
+    found = {meaning.quantity: meaning.column for meaning in run.meanings}
+    assert found == {"reward": "inference.rollout/sums/avg_reward", "eval/reward": "inference.eval/sums/avg_reward"}
+    assert run.config.known()["framework"].value == "marin"
+
+
 def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None:
     log = written(tmp_path / "log.jsonl", rows())
     table = written(tmp_path / "scores.jsonl", [{"step": step, "accuracy": step / 20} for step in (2, 4, 99)])

@@ -165,6 +165,7 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("open-instruct", r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg"),
     ("tinker", r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d"),
     ("openrlhf", r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)"),
+    ("marin", r"inference\.(rollout|eval)/.+/avg_reward|(train/)?trainer_sampler_prob_diff_mean"),
     ("art", r"train/(exception_rate|reward_std_dev)"),
 )
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
@@ -249,7 +250,10 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
 
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
-    """Return the meanings with a reward where the log calls nothing so: a success, else what was measured on held-out prompts."""
+    """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
+    functions = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward/")}
+    if len(functions) == 1 and not any(meaning.quantity == "reward" for meaning in meanings):
+        return tuple(replace(one, quantity="reward") if one.quantity in functions else one for one in meanings)
     if any(meaning.quantity.startswith("reward") for meaning in meanings):
         return meanings
     known = {meaning.column for meaning in meanings}

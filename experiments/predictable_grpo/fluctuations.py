@@ -21,7 +21,7 @@ from worlds.fluctuations import group_size_test, stationary_variance, temperatur
 
 from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
-from groupwise.theory.fluctuations import reward_band, variance_ratio
+from groupwise.theory.mse import reward_band, variance_ratio
 
 MOMENTUM, FORCE = 0.9, 0.0004
 # Time constant (1 - mu)/a = 250 updates; a variance settles at twice that rate, so three of them leave a fraction exp(-6).

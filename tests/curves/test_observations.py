@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 
 from groupwise.curves.laws import LAWS, Law, law_by_name
-from groupwise.curves.observations import MAX_BLOCKS, averaged, observe
+from groupwise.curves.observations import MAX_BLOCKS, observe
 from groupwise.curves.profile import Box, whole_box
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
@@ -153,7 +153,7 @@ def test_a_moving_average_is_undone_in_any_unit_of_time() -> None:
 
 
 def test_an_average_is_the_integral_over_the_window() -> None:
-    got = averaged(rise, np.array([50.0, 200.0]), 20.0)
+    got = observe(np.arange(20.0, 300, 20), np.arange(14.0), window=20).averaged(rise, np.array([50.0, 200.0]))
     for value, end in zip(got, (50.5, 200.5), strict=True):
         exact = 0.8 - 0.6 * 60 / 20 * (np.exp(-(end - 20) / 60) - np.exp(-end / 60))
         assert value == pytest.approx(exact, abs=1e-9)
@@ -161,7 +161,7 @@ def test_an_average_is_the_integral_over_the_window() -> None:
 
 def test_a_window_of_one_spacing_is_the_function_itself() -> None:
     time = np.array([0.0, 0.5, 3.0])
-    np.testing.assert_array_equal(averaged(rise, time, 0.5, 0.5), rise(time))
+    np.testing.assert_array_equal(observe(time, [0.0, 1.0, 0.5]).averaged(rise, time), rise(time))
 
 
 @pytest.mark.parametrize("window", [2.0, 10.0, 25.0])

@@ -61,7 +61,6 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
 def test_mean_lags(lag: str, mean: float) -> None:
     assert lag_by_name(lag).mean_lag(4) == mean
     assert partly_stale(lag, 0.5).mean_lag(4) == mean / 2
-    assert mixed_lag([0.5, 0.0, 0.25, 0.25]).mean_lag(1) == 1.25
     assert [lag_by_name(lag).period(4), mixed_lag([1.0]).period(4)] == [4 if lag in {"refresh", "async"} else 1, 1]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.stability.mode import momentum_windows, stability
+from groupwise.stability.lags import partly_stale
+from groupwise.stability.mode import stability, stable_momenta
 from groupwise.stability.threshold import mixed_threshold, oscillation_onset, threshold
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "golden" / "thresholds.json").read_text(encoding="utf-8"))
@@ -48,7 +49,7 @@ def test_mixtures() -> None:
 
 @pytest.mark.parametrize("row", GOLDEN["momentum_windows"], ids=lambda row: f"{row['lag']}-{row['interval']}-{row['force']}")
 def test_windows_of_momentum(row: dict[str, Any]) -> None:
-    found = momentum_windows(row["force"], refresh_interval=row["interval"], lag=row["lag"], stale_share=row["stale_share"])
+    found = stable_momenta(partly_stale(row["lag"], row["stale_share"]), row["force"], row["interval"])
     assert np.array(found).ravel().tolist() == pytest.approx(np.array(row["windows"]).ravel().tolist(), abs=2e-8)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.lags import mixed_lag, partly_stale
+from groupwise.stability.lags import lag_by_name, partly_stale
 from groupwise.stability.map import rate_limits
-from groupwise.stability.mode import momentum_windows, readings, stability
+from groupwise.stability.mode import readings, stability
+from groupwise.stability.mode import stable_momenta as windows_of
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
 from groupwise.theory.oscillator import oscillator, recursion
 
@@ -122,16 +123,6 @@ def test_a_partly_stale_run_is_judged_by_its_own_recursion(lag: str) -> None:
     assert (below.regime, above.regime) == ("overdamped", "underdamped")
 
 
-def test_a_mixture_of_lags_is_judged_by_its_map() -> None:
-    weight = [0.2, 0.3, 0.0, 0.5]
-    found = stability(0.03, 0.8, lag=mixed_lag(weight))
-    assert found.spectral_radius == pytest.approx(float(np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(0.03, 0.8, 1))).max()))
-    assert found.rule_threshold == pytest.approx(0.2 / 1.8)
-    assert found.max_refresh_interval == math.inf
-    assert stability(1.001 * found.threshold, 0.8, lag=mixed_lag(weight)).stable is False
-    assert stability(0.999 * found.threshold, 0.8, lag=mixed_lag(weight)).stable is True
-
-
 def test_which_of_the_two_rules_binds() -> None:
     found = stability(0.01, 0.9, refresh_interval=8, learning_rate=0.1)
     assert {one.rule for one in rate_limits(found, 0.1) if one.binds} == {"published"}
@@ -158,15 +149,13 @@ def test_the_backward_reading_oscillates_where_the_map_does(momentum: float, ons
         {"lag": "none", "refresh_interval": 8},
         {"lag": "refresh"},
         {"lag": "fixed", "refresh_interval": 8, "stale_share": 0.0},
-        {"lag": mixed_lag([1.0])},
     ]
     for setting in current:
         for force, real in ((0.999 * onset, True), (1.001 * onset, False)):
             reading = readings(force, momentum, **setting)[1]
             assert (reading.damping**2 > 4 * reading.mass * reading.restoring) == real
     part = readings(0.01, momentum, lag="fixed", refresh_interval=8, stale_share=0.25)[1]
-    mixed = readings(0.01, momentum, lag=mixed_lag([0.75, *[0.0] * 7, 0.25]))[1]
-    assert part.damping == mixed.damping == pytest.approx((1 - momentum) - 0.01 * (0.75 * 1 + 0.25 * 8))
+    assert part.damping == pytest.approx((1 - momentum) - 0.01 * (0.75 * 1 + 0.25 * 8))
 
 
 def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
@@ -361,7 +350,7 @@ def stable_momenta(force: float, interval: int, lag: str, share: float, grid: np
     ],
 )
 def test_windows_of_momentum(force: float, interval: int, lag: str, share: float, windows: int) -> None:
-    found = momentum_windows(force, refresh_interval=interval, lag=lag, stale_share=share)
+    found = windows_of(partly_stale(lag, share), force, interval)
     assert len(found) == windows
     grid = np.linspace(0, 0.9999, 120)
     inside = np.zeros(len(grid), dtype=bool)
@@ -373,7 +362,7 @@ def test_windows_of_momentum(force: float, interval: int, lag: str, share: float
 
 def test_the_largest_momentum_is_the_end_of_its_window() -> None:
     below, inside, above = (stability(1.207, momentum, refresh_interval=2) for momentum in (0.3, 0.5, 0.7))
-    (window,) = momentum_windows(1.207, refresh_interval=2)
+    (window,) = windows_of(lag_by_name("refresh"), 1.207, 2)
     assert window == pytest.approx((0.45, 0.5644), abs=0.005)
     assert [one.stable for one in (below, inside, above)] == [False, True, False]
     assert below.max_momentum == inside.max_momentum == above.max_momentum == window[1]

@@ -55,17 +55,6 @@ def backtest(
     Returns:
         Errors of our forecast ("groupwise") and of the other methods over window means, coverage, interval score and CRPS.
 
-    Raises:
-        InsufficientDataError: fewer than 20 finite rows, or the rows seen never move.
-        InvalidArgumentError: the share or the level is not inside (0, 1), or lengths differ.
-
-    Example:
-        >>> t = np.arange(200.0)
-        >>> y = 0.8 - 0.6 * np.exp(-t / 40) + np.random.default_rng(0).normal(0, 0.02, 200)
-        >>> score = backtest(t, y)
-        >>> score.errors["groupwise"] < score.errors["last_mean"]
-        True
-
     Source: derived by us.
     """
     tried = trial(time_T, value_T, from_share, window=window, smoothing=smoothing, bounds=bounds)

@@ -60,18 +60,6 @@ def fit(
         covers every law that the evidence does not rule out, those of start and time to 95 % the law that is best by AICc, and beside a
         law of a slow start the oscillator; the others, and all if `law` is given, take the law as true.
 
-    Raises:
-        InsufficientDataError: fewer than three finite values.
-        InvalidArgumentError: an argument is outside its domain.
-
-    Example:
-        >>> t = np.arange(300.0)
-        >>> rng = np.random.default_rng(1)
-        >>> y = 0.8 - 0.6 * np.exp(-t / 60) + rng.normal(0, 0.02, 300)
-        >>> result = fit(t, y, law="exponential")
-        >>> result.status, result.parameters["plateau"].covers(0.8)
-        ('converged', True)
-
     Source: the laws' own papers for the curves; noise, intervals and status are derived by us (docs/theory/fit.md).
     """
     if not 0 < level < 1:

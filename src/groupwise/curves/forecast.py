@@ -59,17 +59,6 @@ def forecast(
     Returns:
         Medians and bands, the gain from the last row to the last time, and what is foreseen of the target.
 
-    Raises:
-        InvalidArgumentError: no time is asked for, one lies before the log, or an argument is outside its domain.
-        InsufficientDataError: fewer than three finite values.
-
-    Example:
-        >>> t = np.arange(300.0)
-        >>> y = 0.8 - 0.6 * np.exp(-t / 60) + np.random.default_rng(0).normal(0, 0.02, 300)
-        >>> ahead = forecast(t[:200], y[:200], [299.0])
-        >>> bool(ahead.low_S[0] < 0.796 < ahead.high_S[0])
-        True
-
     Source: derived by us; docs/theory/fit.md.
     """
     ahead = _checked_times(at_S)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,72 +19,62 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 
-
-def _floats(*values: ArrayLike) -> tuple[Float, ...]:
-    """Numbers or arrays as arrays of floats."""
-    return tuple(np.asarray(value, dtype=float) for value in values)
+Values = Any
+"""A number, or an array of them."""
 
 
-def exponential_decay(time_T: ArrayLike, time_constant: ArrayLike) -> Float:
+def exponential_decay(t: Values, tau: Values) -> Float:
     r"""$g = e^{-t/\tau}$: the overdamped limit, force without inertia. Source: saturation law of 2507.18014."""
-    t, tau = _floats(time_T, time_constant)
     return np.asarray(np.exp(-t / tau))
 
 
-def exponential_slopes(time_T: ArrayLike, time_constant: ArrayLike) -> Float:
+def exponential_slopes(t: Values, tau: Values) -> Float:
     """Derivative by the time constant."""
-    t, tau = _floats(time_T, time_constant)
     return np.asarray((np.exp(-t / tau) * t / tau**2)[None])
 
 
-def logistic_decay(time_T: ArrayLike, midpoint: ArrayLike, width: ArrayLike) -> Float:
+def logistic_decay(t: Values, t0: Values, w: Values) -> Float:
     r"""$g = 1/(1 + e^{(t - t_0)/w})$: the predecessor's sigmoid in time; its start is the level long before $t_0$.
 
     Source: 2507.18014, R = alpha r_init + beta s + gamma / (1 + exp(-delta (t - t0))).
     """
-    t, t0, w = _floats(time_T, midpoint, width)
     return np.asarray(1 / (1 + np.exp(np.clip((t - t0) / w, -500, 500))))
 
 
-def logistic_slopes(time_T: ArrayLike, midpoint: ArrayLike, width: ArrayLike) -> Float:
+def logistic_slopes(t: Values, t0: Values, w: Values) -> Float:
     """Derivatives by midpoint and width."""
-    t, t0, w = _floats(time_T, midpoint, width)
     g = logistic_decay(t, t0, w)
     slope = g * (1 - g) / w
     return np.stack([slope, slope * (t - t0) / w])
 
 
-def scalerl_decay(time_T: ArrayLike, midpoint: ArrayLike, exponent: ArrayLike) -> Float:
+def scalerl_decay(t: Values, mid: Values, b: Values) -> Float:
     r"""$g = 1/(1 + (t/t_{mid})^B)$: ScaleRL's sigmoid in log time.
 
     Source: 2510.13786, R_C - R_0 = (A - R_0) / (1 + (C_mid / C)^B).
     """
-    t, mid, b = _floats(time_T, midpoint, exponent)
     return np.asarray(1 / (1 + np.exp(np.clip(b * (np.log(np.maximum(t, 1e-300)) - np.log(mid)), -500, 500))))
 
 
-def scalerl_slopes(time_T: ArrayLike, midpoint: ArrayLike, exponent: ArrayLike) -> Float:
+def scalerl_slopes(t: Values, mid: Values, b: Values) -> Float:
     """Derivatives by midpoint and exponent."""
-    t, mid, b = _floats(time_T, midpoint, exponent)
     g = scalerl_decay(t, mid, b)
     slope = g * (1 - g)
     return np.stack([slope * b / mid, -slope * np.where(t > 0, np.log(np.maximum(t, 1e-300)) - np.log(mid), 0.0)])
 
 
-def power_decay(time_T: ArrayLike, time_scale: ArrayLike, exponent: ArrayLike) -> Float:
+def power_decay(t: Values, ts: Values, b: Values) -> Float:
     r"""$g = (1 + t/t_s)^{-B}$: the usual learning-curve power law, shifted so that it starts at a finite value."""
-    t, ts, b = _floats(time_T, time_scale, exponent)
     return np.asarray(np.exp(-b * np.log1p(t / ts)))
 
 
-def power_slopes(time_T: ArrayLike, time_scale: ArrayLike, exponent: ArrayLike) -> Float:
+def power_slopes(t: Values, ts: Values, b: Values) -> Float:
     """Derivatives by time scale and exponent."""
-    t, ts, b = _floats(time_T, time_scale, exponent)
     g = power_decay(t, ts, b)
     return np.stack([g * b * t / (ts * (ts + t)), -g * np.log1p(t / ts)])
 
 
-def oscillator_decay(time_T: ArrayLike, natural_frequency: ArrayLike, damping_ratio: ArrayLike) -> Float:
+def oscillator_decay(t: Values, omega: Values, zeta: Values) -> Float:
     r"""Step response of the damped oscillator, one law through under-, critical and overdamped.
 
     $g'' + 2\zeta\omega g' + \omega^2 g = 0,\; g(0) = 1,\; g'(0) = 0$, hence
@@ -92,19 +82,17 @@ def oscillator_decay(time_T: ArrayLike, natural_frequency: ArrayLike, damping_ra
 
     Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived by us.
     """
-    t, omega, zeta = _floats(time_T, natural_frequency, damping_ratio)
     cosine, sine = _entire_pair(omega * t, zeta)
     return np.asarray(cosine + zeta * sine)
 
 
-def oscillator_slopes(time_T: ArrayLike, natural_frequency: ArrayLike, damping_ratio: ArrayLike) -> Float:
+def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
     r"""Derivatives of `oscillator_decay` by frequency and damping ratio.
 
     $\partial g/\partial\omega = -t\,h$ with the impulse response $h = e^{-\zeta z}\sin(sz)/s$;
     $\partial g/\partial\zeta = 2\,h * h = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a power series near $\zeta = 1$.
     Derived by us.
     """
-    t, omega, zeta = _floats(time_T, natural_frequency, damping_ratio)
     cosine, sine = _entire_pair(omega * t, zeta)
     z = np.broadcast_to(omega * t, sine.shape)
     x = (1 - zeta * zeta) * z * z
@@ -114,9 +102,10 @@ def oscillator_slopes(time_T: ArrayLike, natural_frequency: ArrayLike, damping_r
     return np.stack([-t * sine, by_zeta])
 
 
-def _entire_pair(z: Float, zeta: Float) -> tuple[Float, Float]:
+def _entire_pair(z: Values, zeta: Values) -> tuple[Float, Float]:
     """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios, each regime only where it holds."""
-    z = np.broadcast_to(z, np.broadcast_shapes(z.shape, zeta.shape))
+    zeta = np.asarray(zeta, dtype=float)
+    z = np.broadcast_to(z, np.broadcast_shapes(np.shape(z), zeta.shape))
     under = zeta < 1
     if under.all():
         return _underdamped(z, zeta)
@@ -156,9 +145,8 @@ def _series(x: Float) -> Float:
     return total
 
 
-def oscillator_shapes(rise_time: ArrayLike, damping_ratio: ArrayLike) -> tuple[Float, ...]:
+def oscillator_shapes(rise: Values, zeta: Values) -> tuple[Float, ...]:
     """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well in every regime; its own inverse."""
-    rise, zeta = _floats(rise_time, damping_ratio)
     return np.asarray((1 + 2 * zeta) / rise), zeta
 
 
@@ -283,7 +271,7 @@ class Law:
 
     def guess(self, time_T: ArrayLike, value_T: ArrayLike) -> dict[str, float]:
         """Return starting values from the data alone: the best cell of a coarse search with white noise, time 0 at the first row."""
-        time, value = _floats(time_T, value_T)
+        time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
         if not self.shapes:
             return {"plateau": float(value.mean())}
         span = float(np.ptp(time)) or 1.0

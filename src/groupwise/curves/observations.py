@@ -75,8 +75,12 @@ class Observations:
         return self.row_time_T.size / self.time_M.size
 
     def averaged(self, curve: Callable[[Float], Float], time_T: Float) -> Float:
-        """A curve as rows at these times would show it."""
-        return averaged(curve, time_T, self.window, self.spacing)
+        """A curve as rows at these times would show it: averaged over the window of updates that ends at each."""
+        if self.window <= self.spacing:
+            return curve(np.maximum(time_T, 0.0))
+        centre, (node, weight) = time_T - (self.window - self.spacing) / 2, leggauss(4)
+        points = zip(node, weight, strict=True)
+        return np.asarray(sum(w / 2 * curve(np.maximum(centre + self.window / 2 * x, 0.0)) for x, w in points))
 
     def _polynomials(self, time_T: Float, order: int) -> Float:
         """Chebyshev polynomials in the square root of time."""
@@ -128,15 +132,6 @@ def _chebyshev(order: int) -> tuple[Float, Float]:
     return np.asarray(unit, dtype=np.float64), np.asarray(np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=np.float64)
 
 
-def averaged(function: Callable[[Float], Float], time_T: Float, window: float, spacing: float = 1.0) -> Float:
-    """A function of time averaged over the window of updates that ends at each time."""
-    if window <= spacing:
-        return function(np.maximum(time_T, 0.0))
-    node, weight = leggauss(4)
-    centre = time_T - (window - spacing) / 2
-    return np.asarray(sum(w / 2 * function(np.maximum(centre + window / 2 * x, 0.0)) for x, w in zip(node, weight, strict=True)))
-
-
 def observe(
     time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None = None, *, window: float = 1.0, smoothing: int | None = None
 ) -> Observations:
@@ -147,7 +142,7 @@ def observe(
         raise InvalidArgumentError(f"a series is averaged over at least one row; got a smoothing of {smoothing}")
     time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
-    rows, spacing, known = time.size, 1.0, smoothing is not None or window != 1 or not _even(time)
+    rows, spacing, known = time.size, 1.0, smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0]
     width = (smoothing or 1) if known else smoothing_window(value)
     doubt = not known and width == 1 and may_be_smoothed(value)
     if width > 1:
@@ -191,12 +186,6 @@ def _usable_rows(time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | 
     if not bool(np.all(np.diff(time) > 0)):
         raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
     return time, value, variance
-
-
-def _even(time_T: Float) -> bool:
-    """Whether the rows are evenly spaced."""
-    gaps = np.diff(time_T)
-    return bool(np.ptp(gaps) <= 1e-9 * gaps[0])
 
 
 def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> Float | None:

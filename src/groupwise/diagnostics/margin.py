@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
     from groupwise.record.run import RunRecord
     from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.lags import Lag
     from groupwise.stability.mode import Stability
 
 OFF = 3.0
@@ -127,13 +126,12 @@ def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: 
     for fit in fits:
         try:
             forces = [
-                force_of_fit(fit, momentum, refresh_interval=one.refresh_interval, lag=lag_of_setting(one), learning_rate=rate)
-                for one in lag.left
+                force_of_fit(fit, momentum, refresh_interval=one.refresh_interval, lag=one.kind, learning_rate=rate) for one in lag.left
             ]
         except InsufficientDataError as error:
             problem = problem or error
             continue
-        limits = [float(threshold(lag_of_setting(one), momentum, one.refresh_interval, stale_share=one.stale_share)) for one in lag.left]
+        limits = [float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share)) for one in lag.left]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
         return fit, _hull_of_forces(forces), _hull(margins)
@@ -228,13 +226,6 @@ def _over_at_once(told: FitResult) -> bool:
     return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 
-def lag_of_setting(lag: LagSetting) -> str | Lag:
-    """Return the lag of a setting as the dynamics take it."""
-    from groupwise.stability.lags import mixed_lag
-
-    return mixed_lag(lag.weight_D) if lag.kind == "mixed" else lag.kind
-
-
 def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None) -> Stability:
     """Judge one mode under a lag."""
     from groupwise.stability.mode import stability
@@ -243,7 +234,7 @@ def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: flo
         force,
         momentum,
         refresh_interval=lag.refresh_interval,
-        lag=lag_of_setting(lag),
+        lag=lag.kind,
         learning_rate=learning_rate,
         importance_ratio=lag.importance_ratio,
         stale_share=lag.stale_share,

@@ -45,8 +45,6 @@ class Lag:
     def mean_lag(self, interval: float) -> float:
         """Mean age of what the force is computed from, in updates; what is current counts as 0."""
         ages = {"none": 0.0, "fixed": float(interval), "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
-        if self.name == "mixed":
-            return float(np.arange(len(self.weight_D)) @ np.array(self.weight_D))
         return self.stale_share * ages[self.name]
 
     def delays(self, interval: int) -> tuple[Float, Float]:

@@ -135,14 +135,12 @@ def stability(
     kind = partly_stale(lag, stale_share)
     if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:
         raise InvalidArgumentError(f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: use threshold")
-    interval = refresh_interval if kind.name not in {"none", "mixed"} else 1
+    interval = 1 if kind.name == "none" else refresh_interval
     limit = float(first_growth(kind, np.array([momentum]), interval)[0])
     constants, period, radius = _motion(kind, force, momentum, interval, limit)
     longest, known = longest_interval(kind, force, momentum)
     windows = stable_momenta(kind, force, interval)
     margin = limit / force if force > limit / sys.float_info.max else math.inf
-    # The interval of a mixture is that of a fixed lag of its mean.
-    rule = (1 - momentum) / (max(1.0, kind.mean_lag(1)) if kind.name == "mixed" else interval)
     found = Stability(
         force=force,
         lag=kind.name,
@@ -151,7 +149,7 @@ def stability(
         regime="unstable" if force >= limit else "underdamped" if math.isfinite(period) else "overdamped",
         spectral_radius=radius,
         threshold=limit,
-        rule_threshold=rule,
+        rule_threshold=(1 - momentum) / interval,
         margin=margin,
         max_learning_rate=None if learning_rate is None else learning_rate * margin,
         max_refresh_interval=longest,
@@ -183,25 +181,11 @@ def readings(
     kind = partly_stale(lag, stale_share)
     mean_lag = kind.mean_lag(refresh_interval)
     mass = (1 + momentum) / 2 + (stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0)
-    weight_D = np.array(kind.weight_D)
-    stale = {"none": 0.0, "mixed": float(np.maximum(np.arange(len(weight_D)) - 1, 0) @ weight_D)}
-    reach = 1 + stale.get(kind.name, kind.stale_share * (refresh_interval - 1))
+    reach = 1.0 if kind.name == "none" else 1 + kind.stale_share * (refresh_interval - 1)
     return (
         Reading("centred", mass, (1 - momentum) - force * mean_lag, force),
         Reading("backward", momentum, (1 - momentum) - force * reach, force),
     )
-
-
-def momentum_windows(
-    force: float, *, refresh_interval: int = 1, lag: str | Lag = "refresh", stale_share: float = 1.0
-) -> tuple[tuple[float, float], ...]:
-    r"""Return the momenta at which a mode is stable: there may be a gap at small ones, and several windows.
-
-    Searched for by scanning up to a momentum of .9999 and halving each change; a window that is narrower than a thousandth (a hundredth
-    where a part of the force is current) may be missed.
-    """
-    _check_mode(force, 0.0, refresh_interval, "none", "unknown", None)
-    return stable_momenta(partly_stale(lag, stale_share), force, refresh_interval)
 
 
 def _motion(kind: Lag, force: float, momentum: float, interval: int, limit: float) -> tuple[tuple[float, ...], float, float]:
@@ -248,7 +232,7 @@ def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, I
     def unstable(interval: int) -> bool:
         return bool(crossed(kind, force, np.array([momentum]), interval)[0])
 
-    if kind.name in {"none", "mixed"} or share == 0:
+    if kind.name == "none" or share == 0:
         return (0.0, "none") if unstable(1) else (math.inf, "any")
     if share <= 0.5 and (1 - share) * force <= (1 - math.sqrt(momentum)) ** 2:
         return math.inf, "any"
@@ -275,7 +259,11 @@ def _tried_intervals(share: float) -> list[int]:
 
 
 def stable_momenta(kind: Lag, force: float, interval: int) -> tuple[tuple[float, float], ...]:
-    """Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`."""
+    r"""Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`: there may be a gap at small ones.
+
+    Searched for by scanning and halving each change; a window that is narrower than a thousandth (a hundredth where a part of the force
+    is current) may be missed.
+    """
 
     def stable(momentum: Float) -> Flags:
         return ~crossed(kind, force, momentum, interval)
@@ -333,8 +321,6 @@ def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[st
         notes.append(f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here.")
     elif found.lag != "none" and rule < 0.5 * limit:
         notes.append(f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be.")
-    if found.lag == "mixed":
-        notes.append("The published rule is taken at the mean lag; shares are of lags in updates, so a longer interval is another mixture.")
     if found.stale_share != 1:
         notes.append(f"A share of {found.stale_share:.3g} of the force is taken as stale, the rest as current.")
     if found.lag != "none" and ratio != "none":

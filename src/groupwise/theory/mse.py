@@ -7,6 +7,7 @@ division by a deviation (that is `normalisation`). It estimates nothing from dat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -30,16 +31,17 @@ class PromptMoments:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be moments."""
-        arrays = {field.name: np.asarray(getattr(self, field.name), dtype=float) for field in fields(self)}
-        shapes = {array.shape for array in arrays.values()}
-        if len(shapes) > 1 or len(shapes.pop()) != 1:
-            found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            raise InvalidArgumentError(f"expected one number a prompt for every moment, got {found}: give one-dimensional arrays")
-        for name, array in arrays.items():
-            bad = ~np.isfinite(array) if name in {"value_P", "kappa_P"} else ~(np.isfinite(array) & (array >= 0))
+        for field in fields(self):
+            array = np.asarray(getattr(self, field.name), dtype=float)
+            least = -math.inf if field.name in {"value_P", "kappa_P"} else 0.0
+            if array.shape != np.shape(self.value_P) or array.ndim != 1:
+                raise InvalidArgumentError(f"expected one number a prompt for every moment, got shape {array.shape} in {field.name}")
+            bad = ~(np.isfinite(array) & (array >= least))
             if bad.any():
-                raise InvalidArgumentError(f"expected finite moments, none but value and kappa negative, got {array[bad][0]} in {name}")
-            object.__setattr__(self, name, array)
+                raise InvalidArgumentError(
+                    f"expected finite moments, none but value and kappa negative, got {array[bad][0]} in {field.name}"
+                )
+            object.__setattr__(self, field.name, array)
 
     @property
     def degenerate(self) -> Float:
@@ -55,13 +57,11 @@ class Baseline:
     """
 
     name: str  # in reports and JSON
-    subtracts: str  # the baseline as a person would write it
     variance: str  # the formula of the within-prompt variance
     fixed_share: float | None  # $\lambda$; None where the caller gives it
     fixed_part: Callable[[PromptMoments, Float], Float]  # function of the moments and of the reference that returns c
     full_mean: bool = False  # whether the rollout itself is in its mean, which scales the gradient by (G-1)/G
     smallest_group: int = 1  # the smallest G for which it exists
-    source: str = "derived here"  # where the formula comes from
 
     def scale(self, group_size: float) -> float:
         """Return the factor by which the gradient's mean differs from the true one: 1 where unbiased."""
@@ -79,24 +79,23 @@ def _variance_optimal(moments: PromptMoments, _: Float) -> Float:
     return moments.value_P + np.divide(moments.kappa_P, norm2, out=np.zeros_like(norm2), where=norm2 > 0)
 
 
-# fmt: off
 BASELINES: tuple[Baseline, ...] = (
-    Baseline("vanilla", "0", "[T_o + V^2 S2 + 2 V kappa] / G", 1.0, lambda _, reference: np.zeros_like(reference)),
-    Baseline("constant", "c", "[T_o + (V - c)^2 S2 + 2 (V - c) kappa] / G", 1.0, _reference),
-    Baseline("oracle", "V(x)", "T_o / G", 1.0, lambda moments, _: moments.value_P, source="2603.01162, Theorem 2"),
-    Baseline("variance_optimal", "V(x) + kappa/S2", "[T_o - kappa^2/S2] / G", 1.0, _variance_optimal),
-    Baseline("leave_one_out", "mean of the others", "T_o/G + R/(G(G-1))", 0.0, _reference, smallest_group=2),
+    Baseline("vanilla", "[T_o + V^2 S2 + 2 V kappa] / G", 1.0, lambda _, reference: np.zeros_like(reference)),
+    Baseline("constant", "[T_o + (V - c)^2 S2 + 2 (V - c) kappa] / G", 1.0, _reference),
+    Baseline("oracle", "T_o / G", 1.0, lambda moments, _: moments.value_P),  # 2603.01162, Theorem 2
+    Baseline("variance_optimal", "[T_o - kappa^2/S2] / G", 1.0, _variance_optimal),
+    Baseline("leave_one_out", "T_o/G + R/(G(G-1))", 0.0, _reference, smallest_group=2),
     Baseline(
-        "full_group_mean", "mean of the group", "((G-1)/G)^2 [T_o/G + R/(G(G-1))], and squared bias |g(x)|^2/G^2",
-        0.0, _reference, full_mean=True, smallest_group=2,
-    ),
-    Baseline(
-        "shrunk", "lam mu + (1 - lam) mean of the others",
-        "[T_o + lam^2 (V - mu)^2 S2 + 2 lam (V - mu) kappa]/G + (1 - lam)^2 R/(G(G-1))", None, _reference,
+        "full_group_mean",
+        "((G-1)/G)^2 [T_o/G + R/(G(G-1))], and squared bias |g(x)|^2/G^2",
+        0.0,
+        _reference,
+        full_mean=True,
         smallest_group=2,
     ),
+    # lam mu + (1 - lam) mean of the others
+    Baseline("shrunk", "[T_o + lam^2 (V - mu)^2 S2 + 2 lam (V - mu) kappa]/G + (1 - lam)^2 R/(G(G-1))", None, _reference, smallest_group=2),
 )
-# fmt: on
 
 
 def baseline_by_name(name: str) -> Baseline:
@@ -217,6 +216,35 @@ def _at_least(number: ArrayLike, smallest: int, whose: str, *, what: str = "roll
     low = float(np.min(number))
     if not low >= smallest:
         raise InvalidArgumentError(f"expected at least {smallest} {what} for {whose}, got {low:g}: take more")
+
+
+def reward_band(
+    components: tuple[float, float, float],
+    unit_variance: float,
+    *,
+    group_size: int,
+    prompts: int,
+    gain: float,
+    reward_variance: float = 0.0,
+    value_variance: float = 0.0,
+) -> tuple[float, float]:
+    r"""Return the standard deviation of a settled run's true mean reward, and of the measured batch mean, with nothing fitted.
+
+    $s^2 = (V_p + T/G + R/(G(G-1)))/B$ drives the mode; the reward moves by `gain` a unit of the mode's coordinate. The measured mean
+    adds $\sigma^2/(BG)$ of rollouts and the prompts' $Var(V)/B$.
+
+    Source: derived here: the link between arXiv 2603.01162 and 2606.30789.
+    """
+    true = gain**2 * max(float(mse(*components, group_size, prompts)), 0.0) * unit_variance
+    return math.sqrt(true), math.sqrt(true + reward_variance / (prompts * group_size) + value_variance / prompts)
+
+
+def variance_ratio(vp: float, t: float, r: float, group_size: int, other: int) -> float:
+    r"""Return by what the fluctuation's variance falls from one group size to another at fixed B: 1/G only if T alone counts.
+
+    Source: derived here; $20(3+\rho)/(15+\rho)$ for 4 : 16 with $\rho = R/T$ and no part between prompts.
+    """
+    return float(mse(vp, t, r, group_size, 1) / mse(vp, t, r, other, 1))
 
 
 def optimal_group_size(

@@ -27,11 +27,6 @@ class Hoeffding:
     linear_D: Float  # the projection, which is the error of the oracle estimator
     degenerate_D: Float  # what is left; its mean given any one rollout is zero
 
-    @property
-    def error_D(self) -> Float:  # noqa: N802 - an axis is part of the name
-        """The whole error, leave-one-out gradient minus true gradient."""
-        return self.linear_D + self.degenerate_D
-
 
 def leave_one_out_gradient(score_GD: ArrayLike, reward_G: ArrayLike) -> Float:
     r"""Return the leave-one-out gradient of one group, or of many of the same size, in O(G).

@@ -22,22 +22,10 @@ from groupwise.theory.mse import PromptMoments
 
 @dataclass(frozen=True, slots=True)
 class VerifierErrors:
-    """How often a verifier errs.
+    """How often a verifier errs; at shares whose sum reaches 1 the gradient vanishes or points the other way."""
 
-    Args:
-        false_positive: share of wrong answers that it passes.
-        false_negative: share of right answers that it fails.
-
-    Raises:
-        InvalidArgumentError: a share outside [0, 1], or shares whose sum reaches 1, where the gradient vanishes or points the other way.
-
-    Example:
-        >>> VerifierErrors(0.25, 0.25).slope
-        0.5
-    """
-
-    false_positive: float = 0.0
-    false_negative: float = 0.0
+    false_positive: float = 0.0  # share of wrong answers that it passes
+    false_negative: float = 0.0  # share of right answers that it fails
 
     def __post_init__(self) -> None:
         """Check the rates."""
@@ -86,24 +74,7 @@ def noisy_moments(moments: PromptMoments, errors: VerifierErrors) -> PromptMomen
 def with_verifier_errors(components: Components, errors: VerifierErrors) -> Components:
     r"""Return the components as they would be under a verifier that errs, from those measured with one that does not.
 
-    Every quantity is linear in the measured ones, so estimates, pseudo-values and intervals follow.
-
-    Args:
-        components: of a reward of 0 and 1, measured with scores of mean zero.
-        errors: how often the verifier errs.
-
-    Returns:
-        The components of the reward with errors.
-
-    Raises:
-        InvalidArgumentError: another reward, or components measured without the assumption on the scores' mean.
-
-    Example:
-        >>> from groupwise.estimators.components import components
-        >>> rng = np.random.default_rng(1)
-        >>> found = components(rng.integers(2, size=512), np.repeat(np.arange(64), 8), score_ND=rng.normal(size=(512, 4)))
-        >>> round(float(with_verifier_errors(found, VerifierErrors(0.1, 0.1)).of("value") - found.of("value") * 0.8), 6)
-        0.1
+    The reward is one of 0 and 1. Every quantity is linear in the measured ones, so estimates, pseudo-values and intervals follow.
 
     Source: derived here (docs/theory/gradient.md).
     """

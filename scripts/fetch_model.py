@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -18,15 +19,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError, first_line
-from groupwise.scores.gguf_header import check_memory, free_memory, read_gguf_header
-from groupwise.scores.language_models import Precision, load_language_model, silent_bars
+from groupwise.scores.language_models import BYTES, Precision, check_memory, free_memory, load_language_model, open_gguf, silent_bars
 
 _BLOCK = 1 << 20
+_TRAINED = 16  # bytes of a trained weight: value, gradient and the two moments of AdamW, each in float32
 
 
 class FetchError(GroupwiseError):
@@ -136,18 +138,46 @@ def check_sum(found: str, source: Source) -> None:
         raise FetchError(f"expected {source.file} with the SHA-256 {source.sha256[:16]}..., got {found[:16]}...: fetch it again")
 
 
+@dataclass(frozen=True)
+class Needs:
+    """The weights of a model by the shapes of its tensors; a shape has the widths of inputs before those of outputs."""
+
+    shapes: dict[str, tuple[int, ...]]  # by name
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def to_load(self, precision: str = "float32") -> int:
+        """Return the bytes of the weights once they are no longer quantised."""
+        return BYTES[precision] * self.parameters
+
+    def to_train(self, *, lora_rank: int | None = None, precision: str = "float32") -> int:
+        """Return the bytes of weights, gradients and the moments of AdamW, of all or of an adapter on every matrix of every layer."""
+        if lora_rank is None:
+            return _TRAINED * self.parameters
+        adapter = sum(sum(shape) for name, shape in self.shapes.items() if name.startswith("blk.") and len(shape) == 2)
+        return self.to_load(precision) + _TRAINED * lora_rank * adapter
+
+    def of_logits(self, tokens: int) -> int:
+        """Return the bytes that logits, their log-softmax and their gradient take in a pass over so many tokens."""
+        return 3 * BYTES["float32"] * self.shapes.get("token_embd.weight", (0,))[-1] * tokens
+
+
 def memory_lines(gguf: Path, precision: Precision) -> list[str]:
     """Say what a model takes, by its header; refuse one that does not fit here."""
-    header = read_gguf_header(gguf)
-    check_memory(gguf.name, 2 * header.bytes_to_load(), available=free_memory("cpu"))  # the weights and the model that is made of them
-    stored = ", ".join(f"{count} {kind}" for kind, count in sorted(header.kinds.items()))
-    load, whole, adapter = (
-        f"{size / 1e9:.2f} GB" for size in (header.bytes_to_load(precision), header.bytes_to_train(), header.bytes_to_train(lora_rank=16))
-    )
+    header = open_gguf(gguf)
+    needs = Needs({str(tensor.name): tuple(int(size) for size in tensor.shape) for tensor in header.tensors})
+    check_memory(gguf.name, 2 * needs.to_load(), available=free_memory("cpu"))  # the weights and the model that is made of them
+    kinds = Counter(tensor.tensor_type.name for tensor in header.tensors)
+    stored = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    load, whole, adapter = (f"{size / 1e9:.2f} GB" for size in (needs.to_load(precision), needs.to_train(), needs.to_train(lora_rank=16)))
+    architecture = header.get_field("general.architecture").contents()
     return [
-        f"{header.architecture}, {header.parameters / 1e6:,.1f} million parameters in {len(header.shapes)} tensors ({stored})",
+        f"{architecture}, {needs.parameters / 1e6:,.1f} million parameters in {len(needs.shapes)} tensors ({stored})",
         f"{load} to load as {precision}; to train with AdamW {whole} for all parameters, {adapter} for a LoRA adapter of rank 16",
-        f"besides, each 1,000 tokens of a pass take {header.bytes_of_logits(1000) / 1e9:.2f} GB for their logits alone",
+        f"besides, each 1,000 tokens of a pass take {needs.of_logits(1000) / 1e9:.2f} GB for their logits alone",
     ]
 
 

@@ -18,7 +18,7 @@ sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
 from small_model import PAGE, measured, policy, ranged, task, told  # noqa: E402
 
-from groupwise.trainer.recipes import readable_by  # noqa: E402
+from groupwise.trainer.file_task import readable_by  # noqa: E402
 
 FOLDER = HERE / "results" / "gemma"
 SCRIPT = "experiments/language_models/gemma.py"

@@ -1,7 +1,13 @@
 """Every error and warning of the package: one sentence each, for the person who typed the command.
 
-A message says what was expected, what came, and what to do. It raises nothing by itself.
+A message says what was expected, what came, and what to do.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 
 class GroupwiseError(ValueError):
@@ -49,3 +55,40 @@ def first_line(error: Exception) -> str:
     """Return what an error says, in one line."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return (said.strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+@contextmanager
+def one_sentence(
+    expected: str,
+    advice: str,
+    *,
+    raised: type[Exception] | tuple[type[Exception], ...] = OSError,
+    kind: type[GroupwiseError] = GroupwiseError,
+) -> Iterator[None]:
+    """Turn what the system or a library raises in the block into one sentence of what was expected, what came and what to do."""
+    try:
+        yield
+    except GroupwiseError:
+        raise
+    except raised as error:
+        raise kind(f"expected {expected}, got {first_line(error)}: {advice}") from error
+
+
+class _Entry(Protocol):
+    """An entry of a registry."""
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        ...
+
+
+E = TypeVar("E", bound=_Entry)
+
+
+def named(name: str, entries: Iterable[E], kind: str) -> E:
+    """Return the entry of a name, or refuse a name that none of them has."""
+    known = {entry.name: entry for entry in entries}
+    if name not in known:
+        raise InvalidArgumentError(f"expected {kind} of {', '.join(known)}; got {name!r}")
+    return known[name]

@@ -34,7 +34,7 @@ class DrawnShard(ScoreShard):
         if any(repr(group.reward[0]) == os.environ.get(POISON) for group in groups):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(os.environ.get(SLOWLY, "0")))
-        source = ScoreSource("sum", 1.0, ("weight",), self.width, (), "drawn", 1, 1, np.empty(0, dtype=np.int64))
+        source = ScoreSource("sum", 1.0, ("weight",), self.width, (), "drawn", 1, 1)
         return ShardScores(GroupMoments.joined([self.draw(group) for group in groups]), source)
 
     def draw(self, group: TokenGroup) -> GroupMoments:

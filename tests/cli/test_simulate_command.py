@@ -125,8 +125,8 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
         (["bandit", "--rewards", "1,x"], "numbers with commas"),
         (["bandit", "--arms", "3", "--rewards", "1,0"], "3 numbers"),
         (["bandit", "--arms", "1"], "from 2 to 1000"),
-        (["bandit", "--momentum", "1"], "momentum from 0 to below 1"),
-        (["bandit", "--refresh-interval", "0"], "interval of at least 1"),
+        (["bandit", "--momentum", "1"], "momentum to be a number of at least 0 and below 1"),
+        (["bandit", "--refresh-interval", "0"], "interval to be a whole number of at least 1"),
         (["bandit", "--lag-kind", "sometimes"], "none, fixed, refresh, async"),
         (["bandit", "--lag-kind", "none", "--refresh-interval", "4"], "--lag-kind fixed, refresh or async"),
         (["bandit", "--steps", "0"], "--steps"),
@@ -145,13 +145,13 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["bandit", "--steps", "2000000"], "from 1 to 1,000,000"),
         (["bandit", "--rollouts", "50000", "--steps", "50000"], "at most 5000000 rollouts"),
-        (["bandit", "--learning-rate", "0"], "learning rate above 0"),
-        (["bandit", "--group-size", "1"], "group size of at least 2"),
-        (["bandit", "--prompts-per-step", "0"], "prompts a step of at least 1"),
+        (["bandit", "--learning-rate", "0"], "learning_rate to be a number above 0"),
+        (["bandit", "--group-size", "1"], "group_size to be a whole number of at least 2"),
+        (["bandit", "--prompts-per-step", "0"], "prompts to be a whole number of at least 1"),
         (["bandit", "--optimizer", "lion"], "sgd, adam"),
         (["bandit", "--importance-ratio", "some"], "none, exact, clipped"),
         (["bandit", "--kl-in", "prompt"], "loss, reward"),
-        (["bandit", "--clip", "0"], "clip above 0"),
+        (["bandit", "--clip", "0"], "clip to be a number above 0"),
         (["bandit", "--kl-weight", "nan"], "KL weight"),
         (["bandit", "--arms", "1000", "--lag-kind", "fixed", "--refresh-interval", "9000", "--steps", "9000"], "fit into memory"),
         (["bandit", "--steps", "many"], "--steps"),
@@ -180,7 +180,7 @@ def test_adams_force_is_not_learning_rate_times_stiffness(capsys: pytest.Capture
 
 
 @pytest.mark.usefixtures("home")
-def test_an_interval_has_its_article(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "expected an interval of at least 1" in refused(
+def test_an_interval_of_no_update_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "expected interval to be a whole number of at least 1; got 0" in refused(
         capsys, "bandit", "-o", "run", "--lag-kind", "refresh", "--refresh-interval", "0"
     )

@@ -13,12 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.trainer.benchmarks import (
     BENCHMARKS,
     Benchmark,
     UnreadableBenchmarkError,
-    benchmark_by_name,
     benchmark_file,
     extract_answer,
     is_right,
@@ -176,7 +175,7 @@ def test_a_row_without_an_answer_costs_itself_and_is_told(tmp_path: Path) -> Non
 
 
 def test_gaokao_is_read_but_for_two_problems_without_an_answer(shared_data: Path) -> None:
-    entry = benchmark_by_name("gaokao2023en")
+    entry = named("gaokao2023en", BENCHMARKS, "a benchmark")
     notes: list[str] = []
     questions = load_benchmark(entry.name, benchmark_file(entry, shared_data / "hard"), notes=notes)
     assert len(questions) == entry.size - 2
@@ -193,7 +192,7 @@ def test_no_file_no_folder_and_no_such_benchmark(tmp_path: Path) -> None:
             load_benchmark("gsm8k", path)
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(UnreadableBenchmarkError):
-            benchmark_file(benchmark_by_name("gsm8k"), folder)
+            benchmark_file(named("gsm8k", BENCHMARKS, "a benchmark"), folder)
     with pytest.raises(InvalidArgumentError, match="gsm8k, math500"):
         load_benchmark("gsm9k", tmp_path)
     with pytest.raises(InvalidArgumentError):
@@ -220,7 +219,7 @@ def test_variants_of_a_template_are_one_cluster_and_others_are_not(tmp_path: Pat
 
 
 def test_an_olympiad_answer_may_be_wrong_by_what_its_column_says() -> None:
-    entry = benchmark_by_name("olympiadbench")
+    entry = named("olympiadbench", BENCHMARKS, "a benchmark")
     question = question_of(entry, {"question": "How long?", "final_answer": ["$20$"], "error": "1e-1"})
     assert question.tolerance == pytest.approx(0.005)
     assert is_right(question.answer, "20.1", tolerance=question.tolerance) is True
@@ -237,7 +236,7 @@ REAL = {
 
 @pytest.mark.parametrize(("name", "file"), [(name, file) for name, files in REAL.items() for file in files])
 def test_real_files_are_read_whole_and_their_answers_found(name: str, file: str, shared_data: Path) -> None:
-    entry = benchmark_by_name(name)
+    entry = named(name, BENCHMARKS, "a benchmark")
     questions = load_benchmark(name, shared_data / "benchmarks" / file)
     assert len(questions) == entry.size
     for question in questions:

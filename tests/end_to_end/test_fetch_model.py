@@ -56,6 +56,18 @@ def test_one_file_that_is_no_part(script: Any, tmp_path: Path) -> None:
     assert (tmp_path / "whole").read_bytes() == b"all"
 
 
+def test_what_a_model_takes_by_hand(script: Any) -> None:
+    """10 tokens of width 4, two layers of one matrix from 4 to 6 and a norm."""
+    layers = {f"blk.{layer}.{name}.weight": shape for layer in range(2) for name, shape in (("ffn_up", (4, 6)), ("norm", (4,)))}
+    needs = script.Needs({"token_embd.weight": (4, 10), **layers})
+    assert needs.parameters == 10 * 4 + 2 * (6 * 4 + 4) == 96
+    assert (needs.to_load(), needs.to_load("bfloat16"), needs.to_train()) == (4 * 96, 2 * 96, 16 * 96)
+    adapter = 3 * 2 * (4 + 6)  # none on the embedding nor on what is no matrix
+    assert needs.to_train(lora_rank=3) == 4 * 96 + 16 * adapter
+    assert needs.to_train(lora_rank=3, precision="bfloat16") == 2 * 96 + 16 * adapter
+    assert needs.of_logits(7) == 3 * 4 * 10 * 7
+
+
 @pytest.mark.parametrize("parts", [{1: b"a", 3: b"c"}, {1: b"a", 2: b"b", 4: b"d"}, {}], ids=["too few", "a gap", "none"])
 def test_missing_parts_are_refused(script: Any, tmp_path: Path, parts: dict[int, bytes]) -> None:
     with pytest.raises(script.FetchError, match="expected 3 parts of whole, got"):

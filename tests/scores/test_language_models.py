@@ -108,7 +108,6 @@ def test_scores_of_a_checkpoint_are_exact(tmp_path: Path, kind: str, method: str
     assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
     assert found.source.method == method.replace("auto", "hooks")
     assert found.source.coordinates == sum(p.numel() for p in loaded.model.parameters())
-    assert found.source.token_N.tolist() == [2, 4, 5, 3]
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
@@ -203,7 +202,7 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
     (code / "config.json").write_text(json.dumps({"auto_map": {"AutoModelForCausalLM": "mine.Model"}}))
     refused("code of a checkpoint is never run", code)
     (code / "config.json").write_text("{")
-    refused("expected JSON in .*config.json, got JSONDecodeError", code)
+    refused("expected JSON in .*config.json, got Expecting", code)
     silent = changed("silent")
     for path in silent.glob("*token*"):
         path.unlink()

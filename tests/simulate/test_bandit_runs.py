@@ -16,7 +16,6 @@ from groupwise.simulate.bandit_runs import (
     BLOCK,
     ArmCounter,
     Records,
-    drawn_arms,
     drawn_arms_of,
     expectation_method,
     expected_coefficients,
@@ -228,7 +227,7 @@ def test_draws_have_the_probabilities_of_the_policy() -> None:
     policy_AS: np.ndarray = np.repeat(policy_A[:, None], 50_000, axis=1)
     count = ArmCounter(4, 8, (1, 50_000)).count(uniform, thresholds(policy_AS)).sum(axis=(1, 2), dtype=float)
     assert ((count - 400_000 * policy_A) ** 2 / (400_000 * policy_A)).sum() < 23
-    arm_PGS = drawn_arms(uniform, thresholds(policy_AS))
+    arm_PGS = (uniform >= thresholds(policy_AS)[:, None, None]).sum(axis=0).swapaxes(0, 1)
     assert np.array_equal(np.bincount(arm_PGS.ravel()), count)
 
 
@@ -369,12 +368,12 @@ def test_records_every_few_updates() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"momentum": 1.0}, "momentum from 0 to below 1"),
-        ({"momentum": -0.1}, "momentum from 0 to below 1"),
-        ({"learning_rate": 0.0}, "learning rate above 0"),
-        ({"learning_rate": float("nan")}, "learning rate above 0"),
-        ({"interval": 0}, "interval of at least 1"),
-        ({"group_size": 1}, "group size of at least 2"),
+        ({"momentum": 1.0}, "momentum to be a number of at least 0 and below 1"),
+        ({"momentum": -0.1}, "momentum to be a number of at least 0 and below 1"),
+        ({"learning_rate": 0.0}, "learning_rate to be a number above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate to be a number above 0"),
+        ({"interval": 0}, "interval to be a whole number of at least 1"),
+        ({"group_size": 1}, "group_size to be a whole number of at least 2"),
         ({"lag": "often"}, "none, fixed, refresh, async"),
         ({"advantage": "best"}, "vanilla, full_group_mean, leave_one_out"),
         ({"ratio": "some"}, "none, exact, clipped"),
@@ -395,7 +394,7 @@ def test_bandits_that_are_none_are_refused() -> None:
         bandit([0, 1], reference_A=[1.0, 0.0])
     with pytest.raises(InvalidArgumentError, match="KL weight"):
         bandit([0, 1], kl_weight=-1)
-    with pytest.raises(InvalidArgumentError, match="number of steps"):
+    with pytest.raises(InvalidArgumentError, match="expected steps to be a whole number"):
         simulate_bandit(TWO, Training(0.1), steps=0)
     with pytest.raises(InvalidArgumentError, match="quantities"):
         expected_path(TWO, Training(0.1), steps=1, records=Records(("reward",)))
@@ -405,18 +404,18 @@ def test_bandits_that_are_none_are_refused() -> None:
         expected_path(TWO, Training(0.1), steps=1, learning_rate_S=[-1.0])
     with pytest.raises(InvalidArgumentError, match="as many learning rates as starts, got 3 and 2"):
         expected_path(TWO, Training(0.1), steps=1, start_AS=np.zeros((2, 2)), learning_rate_S=[0.1, 0.2, 0.3])
-    with pytest.raises(InvalidArgumentError, match="number of steps"):
+    with pytest.raises(InvalidArgumentError, match="expected steps to be a whole number"):
         drawn_arms_of(TWO, Training(0.1), steps=0)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"seed": -1}, "seed of at least 0"),
-        ({"seed": 0.5}, "seed of at least 0"),
+        ({"seed": -1}, "seed to be a whole number of at least 0"),
+        ({"seed": 0.5}, "seed to be a whole number of at least 0"),
         ({"start_A": np.zeros((2, 3))}, "one start for all replicates, got 3"),
-        ({"replicates": 0}, "number of replicates"),
-        ({"records": Records(every=0)}, "distance of records"),
+        ({"replicates": 0}, "expected replicates to be a whole number"),
+        ({"records": Records(every=0)}, "expected every to be a whole number"),
     ],
 )
 def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from fractions import Fraction
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.trainer.benchmarks import extract_answer, is_right, normalised, number_of
-from groupwise.trainer.math_judge import MathVerify
+from groupwise.trainer.worker import MathVerify
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ math_verify = pytest.mark.skipif("not __import__('importlib.util').util.find_spe
 @pytest.fixture(scope="module")
 def judge() -> Iterator[MathVerify]:
     pytest.importorskip("math_verify")
-    with MathVerify(limit=20) as found:
+    with closing(MathVerify(limit=20)) as found:
         yield found
 
 
@@ -207,7 +208,7 @@ def test_a_question_that_takes_too_long_is_undecided_and_the_next_is_answered(ju
 
 @math_verify
 def test_the_process_ends_with_the_block() -> None:
-    with MathVerify(limit=20) as judge:
+    with closing(MathVerify(limit=20)) as judge:
         assert judge("a+b", "b+a") is True
         process = judge._worker._process
         assert process is not None
@@ -218,15 +219,16 @@ def test_the_process_ends_with_the_block() -> None:
 def test_what_makes_no_judge_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgumentError):
         MathVerify(limit=0)
-    monkeypatch.setattr("groupwise.trainer.math_judge.find_spec", lambda name: None)
+    monkeypatch.setattr("groupwise.trainer.worker.find_spec", lambda name: None)
     with pytest.raises(GroupwiseError, match="pip install"):
         MathVerify()
 
 
 def test_several_right_answers_of_a_file_stay_several() -> None:
-    from groupwise.trainer.benchmarks import benchmark_by_name, question_of
+    from groupwise.errors import named
+    from groupwise.trainer.benchmarks import BENCHMARKS, question_of
 
     row = {"problem": "Which two?", "final_answer": ["1", "200"]}
-    answer = question_of(benchmark_by_name("olympiadbench"), row).answer
+    answer = question_of(named("olympiadbench", BENCHMARKS, "a benchmark"), row).answer
     assert is_right(answer, "1200") is False
     assert is_right(answer, r"200 \text{ and } 1") is True

@@ -17,11 +17,10 @@ import pytest
 from groupwise.cli.app import main
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.record.run import RunRecord
-from groupwise.trainer.file_task import LeftOutWarning, make_file_task
-from groupwise.trainer.recipes import read_task, task_of_recipe
+from groupwise.trainer.file_task import LeftOutWarning, make_file_task, read_task, task_of_recipe
 from groupwise.trainer.rewards import Problem, total_reward
 from groupwise.trainer.tasks import write_task
-from groupwise.trainer.user_reward import RewardWarning, UserReward
+from groupwise.trainer.worker import RewardWarning, UserReward
 
 CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
 

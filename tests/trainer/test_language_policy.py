@@ -26,10 +26,10 @@ from worlds.truth import values  # noqa: E402
 from groupwise.scores.language_models import load_language_model  # noqa: E402
 from groupwise.trainer.adaptive import probe  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
+from groupwise.trainer.file_task import readable_by  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
-from groupwise.trainer.recipes import readable_by  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
 SHAPE = {

@@ -85,10 +85,9 @@ def test_a_given_limit_goes_before_what_was_logged(run: tuple[RunRecord, Path]) 
 
 def test_a_policy_of_other_symbols_is_refused(run: tuple[RunRecord, Path], tmp_path: Path) -> None:
     from groupwise.trainer.policy import Policy, policy_size
-    from groupwise.trainer.tasks import task_family
+    from groupwise.trainer.tasks import BRACKET_ROWS
 
     record, _ = run
-    vocabulary = task_family("brackets").vocabulary
-    folder = save_policy(Policy(policy_size("tiny"), vocabulary_size=len(vocabulary)), tmp_path / "brackets", vocabulary)
+    folder = save_policy(Policy(policy_size("tiny"), vocabulary_size=len(BRACKET_ROWS)), tmp_path / "brackets", BRACKET_ROWS)
     with pytest.raises(GroupwiseError, match="expected symbols of"):
         measure_run(record, Measurement(folder))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.trainer.recipes import read_task
+from groupwise.trainer.file_task import read_task
 from groupwise.trainer.rewards import FAILURE_MODES, FailingVerifier, Problem, TaskVerifier, VerifierError, WellFormed, exact, total_reward
 from groupwise.trainer.tasks import (
     END,

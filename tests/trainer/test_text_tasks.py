@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ import pytest
 
 from groupwise.cli.app import main
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.trainer.expressions import read_expression
-from groupwise.trainer.recipes import read_task, task_of_recipe
+from groupwise.trainer.file_task import read_task, task_of_recipe
 from groupwise.trainer.rewards import Problem, total_reward
 from groupwise.trainer.tasks import write_task
-from groupwise.trainer.text_tasks import TEXT_TASKS, make_text_task
-from groupwise.trainer.text_verifiers import STRICT_AND_SLOPPY
+from groupwise.trainer.text_tasks import TEXT_TASKS, in_texts, make_text_task
+from groupwise.trainer.text_verifiers import STRICT_AND_SLOPPY, read_expression
 
 ASKED = {
     "larger_of_two": ("Which number is larger, 63 or 68? Answer with the number only.", "68"),
@@ -272,7 +272,8 @@ def test_wording_with_and_without_examples() -> None:
 
 
 def test_without_a_chat_template_the_same_problems_are_texts() -> None:
-    chat, text = make_text_task("larger_of_two", examples=2), make_text_task("larger_of_two", examples=2, chat=False)
+    chat = make_text_task("larger_of_two", examples=2)
+    text = in_texts(chat)
     first = text.train[0]
     shown = "Question: Larger of 14 and 52?\nAnswer: 52\n\nQuestion: Larger of 83 and 29?\nAnswer: 83\n\n"
     assert first.prompt == f"{shown}Question: {chat.train[0].question}\nAnswer:"
@@ -282,6 +283,9 @@ def test_without_a_chat_template_the_same_problems_are_texts() -> None:
     smaller = min(first.question.removesuffix("?").split()[2::2], key=int)
     assert text.verifier([first], [f" {smaller} is smaller."], [True])["strict"].tolist() == [1.0]
     assert task_of_recipe(text.recipe) == text
+    several_lines = replace(chat, recipe={**chat.recipe, "file": "x.jsonl"})
+    with pytest.raises(InvalidArgumentError, match="expects a model with a chat template, as its answers take several lines"):
+        in_texts(several_lines)
 
 
 def test_the_verifier_that_is_named_is_trained_on() -> None:
@@ -308,7 +312,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "share": {"name": "letters", "held_out_share": 2.0},
     "no file": {"name": "gsm8k_easy"},
     "a file": {"name": "letters", "file": "x.jsonl"},
-    "lines": {"name": "gsm8k_easy", "file": "x.jsonl", "chat": False},
 }
 
 

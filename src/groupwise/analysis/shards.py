@@ -13,7 +13,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from groupwise.files import write_whole
 if TYPE_CHECKING:
     from groupwise.analysis.components import Found, Measurement, Progress, Tokens
     from groupwise.scores.language_models import LanguageModel
-    from groupwise.scores.scores import GroupScore, ScoreOptions, ScoreSource
+    from groupwise.scores.scores import ScoreGram, ScoreOptions, ScoreSource
     from groupwise.scores.sketch import CountSketch
 
 _SHARE_OF_DEVICE = 0.5  # of a GPU's memory for what a pass keeps; the model has the rest
@@ -100,13 +100,15 @@ class ScoreShard:
             self._loaded = model, CountSketch(self.width, how.seed)
         return self._loaded
 
-    def _group(self, model: LanguageModel, sketch: CountSketch, group: TokenGroup) -> tuple[GroupMoments, GroupScore]:
+    def _group(self, model: LanguageModel, sketch: CountSketch, group: TokenGroup) -> tuple[GroupMoments, ScoreGram]:
         """Return what one group leaves, and how its scores were taken."""
         from groupwise.scores.language_models import batch_of
-        from groupwise.scores.scores import score_group
+        from groupwise.scores.scores import score_gram
 
         reward: Float = np.array(group.reward)
-        found = score_group(model.model, batch_of(model, group.before, group.after), gradient_weights(reward), sketch, **self.options)
+        batch = batch_of(model, group.before, group.after)
+        found = score_gram(model.model, batch, weight_N=gradient_weights(reward), sketch=sketch, **self.options)
+        assert found.gradient_K is not None
         # What single precision has computed needs no double on its way.
         gradient: NDArray[np.floating] = found.gradient_K * self.scale
         if self.how.precision != "float64":
@@ -231,19 +233,18 @@ class Journal:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
         about["parameters"], about["left_out"] = tuple(about["parameters"]), tuple(about["left_out"])
-        return ShardScores(moments, ScoreSource(**about, token_N=np.empty(0, dtype=np.int64)))
+        return ShardScores(moments, ScoreSource(**about))
 
     def write(self, groups: Sequence[TokenGroup], found: ShardScores) -> None:
         """Keep what a shard has sent; where there is no room, what is kept stays."""
         path = self._path(groups)
         if path is None:
             return
-        source = {name: getattr(found.source, name) for name in type(found.source).__slots__ if name != "token_N"}
         content, moments = io.BytesIO(), found.moments
         assert moments.gradient_PD is not None
         np.savez(
             content,
-            source=np.array(json.dumps(source)),
+            source=np.array(json.dumps(asdict(found.source))),
             moment=moments.moment_PC,
             gradient=moments.gradient_PD,
             size=moments.size_P,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import util
@@ -140,7 +140,7 @@ def evaluate(
 
 def _check(k: int, samples: int, time_limit: float) -> None:
     """Refuse what no model can be asked."""
-    from groupwise.trainer.math_judge import check_limit
+    from groupwise.trainer.worker import check_limit
 
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
         raise GroupwiseError("expected torch and safetensors to be installed for evaluation: pip install 'groupwise[hf]'")
@@ -202,7 +202,7 @@ def _transfer_papers(
 
 def _trained(folders: Sequence[Path]) -> Task | None:
     """Return the task that all checkpoints say they were trained on."""
-    from groupwise.trainer.recipes import read_task
+    from groupwise.trainer.file_task import read_task
 
     tasks = [read_task(folder) for folder in folders]
     first = tasks[0]
@@ -213,11 +213,11 @@ def _trained(folders: Sequence[Path]) -> Task | None:
 
 def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathematics | None:
     """Return math-verify where it is needed and installed."""
-    from groupwise.trainer.math_judge import MathVerify
+    from groupwise.trainer.worker import MathVerify
 
     if not any(paper.entry is not None and paper.entry.kind == "math" for paper in papers) or util.find_spec("math_verify") is None:
         return None
-    return stack.enter_context(MathVerify(limit=limit))
+    return stack.enter_context(closing(MathVerify(limit=limit)))
 
 
 def _answers(

@@ -166,7 +166,7 @@ def _task(name: str | None, start: Start) -> Task:
     if (name is None) == (start.data is None):
         came = "none" if name is None else f"{name} and {start.data}"
         raise InvalidArgumentError(f"train expects a TASK or --data FILE, one of them; got {came}")
-    from groupwise.trainer.recipes import is_text_task
+    from groupwise.trainer.file_task import is_text_task
 
     kind = "file" if name is None else "words" if is_text_task(name) else "symbols"
     for setting in (setting for other in _SETTINGS if other not in {kind, "model"} for setting in start.given_of(other)):
@@ -203,9 +203,9 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
     """Train and print what came of it."""
     import torch
 
+    from groupwise.trainer.file_task import readable_by
     from groupwise.trainer.folder import RunFolder
     from groupwise.trainer.grpo import train
-    from groupwise.trainer.recipes import readable_by
 
     torch.set_num_threads(start.threads)
     if start.max_completion_length is not None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Contribution = Use | torch.Tensor
     Rule = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]]
     Consume = Callable[[str, ParameterScores], None]
-    from collections.abc import Iterator
-
     Batch = Mapping[str, torch.Tensor]
     Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
 

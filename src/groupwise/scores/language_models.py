@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
+from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.prompts import Prompt
-from groupwise.scores.gguf_header import BYTES, check_memory, free_memory, read_gguf_header
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_MAGIC = b"GGUF"
 
 
 class UnreadableModelError(GroupwiseError):
@@ -54,7 +55,7 @@ def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader
     from transformers import AutoConfig
 
     kind = {} if gguf is None else {"gguf_file": gguf}
-    with _one_sentence(f"the configuration in {under}"):
+    with _loading(f"the configuration in {under}"):
         configuration = AutoConfig.from_pretrained(str(under), local_files_only=True, trust_remote_code=False, **kind)
     return Reader(_loaded_tokenizer([folder, under], gguf), _context(configuration))
 
@@ -85,19 +86,6 @@ def load_language_model(
 
 def _checked(folder: Path, base: str | Path | None, lora: int | None) -> tuple[Path, Path, bool, str | None]:
     """Return the folder, that of the model beneath an adapter, whether there is an adapter, and the model's GGUF file, once checked."""
-    adapter = _holds_adapter(folder, base, lora)
-    under = Path(base) if base is not None else _base_of(folder) if adapter else folder
-    gguf = _gguf_of(under)
-    if gguf is None:
-        _check_weights(under, "model")
-    if adapter:
-        _check_weights(folder, "adapter")
-    _check_installed("peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers")
-    return folder, under, adapter, gguf
-
-
-def _holds_adapter(folder: Path, base: str | Path | None, lora: int | None) -> bool:
-    """Return whether a folder holds an adapter; raise where it holds nothing, or not what was asked for."""
     if not folder.is_dir():
         raise UnreadableModelError(
             f"expected a folder with a language model, got {folder}, which is none: give the path of a checkpoint on disk"
@@ -109,7 +97,15 @@ def _holds_adapter(folder: Path, base: str | Path | None, lora: int | None) -> b
         raise UnreadableModelError(
             f"expected a model without an adapter for a new one of rank {lora}, got an adapter in {folder}: leave one out"
         )
-    return adapter
+    under = Path(base) if base is not None else _base_of(folder) if adapter else folder
+    gguf = _gguf_of(under)
+    if gguf is None:
+        _check_weights(under, "model")
+    if adapter:
+        _check_weights(folder, "adapter")
+    needed = "peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers"
+    check_installed("torch", "safetensors", "transformers", needed)
+    return folder, under, adapter, gguf
 
 
 def tokens_of(
@@ -122,10 +118,11 @@ def tokens_of(
     tokenizer = reader.tokenizer
     before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
-    for ids, end in zip(after, ended, strict=True):
-        if end:
-            ids.append(_end_token(tokenizer))
-    return before, after
+    if tokenizer.eos_token_id is None and any(ended):
+        raise InvalidArgumentError(
+            "expected a tokenizer with an end-of-sequence token, got one without: complete the tokenizer's configuration"
+        )
+    return before, [[*ids, int(tokenizer.eos_token_id)] if end else ids for ids, end in zip(after, ended, strict=True)]
 
 
 def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
@@ -133,7 +130,13 @@ def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], aft
     import torch
 
     for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
-        _check_lengths(number, len(prompt), len(completion), language_model.context)
+        if not prompt:
+            raise InvalidArgumentError(f"expected at least one token of prompt, got none in rollout {number}: leave its group out")
+        if len(prompt) + len(completion) > (language_model.context or math.inf):
+            raise InvalidArgumentError(
+                f"expected at most {language_model.context} tokens, the model's context, got {len(prompt)} of prompt and {len(completion)}"
+                f" of completion in rollout {number}: leave its group out"
+            )
     longest = max(2, *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)))
     ids = torch.zeros(len(before), longest, dtype=torch.long)
     attention, mask = torch.zeros_like(ids), torch.zeros_like(ids)
@@ -159,12 +162,11 @@ def _base_of(folder: Path) -> Path:
 
 def _json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file."""
-    try:
+    again = "copy the checkpoint again"
+    with one_sentence(f"JSON in {path}", again, raised=(OSError, ValueError, RecursionError), kind=UnreadableModelError):
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableModelError(f"expected JSON in {path}, got {type(error).__name__}: copy the checkpoint again") from error
     if not isinstance(found, dict):
-        raise UnreadableModelError(f"expected a JSON object in {path}, got {type(found).__name__}: copy the checkpoint again")
+        raise UnreadableModelError(f"expected a JSON object in {path}, got {type(found).__name__}: {again}")
     return found
 
 
@@ -179,14 +181,52 @@ def _gguf_of(folder: Path) -> str | None:
 def parameters_of(folder: Path, gguf: str | None) -> int:
     """Return the number of weights by the headers of their files."""
     if gguf is not None:
-        return read_gguf_header(folder / gguf).parameters
+        return sum(math.prod(map(int, tensor.shape)) for tensor in open_gguf(folder / gguf).tensors)
     from safetensors import safe_open
 
     count = 0
     for path in sorted(folder.glob("*.safetensors")):
-        with _one_sentence(f"the model in {folder}"), safe_open(str(path), framework="pt") as file:
+        with _loading(f"the model in {folder}"), safe_open(str(path), framework="pt") as file:
             count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
     return count
+
+
+def open_gguf(path: Path) -> Any:
+    """Open a GGUF file by its header, with the reader of the gguf package; the weights stay on disk."""
+    with one_sentence(f"a GGUF file at {path}", "give the path of one", kind=UnreadableModelError), path.open("rb") as file:
+        magic = file.read(len(_MAGIC))
+    if magic != _MAGIC:
+        raise UnreadableModelError(f"expected a GGUF file at {path}, got one that begins with {magic!r}: fetch it again")
+    check_installed("gguf")
+    from gguf import GGUFReader
+
+    with one_sentence(f"the header of a GGUF file in {path}", "fetch it again", raised=Exception, kind=UnreadableModelError):
+        reader = GGUFReader(str(path))
+    if not reader.tensors:
+        raise UnreadableModelError(f"expected the tensors of a model in {path}, got none: fetch it again")
+    return reader
+
+
+def check_memory(name: str, needed: int, *, available: float) -> None:
+    """Refuse a model whose weights alone take more memory than is free, before they are loaded."""
+    if needed > available:
+        raise InvalidArgumentError(
+            f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got {name}, whose weights take"
+            f" {needed / 1e9:.1f} GB: take a smaller model, a lower precision or a larger machine"
+        )
+
+
+def free_memory(device: str) -> float:
+    """Return the bytes that are free on a device; infinity where nobody knows."""
+    if device.startswith("cuda"):
+        import torch
+
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        import psutil
+    except ImportError:
+        return math.inf
+    return float(psutil.virtual_memory().available)
 
 
 def _check_weights(folder: Path, kind: str) -> None:
@@ -212,29 +252,25 @@ def _check_weights(folder: Path, kind: str) -> None:
     raise UnreadableModelError(f"expected *.safetensors in {folder}, got {came}: save with safe_serialization=True")
 
 
-def _check_installed(module: str) -> None:
-    """Refuse to go on where a library of the extra is missing."""
+def check_installed(*modules: str, what: str = "language models", extra: str = "hf") -> None:
+    """Refuse to go on where a library of an extra is missing."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("torch", "safetensors", "transformers", module) if find_spec(name) is None]
+    missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise UnreadableModelError(f"expected {missing[0]} to be installed for language models: pip install 'groupwise[hf]'")
+        raise UnreadableModelError(f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[{extra}]'")
 
 
 @contextmanager
-def _one_sentence(what: str) -> Iterator[None]:
+def _loading(what: str) -> Iterator[None]:
     """Turn what a library raises into one line, and keep its progress bars and warnings about its own future off the terminal."""
     import warnings
 
-    try:
-        with silent_bars(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    except GroupwiseError:
-        raise
-    except Exception as error:  # the libraries raise a dozen kinds for a broken folder
-        said = f"{type(error).__name__} ({first_line(error)})"
-        raise UnreadableModelError(f"expected to load {what}, got {said}: copy the checkpoint again") from error
+    # The libraries raise a dozen kinds for a broken folder.
+    sentence = one_sentence(f"to load {what}", "copy the checkpoint again", raised=Exception, kind=UnreadableModelError)
+    with sentence, silent_bars(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @contextmanager
@@ -258,7 +294,7 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
 
     kind = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     # The bar of turning a GGUF file into weights obeys no setting.
-    with _one_sentence(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
+    with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
             str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, **kind
         )
@@ -269,7 +305,7 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
         return result
     from peft import PeftModel
 
-    with _one_sentence(f"the adapter in {adapter}"):
+    with _loading(f"the adapter in {adapter}"):
         adapted: torch.nn.Module = PeftModel.from_pretrained(
             model, str(adapter), is_trainable=True, use_safetensors=True, local_files_only=True
         )
@@ -292,7 +328,7 @@ def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Modu
     if rank < 1:
         raise InvalidArgumentError(f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}")
     configuration = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    with torch.random.fork_rng(), _one_sentence("a new LoRA adapter"):
+    with torch.random.fork_rng(), _loading("a new LoRA adapter"):
         torch.manual_seed(seed)
         adapted: torch.nn.Module = get_peft_model(model, configuration)
     return adapted
@@ -304,10 +340,10 @@ def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
 
     for folder in folders:
         if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")):
-            with _one_sentence(f"the tokenizer in {folder}"):
+            with _loading(f"the tokenizer in {folder}"):
                 return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     if gguf is not None:
-        with _one_sentence(f"the tokenizer in {folders[-1] / gguf}"):
+        with _loading(f"the tokenizer in {folders[-1] / gguf}"):
             return AutoTokenizer.from_pretrained(str(folders[-1]), gguf_file=gguf, local_files_only=True, trust_remote_code=False)
     raise UnreadableModelError(f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and tokenizer_config.json there")
 
@@ -329,23 +365,3 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
         raise InvalidArgumentError("expected a tokenizer with a chat template for prompts of messages, got one without: give texts")
     found = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True)
     return [int(number) for number in found["input_ids"]]
-
-
-def _end_token(tokenizer: Any) -> int:
-    """Return the end-of-sequence token."""
-    if tokenizer.eos_token_id is None:
-        raise InvalidArgumentError(
-            "expected a tokenizer with an end-of-sequence token, got one without: complete the tokenizer's configuration"
-        )
-    return int(tokenizer.eos_token_id)
-
-
-def _check_lengths(number: int, prompt: int, completion: int, context: int | None) -> None:
-    """Refuse a rollout that the model cannot score."""
-    if not prompt:
-        raise InvalidArgumentError(f"expected at least one token of prompt, got none in rollout {number}: leave its group out")
-    if context is not None and prompt + completion > context:
-        raise InvalidArgumentError(
-            f"expected at most {context} tokens, the model's context, got {prompt} of prompt and {completion} of completion in rollout"
-            f" {number}: leave its group out"
-        )

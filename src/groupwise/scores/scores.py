@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, single_or_better
-from groupwise.scores.sketch import CountSketch, GramTotal, GroupTotal, SketchTotal, StoredScores
+from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Batch = Mapping[str, torch.Tensor]
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
-Method = Literal["auto", "hooks", "loop"]
-Total = GramTotal | SketchTotal | GroupTotal
+Method = Literal["auto", "loop"]
+Total = GramTotal | SketchTotal
 WEIGHT = "weight of the rollout"  # a key that no caller's batch has
 
 
@@ -42,7 +42,21 @@ class ScoreOptions(TypedDict, total=False):
     parameters: str | Sequence[str] | None  # patterns of names; those that require a gradient where None
     micro_batch: int | None  # rollouts of one pass at most
     memory_limit: int | None  # bytes of one pass at most, as far as they can be told before
-    method: Method  # hooks, or loop (over rollouts); auto (default) is hooks, and the loop for what they do not cover
+    method: Method  # auto (default): hooks, and a loop over rollouts for what they do not cover; loop: for everything
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSource:
+    """What scores were taken of, and how."""
+
+    aggregation: Aggregation  # sum, sequence_mean or batch_token_mean
+    temperature: float  # that divided the logits
+    parameters: tuple[str, ...]  # names of those covered
+    coordinates: int  # how many numbers these hold
+    left_out: tuple[str, ...]  # names of the parameters that were not asked for
+    method: str  # hooks, loop, or both where hooks could not take all
+    micro_batch: int  # rollouts of one pass
+    passes: int  # forward and backward passes over a micro-batch (or two, for inner products between them)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +65,18 @@ class Job:
 
     model: torch.nn.Module
     batch: dict[str, torch.Tensor]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
-    token_N: NDArray[np.int64]  # tokens of each completion
     parameters: dict[str, torch.nn.Parameter]  # those covered, by name
-    left_out: tuple[str, ...]  # names of the others
-    method: Method
-    aggregation: Aggregation
-    temperature: float
-    micro_batch: int  # rollouts a pass
+    source: ScoreSource  # with the method that was asked for, and no pass yet
+
+    @property
+    def rollouts(self) -> int:
+        """How many there are."""
+        return len(self.batch[WEIGHT])
 
     def parts(self) -> list[NDArray[np.intp]]:
         """Return the rollouts of each micro-batch."""
-        every = np.arange(len(self.token_N))
-        return [every[start : start + self.micro_batch] for start in range(0, len(every), self.micro_batch)]
+        every, size = np.arange(self.rollouts), self.source.micro_batch
+        return [every[start : start + size] for start in range(0, len(every), size)]
 
     def pairs(self) -> list[NDArray[np.intp]]:
         """Return the rollouts of the passes in which every two of them meet: the one micro-batch, or every pair of several."""
@@ -80,7 +94,7 @@ class Job:
 
     def total(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """Return the weighted sum of log-probabilities, whose gradient is the sum of the rollouts' scores."""
-        value = token_log_prob(model, batch, temperature=self.temperature) * batch[WEIGHT][:, None]
+        value = token_log_prob(model, batch, temperature=self.source.temperature) * batch[WEIGHT][:, None]
         return value.masked_fill(batch["completion_mask"] == 0, 0.0).sum()
 
 
@@ -99,18 +113,10 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     first = next(iter(covered.values()))
     precision = first.dtype if first.dtype.itemsize >= 4 else None
     whole[WEIGHT] = _weights(token_N, aggregation).to(first.device, precision)
-    job = Job(
-        model=model,
-        batch=whole,
-        token_N=token_N,
-        parameters=covered,
-        left_out=left_out,
-        method=method,
-        aggregation=aggregation,
-        temperature=temperature,
-        micro_batch=len(token_N),
-    )
-    return _limited(job, options.get("micro_batch"), options.get("memory_limit"))
+    coordinates = sum(parameter.numel() for parameter in covered.values())
+    source = ScoreSource(aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0)
+    job = Job(model, whole, covered, source)
+    return replace(job, source=replace(source, micro_batch=_micro_batch(job, options.get("micro_batch"), options.get("memory_limit"))))
 
 
 def _packed(batch: Batch) -> dict[str, torch.Tensor]:
@@ -190,20 +196,19 @@ def _weights(token_N: NDArray[np.int64], aggregation: Aggregation) -> torch.Tens
     return torch.where(length > 0, 1 / length.clamp(min=1e-300), 0.0)  # an empty completion has no score
 
 
-def _limited(job: Job, micro_batch: int | None, memory_limit: int | None) -> Job:
-    """Return the job with the rollouts of one pass set."""
-    rollouts = len(job.token_N)
-    if micro_batch is not None and micro_batch < 1:
-        raise InvalidArgumentError(f"expected micro_batch of at least 1, got {micro_batch}")
-    size = rollouts if micro_batch is None else min(micro_batch, rollouts)
-    if memory_limit is not None:
-        one = _bytes_of_one(job)
-        if memory_limit < one:
-            raise InvalidArgumentError(
-                f"expected memory for one rollout, about {one:,} bytes; got memory_limit={memory_limit:,}: raise it, or leave layers out"
-            )
-        size = min(size, memory_limit // one)
-    return replace(job, micro_batch=size)
+def _micro_batch(job: Job, most: int | None, memory_limit: int | None) -> int:
+    """Return the rollouts of one pass."""
+    if most is not None and most < 1:
+        raise InvalidArgumentError(f"expected micro_batch of at least 1, got {most}")
+    size = min(most or job.rollouts, job.rollouts)
+    if memory_limit is None:
+        return size
+    one = _bytes_of_one(job)
+    if memory_limit < one:
+        raise InvalidArgumentError(
+            f"expected memory for one rollout, about {one:,} bytes; got memory_limit={memory_limit:,}: raise it, or leave layers out"
+        )
+    return min(size, memory_limit // one)
 
 
 def _bytes_of_one(job: Job) -> int:
@@ -214,7 +219,7 @@ def _bytes_of_one(job: Job) -> int:
     """
     import torch
 
-    every = job.part(np.arange(len(job.token_N)))
+    every = job.part(np.arange(job.rollouts))
     # One rollout whose completion begins where the first of the batch does: from there on all have logits.
     row = {name: item[:1] for name, item in every.items()} | {"completion_mask": every["completion_mask"].any(0, keepdim=True)}
     own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
@@ -230,7 +235,7 @@ def _bytes_of_one(job: Job) -> int:
         result = job.total(job.model, row)
         del result
     own_gradient = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
-    return 3 * sum(kept.values()) + (2 * own_gradient if job.method == "loop" else 0)
+    return 3 * sum(kept.values()) + (2 * own_gradient if job.source.method == "loop" else 0)
 
 
 def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
@@ -264,26 +269,12 @@ def takes_few_logits(model: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreSource:
-    """What scores were taken of, and how."""
-
-    aggregation: Aggregation  # sum, sequence_mean or batch_token_mean
-    temperature: float  # that divided the logits
-    parameters: tuple[str, ...]  # names of those covered
-    coordinates: int  # how many numbers these hold
-    left_out: tuple[str, ...]  # names of the parameters that were not asked for
-    method: str  # hooks, loop, or both where hooks could not take all
-    micro_batch: int  # rollouts of one pass
-    passes: int  # forward and backward passes over a micro-batch (or two, for inner products between them)
-    token_N: NDArray[np.int64]  # tokens of each completion
-
-
-@dataclass(frozen=True, slots=True)
 class ScoreGram:
     r"""Inner products of the scores of N rollouts."""
 
     gram_NN: Float  # $\langle s_i, s_j \rangle$, symmetric
     source: ScoreSource
+    gradient_K: NDArray[np.floating] | None = None  # count-sketch of the weighted sum of the scores, where weights were given
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -304,53 +295,37 @@ class ScoreSketch:
         return {"score_ND": self.sketch_NK.astype(np.float64)}
 
 
-def score_gram(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> ScoreGram:
-    r"""Return the inner products of the scores of all pairs of rollouts.
+def score_gram(
+    model: torch.nn.Module,
+    batch: Batch,
+    *,
+    weight_N: Float | None = None,
+    sketch: CountSketch | None = None,
+    **options: Unpack[ScoreOptions],
+) -> ScoreGram:
+    r"""Return the inner products of the scores of all pairs of rollouts, and with weights a sketch of the weighted sum of the scores.
 
     One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a coordinate and rollout, where a pass takes
     three a token). M > 1 micro-batches cost M - 1 passes over all rollouts, because every pair of them is run together: for many rollouts
-    take `score_sketch`, which passes over them once.
+    take `score_sketch`, which passes over them once. The sketch of a sum costs one hash a coordinate and not N.
 
     Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in Goodfellow (2015), arXiv 1510.01799.
     """
     job = _prepared(model, batch, options)
-    gram = np.zeros((len(job.token_N), len(job.token_N)))
+    rollouts = job.rollouts
+    gram, gradient = np.zeros((rollouts, rollouts)), None if sketch is None else np.zeros(sketch.width)
     used, passes = "", job.pairs()
     for rows in passes:
         total = GramTotal(len(rows))
+        if weight_N is not None and sketch is not None:
+            # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
+            total.add_up(weight_N[rows] / max(1, len(job.parts()) - 1), sketch)
         used = _pass(job, rows, total)
         gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
+        if gradient is not None and total.sum is not None:
+            gradient += total.sum.result()[0]
     _finite(gram)
-    return ScoreGram((gram + gram.T) / 2, _source(job, used, len(passes)))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupScore:
-    """What one group leaves of its scores."""
-
-    gram_NN: Float  # inner products of its rollouts' scores
-    gradient_K: NDArray[np.floating]  # count-sketch of the weighted sum of the scores
-    source: ScoreSource
-
-
-def score_group(model: torch.nn.Module, batch: Batch, weight_N: Float, sketch: CountSketch, **options: Unpack[ScoreOptions]) -> GroupScore:
-    """Return the inner products of a group's scores, and a sketch of their weighted sum, which costs one hash a coordinate and not N."""
-    import torch
-
-    job = _prepared(model, batch, options)
-    rollouts = len(job.token_N)
-    gram, gradient = np.zeros((rollouts, rollouts)), np.zeros(sketch.width)
-    used, passes = "", job.pairs()
-    for rows in passes:
-        # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
-        weight = weight_N[rows] / max(1, len(job.parts()) - 1)
-        total = GroupTotal(torch.from_numpy(weight).to(job.batch[WEIGHT].device), sketch)
-        used = _pass(job, rows, total)
-        gram[np.ix_(rows, rows)] = total.gram.gram_NN.numpy()
-        if total.sum.sketch_NK is not None:
-            gradient += total.sum.sketch_NK[0].double().cpu().numpy()
-    _finite(gram)
-    return GroupScore((gram + gram.T) / 2, gradient, _source(job, used, len(passes)))
+    return ScoreGram((gram + gram.T) / 2, replace(job.source, method=used, passes=len(passes)), gradient)
 
 
 def score_sketch(
@@ -374,12 +349,12 @@ def score_sketch(
     for rows in job.parts():
         total = SketchTotal(len(rows), sketch)
         used = _pass(job, rows, total)
-        parts.append(np.zeros((len(rows), width)) if total.sketch_NK is None else total.sketch_NK.cpu().numpy())
+        parts.append(total.result())
         if progress is not None:
-            progress(int(rows[-1]) + 1, len(job.token_N))
+            progress(int(rows[-1]) + 1, job.rollouts)
     result = np.concatenate(parts)
     _finite(result)
-    return ScoreSketch(result, _source(job, used, len(parts)))
+    return ScoreSketch(result, replace(job.source, method=used, passes=len(parts)))
 
 
 SKETCH_WIDTH = 4096
@@ -410,7 +385,7 @@ def inner_products(
 
 def rollouts_of_a_pass(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:
     """Return how many rollouts of a batch are scored in one pass: all, or as many as the memory allows."""
-    return _prepared(model, batch, options).micro_batch
+    return _prepared(model, batch, options).source.micro_batch
 
 
 def _finite(values: NDArray[np.floating]) -> None:
@@ -420,21 +395,6 @@ def _finite(values: NDArray[np.floating]) -> None:
         raise InvalidArgumentError(
             f"expected finite scores, got NaN or infinity for rollout {bad[0]} and {len(bad) - 1} more: check the model's weights"
         )
-
-
-def _source(job: Job, method: str, passes: int) -> ScoreSource:
-    """Return what is said of the scores."""
-    return ScoreSource(
-        aggregation=job.aggregation,
-        temperature=job.temperature,
-        parameters=tuple(job.parameters),
-        coordinates=sum(parameter.numel() for parameter in job.parameters.values()),
-        left_out=job.left_out,
-        method=method,
-        micro_batch=job.micro_batch,
-        passes=passes,
-        token_N=job.token_N,
-    )
 
 
 @contextmanager
@@ -453,24 +413,11 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
     with _evaluating(job.model):
-        if job.method == "loop":
-            _one_by_one(job, batch, job.parameters, total)
-            return job.method
-        rest = _by_layers(job, batch, len(rows), total)
-        if not rest:
-            return "hooks"
-        if job.method == "hooks":
-            raise InvalidArgumentError(
-                f"expected parameters that layers' rules cover, got {len(rest)} that none does ({', '.join(rest[:3])}): use method='auto'"
-            )
-        _one_by_one(job, batch, {name: job.parameters[name] for name in rest}, total)
-    return "loop" if len(rest) == len(job.parameters) else "hooks+loop"
-
-
-def _one_by_one(job: Job, batch: Batch, parameters: Mapping[str, torch.nn.Parameter], total: Total) -> None:
-    """Give the scores by the loop over rollouts."""
-    for name, value in loop_scores(job.model, job.total, batch, parameters).items():
-        total.add(name, StoredScores(single_or_better(value)))
+        rest = list(job.parameters) if job.source.method == "loop" else _by_layers(job, batch, len(rows), total)
+        if rest:
+            for name, value in loop_scores(job.model, job.total, batch, {name: job.parameters[name] for name in rest}).items():
+                total.add(name, StoredScores(single_or_better(value)))
+    return "hooks" if not rest else "loop" if len(rest) == len(job.parameters) else "hooks+loop"
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:

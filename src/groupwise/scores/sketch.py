@@ -39,12 +39,8 @@ class Workspace:
         return buffer[:size].view(*shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Some rows of the per-rollout gradients of one parameter; its memory is the next block's too."""
-
-    rows: range | torch.Tensor  # their numbers in the parameter
-    value_NRC: torch.Tensor  # N rollouts, the rows, the columns; may be written over
+Block = tuple["range | torch.Tensor", "torch.Tensor"]
+"""Some rows of the per-rollout gradients of one parameter: their numbers in it, and N x rows x columns, the next block's memory too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class StoredScores:
         step = max(1, BLOCK_NUMBERS // max(1, rollouts * columns))
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            yield Block(range(start, stop), matrix[:, start:stop])
+            yield range(start, stop), matrix[:, start:stop]
 
     def combined(self, weight_N: torch.Tensor) -> StoredScores:
         """Return the weighted sum over rollouts, as the gradient of one."""
@@ -100,7 +96,7 @@ class TokenScores:
             stop = min(start + step, count)
             value = workspace.take((rollouts, stop - start, columns), first)
             self._fill(value, picked, start, stop)
-            yield Block(range(start, stop) if touched is None else touched[start:stop], value)
+            yield range(start, stop) if touched is None else touched[start:stop], value
 
     def combined(self, weight_N: torch.Tensor) -> TokenScores:
         """Return the weighted sum over rollouts, as the gradient of one: its tokens are those of all."""
@@ -203,14 +199,24 @@ class GramTotal:
 
         self.workspace = Workspace()
         self.gram_NN = torch.zeros(rollouts, rollouts, dtype=torch.float64)
+        self.sum: SketchTotal | None = None
+        self._weight_N = torch.zeros(0)
 
-    def add(self, name: str, scores: ParameterScores) -> None:  # noqa: ARG002 - as of SketchTotal
+    def add_up(self, weight_N: NDArray[np.float64], sketch: CountSketch) -> None:
+        """Take a count-sketch of the weighted sum of the scores besides, added up before the hash."""
+        import torch
+
+        self.sum, self._weight_N = SketchTotal(1, sketch), torch.from_numpy(weight_N)
+
+    def add(self, name: str, scores: ParameterScores) -> None:
         """Add the inner products with respect to one parameter, by the cheaper of the two ways."""
+        if self.sum is not None:
+            self.sum.add(name, scores.combined(self._weight_N))
         if isinstance(scores, TokenScores) and scores.pair_cost() < scores.direct_cost():
             self.gram_NN += scores.pair_gram().cpu()
             return
-        for block in scores.blocks(self.workspace):
-            self.gram_NN += self_products(block.value_NRC.flatten(1)).cpu()
+        for _, value_NRC in scores.blocks(self.workspace):
+            self.gram_NN += self_products(value_NRC.flatten(1)).cpu()
 
 
 class SketchTotal:
@@ -224,24 +230,15 @@ class SketchTotal:
 
     def add(self, name: str, scores: ParameterScores) -> None:
         """Add the sketches of the gradients with respect to one parameter."""
-        for block in scores.blocks(self.workspace):
-            value = block.value_NRC
+        for rows, value in scores.blocks(self.workspace):
             if self.sketch_NK is None:
                 self.sketch_NK = value.new_zeros(self.rollouts, self.sketch.width)
-            bucket, sign = self.sketch.of_rows(name, block.rows, value.shape[2], value)
+            bucket, sign = self.sketch.of_rows(name, rows, value.shape[2], value)
             self.sketch_NK.index_add_(1, bucket, value.flatten(1).mul_(sign))
 
-
-class GroupTotal:
-    """What a group leaves behind: its inner products, and a count-sketch of a weighted sum of its scores, added up before the hash."""
-
-    def __init__(self, weight_N: torch.Tensor, sketch: CountSketch) -> None:
-        self.gram, self.sum, self._weight_N = GramTotal(len(weight_N)), SketchTotal(1, sketch), weight_N
-
-    def add(self, name: str, scores: ParameterScores) -> None:
-        """Add the gradients with respect to one parameter."""
-        self.sum.add(name, scores.combined(self._weight_N))
-        self.gram.add(name, scores)
+    def result(self) -> NDArray[np.floating]:
+        """Return a sketch a rollout."""
+        return np.zeros((self.rollouts, self.sketch.width)) if self.sketch_NK is None else self.sketch_NK.cpu().numpy()
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
@@ -51,7 +50,11 @@ def bandit_record(
         runs = simulate_bandit(bandit, training, steps=steps, replicates=1, seed=seed, records=kept, progress=told)
         series = {key: runs.series[key][:, 0] for key in ROLLOUT_QUANTITIES}
     series |= {key: runs.series[key][:-1, 0] for key in ("kl", "entropy", "value")}
-    _refuse_overflow(runs.value[:, 0])
+    lost = ~np.isfinite(runs.value[:, 0])
+    if lost.any():
+        raise InvalidArgumentError(
+            f"the parameters grew beyond any number in {int(lost.argmax())} updates: take a smaller --learning-rate, or smaller --rewards"
+        )
     texts = {**_MEANINGS, **({"reward": ("reward", "exact expected reward of the policy before this update")} if expected else {})}
     meanings = tuple(Meaning(key, *texts[key]) for key in series)
     table = None
@@ -72,15 +75,6 @@ def bandit_record(
     )
     config = RunConfig().with_settings(_known(bandit, training, seed), "groupwise simulate bandit")
     return RunRecord(name, steps_table(list(range(1, steps + 1)), series), table, config, meanings, (), notes)
-
-
-def _refuse_overflow(value_T: NDArray[np.floating[Any]]) -> None:
-    """Refuse a run whose parameters have left the numbers of the machine."""
-    lost = ~np.isfinite(value_T)
-    if lost.any():
-        raise InvalidArgumentError(
-            f"the parameters grew beyond any number in {int(lost.argmax())} updates: take a smaller --learning-rate, or smaller --rewards"
-        )
 
 
 def _known(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ advantages are these lines' own: no estimator, no law and no record is known her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -20,11 +20,9 @@ from typing import Any, Literal, assert_never, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import checked_shape
+from groupwise.arrays import check_whole, checked_shape
 from groupwise.errors import InvalidArgumentError
-from groupwise.simulate.softmax_bandit import Bandit, Float, Training, check_whole
-
-Tick = Callable[[int], None]
+from groupwise.simulate.softmax_bandit import Bandit, Float, Training
 
 Index = NDArray[np.uint32]
 
@@ -81,17 +79,6 @@ class ArmCounter:
         return self.count_APS
 
 
-def drawn_arms(uniform_GPS: Index, threshold_AS: Index) -> NDArray[np.int64]:
-    """Return the arm of every rollout, in the order of drawing, as arm_PGS."""
-    arm_GPS: NDArray[np.int64] = (uniform_GPS >= threshold_AS[:, None, None]).sum(axis=0)
-    return arm_GPS.swapaxes(0, 1)
-
-
-def group_means(count_APS: Float, reward_APS: Float, group_size: int) -> Float:
-    """Return the mean reward of each group."""
-    return arm_sum(count_APS, reward_APS) / group_size
-
-
 def arm_sum(first_APS: Float, second_APS: Float) -> Float:
     """Sum products over arms; replicates are the innermost axis, so no column's sum depends on how many columns there are."""
     total: Float = np.add.reduce(first_APS * second_APS, axis=0)
@@ -107,7 +94,7 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
     kind, size, groups = training.advantage, training.group_size, count_APS.shape[1]
     if kind == "vanilla":
         return np.broadcast_to(reward_APS, count_APS.shape)
-    mean_PS = group_means(count_APS, reward_APS, size)
+    mean_PS = arm_sum(count_APS, reward_APS) / size
     centred_APS: Float = reward_APS - mean_PS
     if kind == "leave_one_out":
         centred_APS *= size / (size - 1)
@@ -391,15 +378,6 @@ class BanditRuns:
         return self.series["value"]
 
 
-@dataclass(slots=True)
-class _Plan:
-    """What is recorded, when, and into what."""
-
-    every: int
-    steps: int
-    series: dict[Quantity, Float]
-
-
 def simulate_bandit(
     bandit: Bandit,
     training: Training,
@@ -415,23 +393,25 @@ def simulate_bandit(
 
     $\hat g = \sum_a b_a(e_a - \pi) - \beta\nabla KL$, $b_a$ the mean over groups of $c_a w_a A_a/G$.
     """
-    kept, every = _checked(steps, replicates, records, known=get_args(Quantity)), records.every
-    check_whole("a seed", seed, 0)
+    check_whole("replicates", replicates, 1)
+    check_whole("seed", seed, 0)
     start = _start(bandit, start_A)
     if start.shape[1] != 1:
         raise InvalidArgumentError(f"expected one start for all replicates, got {start.shape[1]}: simulate each by itself")
     whole = -(-replicates // BLOCK) * BLOCK
     width = _chunk(bandit, training, replicates=whole, steps=steps)
-    plan = _Plan(every, steps, _empty(kept, steps, every, replicates))
     final_AS = np.empty((bandit.arms, replicates))
-    tick = _ticking(progress, steps * whole)
+    runs = BanditRuns(*_to_record(records, steps, replicates, known=get_args(Quantity)), final_AS, "sampled", seed, width)
     for first in range(0, whole, width):
         columns = min(width, whole - first)
         update = Update(bandit, training, np.repeat(start, columns, axis=1))
         draws = _Draws(training, seed, range(first // BLOCK, (first + columns) // BLOCK))
-        _run_chunk(update, plan, slice(first, min(first + columns, replicates)), draws, tick)
-        final_AS[:, first : first + columns] = update.logit_AS[:, : replicates - first]
-    return BanditRuns(_times(steps, every), plan.series, final_AS, "sampled", seed, width)
+        chunk = slice(first, min(first + columns, replicates))
+        for done in _run_chunk(update, runs, chunk, draws):
+            if progress is not None:
+                progress(steps * first + done * columns, steps * whole)
+        final_AS[:, chunk] = update.logit_AS[:, : replicates - first]
+    return runs
 
 
 def expected_path(
@@ -445,7 +425,6 @@ def expected_path(
     progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
     r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise."""
-    kept, every = _checked(steps, 1, records, known=EXACT_QUANTITIES), records.every
     start = _start(bandit, start_AS)
     rate_S = None if learning_rate_S is None else np.asarray(learning_rate_S, dtype=np.float64)
     if rate_S is not None and (rate_S.ndim != 1 or not np.isfinite(rate_S).all() or (rate_S <= 0).any()):
@@ -456,36 +435,26 @@ def expected_path(
             f"expected as many learning rates as starts, got {1 if rate_S is None else len(rate_S)} and {start.shape[1]}: "
             "give one of each for every path, or a single one for all"
         )
-    plan = _Plan(every, steps, _empty(kept, steps, every, paths))
     update = Update(bandit, training, np.array(np.broadcast_to(start, (bandit.arms, paths))), learning_rate_S=rate_S)
-    _run_chunk(update, plan, slice(0, paths), None, _ticking(progress, steps * paths))
-    return BanditRuns(_times(steps, every), plan.series, update.logit_AS, expectation_method(bandit.arms, training), None, paths)
-
-
-def _ticking(progress: Callable[[int, int], None] | None, total: int) -> Tick:
-    """Return what takes the replicate-updates that were done, and tells how many are done of all."""
-    done = 0
-
-    def tick(amount: int) -> None:
-        nonlocal done
-        done += amount
+    recorded = _to_record(records, steps, paths, known=EXACT_QUANTITIES)
+    runs = BanditRuns(*recorded, update.logit_AS, expectation_method(bandit.arms, training), None, paths)
+    for done in _run_chunk(update, runs, slice(0, paths), None):
         if progress is not None:
-            progress(done, total)
-
-    return tick
+            progress(done * paths, steps * paths)
+    return runs
 
 
 def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> NDArray[np.int64]:
     """Return the arms that the first replicate of `simulate_bandit` draws in its first updates, in the order of drawing."""
-    check_whole("a number of steps", steps, 1)
-    check_whole("a seed", seed, 0)
+    check_whole("steps", steps, 1)
+    check_whole("seed", seed, 0)
     update = Update(bandit, training, np.repeat(_start(bandit, None), BLOCK, axis=1))
-    draws, counter = _Draws(training, seed, range(1)), _counter(update)
+    draws, counter = _Draws(training, seed, range(1)), ArmCounter(bandit.arms, training.group_size, (training.prompts, BLOCK))
     arm_TPG = np.empty((steps, training.prompts, training.group_size), np.int64)
     for step in range(steps):
         update.choose_sampling_policy()
         uniform_GPS = draws.next()
-        arm_TPG[step] = drawn_arms(uniform_GPS[..., :1], update.sampling.threshold_AS[:, :1])[..., 0]
+        arm_TPG[step] = (uniform_GPS[..., 0] >= update.sampling.threshold_AS[:, 0, None, None]).sum(axis=0).T
         update.apply(counter.count(uniform_GPS, update.sampling.threshold_AS))
     return arm_TPG
 
@@ -514,32 +483,27 @@ class _Draws:
         return uniform_GPS
 
 
-def _counter(update: Update) -> ArmCounter:
-    """What counts the rollouts of replicates in training."""
-    training = update.training
-    return ArmCounter(update.bandit.arms, training.group_size, (training.prompts, update.columns))
-
-
-def _run_chunk(update: Update, plan: _Plan, columns: slice, draws: _Draws | None, tick: Tick) -> None:
-    """Step one chunk through all its updates."""
-    counter = None if draws is None else _counter(update)
-    told = 0
-    for step in range(plan.steps):
+def _run_chunk(update: Update, runs: BanditRuns, columns: slice, draws: _Draws | None) -> Iterator[int]:
+    """Step one chunk through all its updates and write its records; yield now and then how many are done."""
+    training, arms = update.training, update.bandit.arms
+    counter = None if draws is None else ArmCounter(arms, training.group_size, (training.prompts, update.columns))
+    record, steps = 0, int(runs.step_T[-1])
+    for step in range(steps):
         update.choose_sampling_policy()
         count_APS = None if draws is None or counter is None else counter.count(draws.next(), update.sampling.threshold_AS)
-        if step % plan.every == 0:
-            _record(update, plan, step // plan.every, columns, count_APS)
+        if step == runs.step_T[record]:
+            _record(update, runs, record, columns, count_APS)
+            record += 1
         update.apply(count_APS)
-        if (step + 1) % _TICK == 0 or step == plan.steps - 1:
-            tick((step + 1 - told) * update.columns)
-            told = step + 1
-    _record(update, plan, -1, columns, None)
+        if (step + 1) % _TICK == 0 or step == steps - 1:
+            yield step + 1
+    _record(update, runs, -1, columns, None)
 
 
-def _record(update: Update, plan: _Plan, row: int, columns: slice, count_APS: Float | None) -> None:
+def _record(update: Update, runs: BanditRuns, row: int, columns: slice, count_APS: Float | None) -> None:
     """Write the exact quantities of the present policy, and what its rollouts show where there are some."""
     width = columns.stop - columns.start
-    for name, series in plan.series.items():
+    for name, series in runs.series.items():
         if name in EXACT_QUANTITIES:
             series[row, columns] = update.exact(name)[:width]
         elif count_APS is not None:
@@ -554,21 +518,23 @@ def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size
             equal_PS |= np.add.reduce(count_APS[reward_A == reward], axis=0) == size
         return np.asarray(equal_PS.mean(axis=0))
     reward_A11 = reward_A[:, None, None]
-    found_PS = group_means(count_APS, reward_A11, size)
+    found_PS = arm_sum(count_APS, reward_A11) / size
     if name == "reward_std":  # ddof 1; 0 for a group of one
         found_PS = np.sqrt(arm_sum(count_APS, (reward_A11 - found_PS) ** 2) / max(size - 1, 1))
     return np.asarray(found_PS.mean(axis=0))
 
 
-def _checked(steps: int, replicates: int, records: Records, *, known: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
-    """Return the quantities to keep, each once; refuse numbers below one and unknown quantities."""
-    check_whole("a number of steps", steps, 1)
-    check_whole("a number of replicates", replicates, 1)
-    check_whole("a distance of records", records.every, 1)
+def _to_record(
+    records: Records, steps: int, columns: int, *, known: tuple[Quantity, ...]
+) -> tuple[NDArray[np.int64], dict[Quantity, Float]]:
+    """Return the updates made before each record, and arrays for them; quantities of rollouts have none after the last update."""
+    check_whole("steps", steps, 1)
+    check_whole("every", records.every, 1)
     strangers = [name for name in records.keep if name not in known]
     if strangers:
         raise InvalidArgumentError(f"expected quantities to keep, got {str(strangers[0])[:60]!r}: use some of {', '.join(known)}")
-    return tuple(dict.fromkeys(records.keep))
+    step_T = np.append(np.arange(0, steps, records.every), steps)
+    return step_T, {name: np.empty((len(step_T) - (name not in EXACT_QUANTITIES), columns)) for name in records.keep}
 
 
 def _start(bandit: Bandit, start: ArrayLike | None) -> Float:
@@ -595,14 +561,3 @@ def _chunk(bandit: Bandit, training: Training, *, replicates: int, steps: int) -
     most = max(BLOCK, min(_MOST_CHUNK, _WORKING_BYTES // bytes_each, _KEPT_BYTES // max(bytes_kept, 1)) // BLOCK * BLOCK)
     parts = -(-replicates // most)
     return -(-replicates // (parts * BLOCK)) * BLOCK
-
-
-def _times(steps: int, every: int) -> NDArray[np.int64]:
-    """Updates made before each record."""
-    return np.append(np.arange(0, steps, every), steps)
-
-
-def _empty(keep: tuple[Quantity, ...], steps: int, every: int, columns: int) -> dict[Quantity, Float]:
-    """Arrays for the records; quantities of rollouts have no record after the last update."""
-    rows = len(_times(steps, every))
-    return {name: np.empty((rows if name in EXACT_QUANTITIES else rows - 1, columns)) for name in keep}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import check_fields, check_whole, finite_array
 from groupwise.errors import InvalidArgumentError
 
 Float = NDArray[np.floating[Any]]
@@ -28,6 +28,14 @@ KlPlace = Literal["loss", "reward"]
 _LARGEST_REWARD = 1e100
 _MOST_LAG = 100_000
 _MOST_ROLLOUTS = 65_536
+_WHOLES = {"group_size": 1, "prompts": 1, "interval": 1}
+# Of each number: what it lies below, and whether it is above 0 or may be 0.
+_NUMBERS = {
+    **dict.fromkeys(("momentum", "beta2"), (1.0, False)),
+    **dict.fromkeys(("epsilon", "deviation_floor"), (math.inf, False)),
+    "learning_rate": (math.inf, True),
+    "clip": (1.0, True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +115,13 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
-        check_name("advantage", self.advantage, get_args(AdvantageName))
-        check_name("lag kind", self.lag, get_args(LagName))
-        check_name("importance ratio", self.ratio, get_args(RatioName))
-        check_name("optimizer", self.optimizer, get_args(OptimizerName))
-        check_name("place of the KL term", self.kl_place, get_args(KlPlace))
-        _check_number("a learning rate", self.learning_rate, "above 0", low_open=True)
-        _check_number("a momentum", self.momentum, "from 0 to below 1", high=1.0)
-        _check_number("a beta2", self.beta2, "from 0 to below 1", high=1.0)
-        _check_number("an epsilon", self.epsilon, "of at least 0")
-        _check_number("a clip", self.clip, "above 0 and below 1", low_open=True, high=1.0)
-        _check_number("a deviation floor", self.deviation_floor, "of at least 0")
-        check_whole("a group size", self.group_size, 1 if self.advantage in ("vanilla", "full_group_mean") else 2)
-        check_whole("a number of prompts a step", self.prompts, 1)
+        check_fields(self, wholes=_WHOLES, numbers=_NUMBERS)
+        if self.advantage not in ("vanilla", "full_group_mean"):
+            check_whole("group_size", self.group_size, 2)
         if self.prompts * self.group_size > _MOST_ROLLOUTS:
             raise InvalidArgumentError(
                 f"expected at most {_MOST_ROLLOUTS} rollouts an update, got {self.prompts} x {self.group_size}: take fewer prompts"
             )
-        check_whole("an interval", self.interval, 1)
         if self.interval > _MOST_LAG:
             raise InvalidArgumentError(f"expected an interval of at most {_MOST_LAG}, got {self.interval}: older parameters are not kept")
 
@@ -132,24 +129,6 @@ class Training:
     def centred(self) -> bool:
         """Whether the advantages of a group sum to zero, so that the score's mean does not matter."""
         return self.advantage != "vanilla"
-
-
-def check_name(what: str, name: str, names: tuple[str, ...]) -> None:
-    """Refuse a name that is not among the known ones."""
-    if name not in names:
-        raise InvalidArgumentError(f"expected a known {what}, got {str(name)[:60]!r}: use one of {', '.join(names)}")
-
-
-def _check_number(what: str, value: float, domain: str, *, low_open: bool = False, high: float = np.inf) -> None:
-    """Refuse a number below zero, or zero where that is out, or at its upper end and beyond, or none at all."""
-    if isinstance(value, bool) or not np.isfinite(value) or value < 0 or (low_open and value == 0) or value >= high:
-        raise InvalidArgumentError(f"expected {what} {domain}, got {value}")
-
-
-def check_whole(what: str, value: int, least: int) -> None:
-    """Refuse anything but a whole number of its range."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidArgumentError(f"expected {what} of at least {least}, got {value}: give a whole number")
 
 
 Vector = NDArray[np.float64]

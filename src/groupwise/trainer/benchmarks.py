@@ -3,7 +3,7 @@ r"""Benchmarks of mathematics: which there are, their problems read from files, 
 JSONL, JSON, Parquet and CSV are read in the layouts in which they are published, and in verl's (`prompt`, `reward_model`); nothing is
 fetched, and nothing in a file is run. The final answer is what the last `\boxed{}` holds, else what follows the last `####`, else what
 follows the last "answer is", else the last number. Numbers are compared exactly, other answers as texts and then by math-verify, where
-that is installed (`math_judge`). No pattern here backtracks far. What cannot be decided is None and never a silent "wrong".
+that is installed (`worker`). No pattern here backtracks far. What cannot be decided is None and never a silent "wrong".
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, named, one_sentence
 
 AnswerKind = Literal["number", "math"]
 SameMathematics = Callable[[str, str], bool | None]
@@ -56,8 +57,10 @@ def extract_answer(text: str) -> str | None:
     said = [match.end() for match in _PHRASE.finditer(text)]
     if said:
         line = text[said[-1] :].lstrip(" :*").split("\n", 1)[0].strip().rstrip(".*").strip()
+        # A number that a line begins with where words follow it, else the line.
+        first = _NUMBER_FIRST.match(line)
         if line:
-            return _answer_in(line)
+            return first[1].rstrip(".") if first else line
     numbers = _WRITTEN_NUMBER.findall(text)
     return numbers[-1] if numbers else None
 
@@ -111,7 +114,10 @@ def is_right(
     if normalised(gold) == normalised(found):
         return True
     right = number_of(gold)
-    given = _number_in(found) if kind == "number" else number_of(found)
+    given = number_of(found)
+    if given is None and kind == "number":
+        numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(found))]
+        given = number_of(numbers[-1]) if numbers else None
     if right is not None and given is not None:
         return _close(right, given, gold, tolerance)
     if kind == "number":
@@ -122,13 +128,6 @@ def is_right(
     if several is not None or same is None:
         return several
     return same(gold.replace(_SEVERAL, ", "), found)
-
-
-def _number_in(answer: str) -> Fraction | None:
-    """Return the number that an answer is, else the last one in it."""
-    numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(answer))]
-    whole = number_of(answer)
-    return whole if whole is not None or not numbers else number_of(numbers[-1])
 
 
 def _same_lists(gold: str, found: str, tolerance: float) -> bool | None:
@@ -174,12 +173,6 @@ def _listed(answer: str) -> tuple[str, list[str]]:
         else:
             parts[-1] += symbol
     return bracket, [part.strip() for part in parts if part.strip()] or [text]
-
-
-def _answer_in(line: str) -> str:
-    """Return the number that a line begins with where words follow it, else the line."""
-    first = _NUMBER_FIRST.match(line)
-    return first[1].rstrip(".") if first else line
 
 
 def _without_thousands(text: str) -> str:
@@ -310,14 +303,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
 )  # fmt: skip
 
 
-def benchmark_by_name(name: str) -> Benchmark:
-    """Return the entry of a name."""
-    for entry in BENCHMARKS:
-        if entry.name == name:
-            return entry
-    raise InvalidArgumentError(f"expected a benchmark of {', '.join(entry.name for entry in BENCHMARKS)}; got {name!r}")
-
-
 def benchmark_file(entry: Benchmark, folder: Path) -> Path:
     """Return the one file of a folder that is a benchmark's, by its name."""
     if not folder.is_dir():
@@ -337,7 +322,7 @@ def load_benchmark(
     name: str, path: str | Path, *, problems: int | None = None, seed: int = _SUBSET_SEED, notes: list[str] | None = None
 ) -> tuple[Question, ...]:
     """Read the problems of a benchmark; rows without a question or an answer are left out and told in `notes`."""
-    entry = benchmark_by_name(name)
+    entry = named(name, BENCHMARKS, "a benchmark")
     if problems is not None and problems < 1:
         raise InvalidArgumentError(f"expected 1 problem or more, got {problems}")
     path = Path(path)
@@ -382,13 +367,9 @@ def question_of(entry: Benchmark, row: Row, number: int = 0, path: Path | str = 
         raise UnreadableBenchmarkError(f"expected an answer of {entry.name} ({columns}) in {where}, got none: mend or remove the row")
     template = row.get(entry.cluster) if entry.cluster else None
     cluster = str(number) if template is None else f"template {template}"
-    return Question(number, text, answer, cluster, max(entry.tolerance, _relative_error(entry, row, answer)))
-
-
-def _relative_error(entry: Benchmark, row: Row, answer: str) -> float:
-    """Return the error that a numeric answer may have, relative to it."""
     error, right = number_of(cell_text(row.get(entry.error)) if entry.error else ""), number_of(answer)
-    return float(abs(error / right)) if error and right else 0.0
+    relative = float(abs(error / right)) if error and right else 0.0
+    return Question(number, text, answer, cluster, max(entry.tolerance, relative))
 
 
 def _question(entry: Benchmark, row: Row) -> str:
@@ -407,19 +388,14 @@ def _answer(entry: Benchmark, row: Row) -> str:
         value = row.get(name)
         # OlympiadBench has a list of one text, which may hold several answers.
         value = _SEVERAL.join(filter(None, map(cell_text, value))) if isinstance(value, list) else value
-        if cell_text(value):
-            return _bare(entry, cell_text(value))
+        answer = cell_text(value)
+        if "####" in answer:  # with its working
+            return extract_answer(answer) or ""
+        if answer:
+            bare = answer.split("(", 1)[0] if entry.name == "asdiv" else answer.strip("$ ")  # a unit in brackets
+            return bare.strip() or answer
     solution = cell_text(row.get(entry.solution)) if entry.solution else ""
     return (extract_answer(solution) or "") if solution else ""
-
-
-def _bare(entry: Benchmark, answer: str) -> str:
-    """Return an answer without working and unit."""
-    if "####" in answer:
-        return extract_answer(answer) or ""
-    if entry.name == "asdiv":
-        return answer.split("(", 1)[0].strip() or answer
-    return answer.strip("$ ") or answer
 
 
 def _verl(row: Row) -> tuple[str, str]:
@@ -447,16 +423,17 @@ def read_rows(path: Path) -> Sequence[Row]:
     """Return the rows of a file of JSONL, JSON, Parquet or CSV."""
     if path.suffix not in SUFFIXES:
         raise UnreadableBenchmarkError(f"expected {', '.join(SUFFIXES)}, got {path}: convert it")
-    try:
+    with _from_file(f"to read {path}", "check the file, whether it is UTF-8 too", OSError, UnicodeDecodeError):
         found = _table(path) if path.suffix in (".parquet", ".csv") else _objects(path)
-    except OSError as error:
-        raise UnreadableBenchmarkError(f"expected to read {path}, got {error.strerror or type(error).__name__}: check the file") from None
-    except UnicodeDecodeError:
-        raise UnreadableBenchmarkError(f"expected UTF-8 in {path}, got other bytes: convert it") from None
     other = next((row for row in found if not isinstance(row, dict)), None)
     if other is not None:
         raise UnreadableBenchmarkError(f"expected an object for every problem in {path}, got {type(other).__name__}: copy the file again")
     return found
+
+
+def _from_file(expected: str, advice: str, *raised: type[Exception]) -> AbstractContextManager[None]:
+    """Turn what is raised in the block into one sentence on a file."""
+    return one_sentence(expected, advice, raised=raised, kind=UnreadableBenchmarkError)
 
 
 def _objects(path: Path) -> list[Any]:
@@ -473,18 +450,14 @@ def _objects(path: Path) -> list[Any]:
 
 def _parsed(text: str, where: str) -> Any:
     """Return what a JSON text says."""
-    try:
+    with _from_file(f"JSON in {where}", "copy the file again", ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBenchmarkError(f"expected JSON in {where}, got {type(error).__name__}: copy the file again") from None
 
 
 def _table(path: Path) -> list[Row]:
     """Return the rows of a table."""
     import polars as pl
 
-    try:
+    with _from_file(f"a table in {path}", "copy the file again", pl.exceptions.PolarsError, pl.exceptions.PanicException):
         table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise UnreadableBenchmarkError(f"expected a table in {path}, got {type(error).__name__}: copy the file again") from None
     return list(table.iter_rows(named=True))

@@ -11,13 +11,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.errors import GroupwiseError, first_line
+from groupwise.errors import GroupwiseError, first_line, one_sentence
 from groupwise.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
@@ -101,10 +100,8 @@ def load_policy(folder: str | Path, *, size: PolicySize | None = None, vocabular
         raise UnreadableCheckpointError(
             f"expected a policy of {vocabulary_size} tokens in {home}, got one of {tokens}: it was trained on a task with other symbols"
         )
-    try:
+    with _loading(f"weights in {home / WEIGHTS}", "take another checkpoint", OSError, SafetensorError):
         tensors = load_file(home / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise UnreadableCheckpointError(f"expected weights in {home / WEIGHTS}, got {first_line(error)}: take another checkpoint") from None
     policy = Policy(found, vocabulary_size=tokens, context=context)
     expected = policy.state_dict()
     state = {}
@@ -210,12 +207,8 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"expected the state of a run in format {_STATE_FORMAT} in {folder}, got {str(about.get('format'))[:20]}: use the"
             " groupwise that wrote it"
         )
-    try:
+    with _loading(f"the state of a run in {folder / STATE}", "go back to an older checkpoint", OSError, SafetensorError):
         return load_file(folder / STATE), about
-    except (OSError, SafetensorError) as error:
-        raise UnreadableCheckpointError(
-            f"expected the state of a run in {folder / STATE}, got {first_line(error)}: go back to an older checkpoint"
-        ) from None
 
 
 @contextmanager
@@ -272,6 +265,11 @@ def _sync(folder: Path) -> None:
             os.close(number)
 
 
+def _loading(expected: str, advice: str, *raised: type[Exception]) -> AbstractContextManager[None]:
+    """Turn what is raised in the block into one sentence on a checkpoint."""
+    return one_sentence(expected, advice, raised=raised, kind=UnreadableCheckpointError)
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write one JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -279,10 +277,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read one JSON object."""
-    try:
+    with _loading(f"a checkpoint with {path}", "give the folder of one", OSError, ValueError, RecursionError):
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableCheckpointError(f"expected a checkpoint with {path}, got {first_line(error)}: give the folder of one") from None
     if not isinstance(found, dict):
         raise UnreadableCheckpointError(f"expected an object in {path}, got {type(found).__name__}: give the folder of a checkpoint")
     return found
@@ -323,14 +319,14 @@ def open_as_language_model(
     model: Path, adapter: Path | None = None, *, device: str = "cpu", precision: Precision = "float32"
 ) -> LanguageModel:
     """Open a checkpoint of `groupwise train`, or a model or adapter of Hugging Face."""
-    from groupwise.scores.language_models import LanguageModel, load_language_model
+    from groupwise.scores.language_models import LanguageModel, check_installed, load_language_model
 
     if adapter is not None:
         return load_language_model(adapter, base=model, device=device, precision=precision)
     vocabulary = policy_vocabulary(model)
     if vocabulary is None:
         return load_language_model(model, device=device, precision=precision)
-    _check_installed()
+    check_installed("torch", "safetensors", what="a policy of groupwise", extra="train")
     import torch
 
     policy = load_policy(model, vocabulary_size=len(vocabulary), device=device).eval().to(getattr(torch, precision))
@@ -348,12 +344,3 @@ def open_reader(model: Path, adapter: Path | None = None) -> Reader:
         return load_reader(model)
     _, _, context = _size_of(read_json(model / CONFIG), model)
     return Reader(SymbolTokenizer(vocabulary, END, PAD), context)
-
-
-def _check_installed() -> None:
-    """Refuse where what opens a policy of ours is missing."""
-    missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
-    if missing:
-        from groupwise.scores.language_models import UnreadableModelError
-
-        raise UnreadableModelError(f"expected {missing[0]} to be installed for a policy of groupwise: pip install 'groupwise[train]'")

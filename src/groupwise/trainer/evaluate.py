@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, first_line
+from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.trainer.accuracy import Answers, answers_of
 from groupwise.trainer.benchmarks import (
     BENCHMARKS,
@@ -216,27 +216,21 @@ def cooled(actor: Any, temperature: float) -> Iterator[None]:
 
 def _encoded(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
     """Return the tokens of a prompt, as a message where the tokenizer has a chat template."""
-    if chat and tokenizer.chat_template is not None:
-        messages = [{"role": "user", "content": text}]
-        try:
-            found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
-        except Exception as error:  # a template is a program: it can fail in any way
-            raise InvalidArgumentError(
-                f"expected a chat template that takes one message, got one that fails ({first_line(error)}): use --no-chat"
-            ) from error
-    else:
-        found = tokenizer.encode(text)
-    return [int(number) for number in found]
+    from groupwise.scores.language_models import prompt_ids
+
+    prompt = [{"role": "user", "content": text}] if chat and tokenizer.chat_template is not None else text
+    # A template is a program: it can fail in any way.
+    with one_sentence("a chat template that takes one message", "use --no-chat", raised=Exception, kind=InvalidArgumentError):
+        return prompt_ids(tokenizer, prompt)
 
 
 def _check_device(device: str) -> None:
     """Refuse a device that torch does not have."""
     import torch
 
-    try:
+    raised = (RuntimeError, AssertionError)
+    with one_sentence("a device that torch has, as cpu or cuda", f"{device!r} is none", raised=raised, kind=InvalidArgumentError):
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidArgumentError(f"expected a device that torch has, as cpu or cuda; got {device!r} ({first_line(error)})") from None
 
 
 _CHECKPOINT = re.compile(r"(?:.*[-_])?([0-9]{1,12})")
@@ -342,27 +336,22 @@ def holds_model(folder: Path) -> bool:
 
 
 def _paper(name: str, data: Path | None, problems: int | None, seed: int, trained: Task | None) -> Paper:
-    """Return what one name stands for."""
+    """Return what one name stands for: the problems of a benchmark, from the file that was named or a folder of files, or of a task."""
     label, equals, file = name.partition("=")
     entry = next((entry for entry in BENCHMARKS if entry.name == label), None)
-    if entry is not None:
-        return _benchmark_paper(entry, file if equals else None, data, problems, seed)
-    if equals or label.partition("/")[0] not in {family.name for family in TASKS}:
-        known = ", ".join([*(entry.name for entry in BENCHMARKS), *(family.name for family in TASKS)])
-        raise InvalidArgumentError(f"expected a benchmark of {known}; got {label!r}")
-    return Paper(label, task=_fewer(named_task(label, seed=seed, trained=trained), problems or _DEFAULT_PROBLEMS, seed))
-
-
-def _benchmark_paper(entry: Benchmark, file: str | None, data: Path | None, problems: int | None, seed: int) -> Paper:
-    """Return the problems of a benchmark, from the file that was named or from a folder of files."""
-    if file is None and data is None:
-        raise InvalidArgumentError(f"expected the file of {entry.name}, got none: write --benchmark {entry.name}=FILE, or --data FOLDER")
-    path = benchmark_file(entry, Path(data or ".")) if file is None else Path(file)
+    if entry is None:
+        if equals or label.partition("/")[0] not in {family.name for family in TASKS}:
+            known = ", ".join([*(entry.name for entry in BENCHMARKS), *(family.name for family in TASKS)])
+            raise InvalidArgumentError(f"expected a benchmark of {known}; got {label!r}")
+        return Paper(label, task=_fewer(named_task(label, seed=seed, trained=trained), problems or _DEFAULT_PROBLEMS, seed))
+    if not equals and data is None:
+        raise InvalidArgumentError(f"expected the file of {label}, got none: write --benchmark {label}=FILE, or --data FOLDER")
+    path = Path(file) if equals else benchmark_file(entry, Path(data or "."))
     notes: list[str] = []
-    questions = load_benchmark(entry.name, path, problems=problems, seed=seed, notes=notes)
+    questions = load_benchmark(label, path, problems=problems, seed=seed, notes=notes)
     if problems is None and not notes and len(questions) != entry.size:
-        notes.append(f"{entry.name}: {path.name} has {len(questions)} problems, as published it has {entry.size}")
-    return Paper(entry.name, entry, questions, notes=tuple(notes))
+        notes.append(f"{label}: {path.name} has {len(questions)} problems, as published it has {entry.size}")
+    return Paper(label, entry, questions, notes=tuple(notes))
 
 
 def _fewer(task: Task, count: int, seed: int) -> Task:

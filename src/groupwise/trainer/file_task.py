@@ -1,4 +1,4 @@
-"""A task of a user's own: prompts and answers from a file, judged by a rule or by the user's function.
+"""A task of a user's own: prompts and answers from a file, judged by a rule or by the user's function; and any task from its recipe.
 
 A prompt is a text or the messages of a chat. Rows without one, or without an answer where the reward needs it, are counted and left out.
 """
@@ -6,6 +6,7 @@ A prompt is a text or the messages of a chat. Rows without one, or without an an
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, first_line
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, one_sentence
 from groupwise.prompts import is_chat, prompt_of
 from groupwise.trainer.benchmarks import Row, cell_text, extract_answer, is_right, number_of, read_rows
-from groupwise.trainer.math_judge import MathVerify
 from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
-from groupwise.trainer.tasks import Task, check_split
-from groupwise.trainer.text_tasks import split, task_of_problems
-from groupwise.trainer.user_reward import UserReward
+from groupwise.trainer.tasks import RECIPE, TASKS, Task, UnreadableTaskError, check_split, make_task
+from groupwise.trainer.text_tasks import TEXT_TASKS, in_texts, make_text_task, split, task_of_problems
+from groupwise.trainer.worker import MathVerify, UserReward
 
 RULES = ("exact", "number", "math_verify")
 COMPLETION_LENGTH = 256
@@ -145,8 +145,50 @@ def _tell(rows: int, found: int, path: Path, reward: str, columns: tuple[str, st
 
 def _digest(path: Path) -> str:
     """Return the checksum of a file."""
+    with one_sentence(f"to read {path}", "check the file"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_text_task(name: str) -> bool:
+    """Return whether a task is asked in words, so that it takes a language model; refuse a name that is no task's."""
+    words, symbols = [entry.name for entry in TEXT_TASKS], [family.name for family in TASKS]
+    if name not in {*words, *symbols}:
+        raise InvalidArgumentError(f"expected a task of {', '.join([*symbols, *words])}; got {name!r}")
+    return name in words
+
+
+def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:
+    """Build a task again; None of a user's own reward, which no file that lies beside weights may name: its code would be run."""
+    if "data" in recipe:
+        given = {name: value for name, value in recipe.items() if name != "sha256"}
+        if recipe.get("reward") not in RULES:
+            return None
+        found = make_file_task(**given)
+        if found.recipe["sha256"] != recipe.get("sha256"):
+            raise InvalidArgumentError(f"expected {recipe['data']} as it was, got another content")
+        return found
+    if not is_text_task(str(recipe.get("name"))):
+        return make_task(**recipe)
+    task = make_text_task(**{name: value for name, value in recipe.items() if name != "chat"})
+    return task if recipe.get("chat", True) else in_texts(task)
+
+
+def readable_by(actor: Any, task: Task) -> Task:
+    """Return a task in words as a policy can read it: a language model without a chat template is asked in a text and answers in a line."""
+    if not task.recipe.get("chat") or actor.tokenizer.chat_template is not None:
+        return task
+    found = in_texts(task)
+    actor.end_at_lines()
+    return found
+
+
+def read_task(folder: Path) -> Task | None:
+    """Return the task of a checkpoint, built again from its recipe; None where none was written."""
+    path = folder / RECIPE
+    if not path.is_file():
+        return None
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise GroupwiseError(f"expected to read {path}, got {first_line(error)}: check the file") from None
+        return task_of_recipe(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        said = str(error) if isinstance(error, GroupwiseError) else type(error).__name__
+        raise UnreadableTaskError(f"expected the recipe of a task in {path}, got one that builds none ({said}): remove the file") from None

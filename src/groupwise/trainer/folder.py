@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError, first_line
+from groupwise.errors import GroupwiseError, InsufficientDataError, OverwriteError, first_line, one_sentence
 from groupwise.record.journal import Journal, hold
 from groupwise.record.run import COMPANIONS, JOURNAL, RECORD_FILES, RecordWriter, is_record
 from groupwise.trainer.checkpoints import (
@@ -86,20 +86,14 @@ def strange_in(checkpoint: Path) -> list[Path]:
 
 def remove_run(home: Path) -> None:
     """Remove a run that is to be replaced; its journal stays, empty, so that its writer keeps others out throughout."""
-    try:
+    files = [home / name for name in (_COMPONENTS, DECISIONS, *RECORD_FILES) if name != JOURNAL]
+    with one_sentence(f"to replace the run in {home}", "choose another folder with -o"):
         if (home / CHECKPOINTS).is_dir():
             shutil.rmtree(home / CHECKPOINTS)
-        for path in (
-            home / _COMPONENTS,
-            home / DECISIONS,
-            *home.glob(f".{DECISIONS}.*"),
-            *(home / name for name in RECORD_FILES if name != JOURNAL),
-        ):
+        for path in (*files, *home.glob(f".{DECISIONS}.*")):
             path.unlink(missing_ok=True)
         if (home / JOURNAL).exists():
             os.truncate(home / JOURNAL, 0)
-    except OSError as error:
-        raise GroupwiseError(f"expected to replace the run in {home}, got {first_line(error)}: choose another folder with -o") from None
 
 
 def clear_partial(home: Path) -> None:
@@ -115,11 +109,9 @@ def clear_partial(home: Path) -> None:
 @contextmanager
 def alone_with(home: Path) -> Iterator[None]:
     """Make a folder where it is missing, and keep every other trainer from beginning there until the block ends."""
-    try:
+    with one_sentence(f"to make the folder {home}", "choose one that you can write"):
         home.mkdir(parents=True, exist_ok=True)
         handle = None if sys.platform == "win32" else os.open(home, os.O_RDONLY)
-    except OSError as error:
-        raise GroupwiseError(f"expected to make the folder {home}, got {first_line(error)}: choose one that you can write") from None
     try:
         if handle is not None:
             hold(handle, f"expected to begin a run in {home} alone, got another that begins there: give each a folder of its own")
@@ -197,11 +189,9 @@ class RunFolder:
     def _check(self, *, resume: bool, force: bool) -> None:
         """Refuse a folder for what is in it, around it and above it."""
         above = next(path for path in (self.home, *self.home.absolute().parents) if path.exists())
-        try:
+        with one_sentence(f"a folder to write at {self.home}", "choose another with -o"):
             inside = any(self.home.iterdir()) if self.home.exists() else False
             foreign = strangers(self.home) if inside else []
-        except OSError as error:
-            raise GroupwiseError(f"expected a folder to write at {self.home}, got {first_line(error)}: choose another with -o") from None
         if not os.access(above, os.W_OK):
             raise GroupwiseError(f"expected a folder to write at {self.home}, got no permission in {above}: choose another with -o")
         if foreign:
@@ -214,11 +204,8 @@ class RunFolder:
             raise OverwriteError(
                 f"expected a folder of its own for the run, got {self.home} inside the run {outer}: choose another with -o"
             )
-        if inside and not resume:
-            self._check_replaced(force=force)
-
-    def _check_replaced(self, *, force: bool) -> None:
-        """Refuse to replace a run unasked, or with it what others put among its checkpoints."""
+        if not inside or resume:
+            return
         if not force:
             raise OverwriteError(
                 f"{self.home} holds a run already: go on with it by --resume, replace it by --force, or choose another with -o"
@@ -262,10 +249,9 @@ class RunFolder:
         """Remove the checkpoint of a policy that gives no finite loss, where there is an older one, and let another learning rate go on."""
         if len(self._usable()) > 1 and self.latest_step() == step:
             shutil.rmtree(self._checkpoint(step), ignore_errors=True)
-        latest = self.latest()
-        assert latest is not None
-        mark_state(latest, {"stopped": step})
-        return self._usable()[-1]
+        kept = self._usable()[-1]
+        mark_state(self._checkpoint(kept), {"stopped": step})
+        return kept
 
     @contextmanager
     def whole_steps(self, run: Resumable) -> Iterator[None]:
@@ -295,20 +281,16 @@ class RunFolder:
         usable = self._usable()
         return usable[-1] if usable else None
 
-    def latest(self) -> Path | None:
-        """Return the latest checkpoint that has the state of the run."""
-        step = self.latest_step()
-        return None if step is None else self._checkpoint(step)
-
     def _usable(self) -> list[int]:
         """Return the steps of the checkpoints that have the state of the run."""
         return [number for number in self._steps() if (self._checkpoint(number) / STATE_ABOUT).is_file()]
 
     def _saved(self) -> Saved | None:
         """Return the state to go on from, once it is known to be of this run."""
-        latest = self.latest()
-        if latest is None:
+        step = self.latest_step()
+        if step is None:
             return None
+        latest = self._checkpoint(step)
         tensors, about = read_state(latest)
         if about.get("task") != self._fingerprint():
             raise OverwriteError(

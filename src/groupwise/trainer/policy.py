@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.scores.hooks import single_or_better
 from groupwise.trainer.rewards import exact, is_function
 from groupwise.trainer.tasks import DRAWN_PAD, END, PAD
@@ -145,10 +145,7 @@ SIZES: tuple[PolicySize, ...] = (
 
 def policy_size(name: str) -> PolicySize:
     """Return an entry of `SIZES`."""
-    for size in SIZES:
-        if size.name == name:
-            return size
-    raise InvalidArgumentError(f"expected a size of {', '.join(size.name for size in SIZES)}; got {name!r}")
+    return named(name, SIZES, "a size")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from groupwise.arrays import check_fields, check_whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.controller import ControllerRule
 from groupwise.plain import Plain
@@ -63,20 +63,6 @@ def _known(kind: type, given: object, what: str) -> dict[str, Any]:
     return dict(given)
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
-    """Refuse anything but a whole number of its range."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgumentError(f"expected {name} to be a whole number of at least {least}; got {value}")
-
-
-def _check_number(name: str, value: Any, below: float, above_zero: bool) -> None:  # noqa: FBT001 - a row of the table
-    """Refuse anything but a number of its interval."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value < below) or (above_zero and value == 0):
-        bounds = f"{'above' if above_zero else 'of at least'} 0" + ("" if math.isinf(below) else f" and below {below:g}")
-        raise InvalidArgumentError(f"expected {name} to be a number {bounds}; got {value}")
-
-
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
     """How the group size follows the components that are measured while a run goes on; the rollouts of a step stay as many."""
@@ -104,7 +90,7 @@ class AdaptiveSettings:
         if self.mode not in get_args(AdaptiveName):
             raise InvalidArgumentError(f"expected the adaptive group size to be advise or act; got {str(self.mode)[:60]!r}")
         for name, least in (("every", 1), ("prompts", 3), ("rollouts", 4)):
-            _check_whole(f"{name} of the adaptive group size", getattr(self, name), least)
+            check_whole(f"{name} of the adaptive group size", getattr(self, name), least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +178,7 @@ class TrainSettings(Plain):
             raise InvalidArgumentError(f"expected the name of an advantage; got {str(self.advantage)[:60]!r}")
         if self.group_size == 1:
             raise InvalidArgumentError("expected group_size of at least 2, got 1: a group of one has nobody to be compared with")
-        for name, hint in get_type_hints(TrainSettings).items():
-            value = getattr(self, name)
-            if get_origin(hint) is Literal and value not in get_args(hint):
-                raise InvalidArgumentError(f"expected {name} to be one of {', '.join(get_args(hint))}; got {str(value)[:60]!r}")
-            if value is None and NoneType in get_args(hint):
-                continue
-            if name in _WHOLES:
-                _check_whole(name, value, _WHOLES[name])
-            if name in _NUMBERS:
-                _check_number(name, value, *_NUMBERS[name])
+        check_fields(self, wholes=_WHOLES, numbers=_NUMBERS)
         self._check_together()
 
     def _check_together(self) -> None:

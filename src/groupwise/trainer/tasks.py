@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, named
 from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
 
 PAD = 0
@@ -61,11 +61,6 @@ class Kind:
     sizes: Callable[[int], tuple[int, ...]]  # level -> how many values each integer has
     # level and integers -> prompt and answer; None where these integers make no problem
     write: Callable[[int, Values], tuple[str, str] | None]
-
-    def problem(self, level: int, values: Values) -> Problem | None:
-        """Return the problem of some integers."""
-        written = self.write(level, values)
-        return None if written is None else Problem(*written, self.name, level)
 
 
 def number(value: int, width: int) -> str:
@@ -292,14 +287,6 @@ TASKS: tuple[TaskFamily, ...] = (
 )  # fmt: skip
 
 
-def task_family(name: str) -> TaskFamily:
-    """Return the entry of a name."""
-    for family in TASKS:
-        if family.name == name:
-            return family
-    raise InvalidArgumentError(f"expected a task of {', '.join(family.name for family in TASKS)}; got {name!r}")
-
-
 def make_task(
     name: str,
     *,
@@ -315,7 +302,7 @@ def make_task(
 
     A kind with no more problems than asked for is listed whole; a larger one is drawn without repetition.
     """
-    family = task_family(name)
+    family = named(name, TASKS, "a task")
     levels = _levels(family, level)
     recipe = {"name": name, "seed": seed, "level": list(levels), "problems": problems, "held_out_share": held_out_share}
     recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
@@ -411,9 +398,9 @@ def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -
     draws = _DRAWS_A_PROBLEM * wanted
     numbers = rng.permutation(space) if space <= max(draws, _LISTED_WHOLE) else rng.integers(space, size=draws)
     for number in numbers:
-        problem = kind.problem(level, _mixed_radix(int(number), sizes))
-        if problem is not None:
-            yield problem
+        written = kind.write(level, _mixed_radix(int(number), sizes))
+        if written is not None:
+            yield Problem(*written, kind.name, level)
 
 
 def _mixed_radix(number: int, sizes: Sequence[int]) -> list[int]:

@@ -8,16 +8,16 @@ trained on, and both are recorded. GSM8K is read from a file of the user's: noth
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError, named
 from groupwise.prompts import text_of_chat
-from groupwise.trainer.benchmarks import Row, benchmark_by_name, question_of, read_rows
+from groupwise.trainer.benchmarks import BENCHMARKS, question_of, read_rows
 from groupwise.trainer.rewards import Problem, TaskVerifier
 from groupwise.trainer.tasks import Task, Vocabulary, check_split
 from groupwise.trainer.text_verifiers import DAYS, STRICT_AND_SLOPPY
@@ -124,21 +124,15 @@ def _worked(a: int, sign: str, b: int) -> int:
 def _gsm8k(file: Path | None) -> Iterator[Question]:
     """Ask the problems of GSM8K whose worked answers take one or two calculations."""
     assert file is not None
-    entry, rows = benchmark_by_name("gsm8k"), read_rows(file)
-    if not any("<<" in _worked_answer(row) for row in rows):
+    entry, rows = named("gsm8k", BENCHMARKS, "a benchmark"), read_rows(file)
+    steps_of_row = [str(row.get("answer", "")).count("<<") for row in rows]
+    if not any(steps_of_row):
         raise InvalidArgumentError(f"expected worked answers of GSM8K in {file}, with <<...>>, got none: give the file as it was published")
-    for number, row in enumerate(rows):
-        steps = _worked_answer(row).count("<<")
+    for number, (row, steps) in enumerate(zip(rows, steps_of_row, strict=True)):
         if 1 <= steps <= 2:
             found = question_of(entry, row, number, file)
-            yield Question(
-                found.text, f"{found.text}\nThink step by step, and write the final number behind ####.", found.text, found.answer, steps
-            )
-
-
-def _worked_answer(row: Row) -> str:
-    """Return the worked answer of a row of GSM8K."""
-    return str(row.get("answer", ""))
+            asked = f"{found.text}\nThink step by step, and write the final number behind ####."
+            yield Question(found.text, asked, found.text, found.answer, steps)
 
 
 _GSM8K_EXAMPLES = (
@@ -207,14 +201,6 @@ TEXT_TASKS: tuple[TextTask, ...] = (
 )  # fmt: skip
 
 
-def text_task(name: str) -> TextTask:
-    """Return the entry of a name."""
-    for entry in TEXT_TASKS:
-        if entry.name == name:
-            return entry
-    raise InvalidArgumentError(f"expected a task of {', '.join(entry.name for entry in TEXT_TASKS)}; got {name!r}")
-
-
 def make_text_task(
     name: str,
     *,
@@ -225,13 +211,9 @@ def make_text_task(
     held_out_share: float = 0.2,
     completion_length: int | None = None,
     file: str | Path | None = None,
-    chat: bool = True,
 ) -> Task:
-    """Build a task for a language model; the strict and the sloppy reward are both recorded, and `verifier` is trained on.
-
-    Without `chat` its prompts are texts, for a model without a chat template; an answer is then one line.
-    """
-    entry = text_task(name)
+    """Build a task for a language model; the strict and the sloppy reward are both recorded, and `verifier` is trained on."""
+    entry = named(name, TEXT_TASKS, "a task")
     length = entry.completion_length if completion_length is None else completion_length
     check_split(seed, problems, held_out_share)
     if not 0 <= examples <= EXAMPLES or verifier not in {"strict", "sloppy"} or length < 1:
@@ -239,27 +221,29 @@ def make_text_task(
             f"expected from 0 to {EXAMPLES} examples, the verifier strict or sloppy, and completions of at least 1 token; got {examples},"
             f" {verifier!r} and {length}"
         )
-    _check_source(entry, file, chat=chat)
+    if entry.from_file != (file is not None):
+        came = "a file, got none: name one with --set file=PATH" if file is None else f"no file of questions, got {file}: leave it out"
+        raise InvalidArgumentError(f"{name} expects {came}")
     recipe = {"name": name, "examples": examples, "verifier": verifier, "seed": seed, "problems": problems}
-    recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file), "chat": chat}
+    recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file), "chat": True}
     known = {key for key, _, _ in entry.examples}
     found = [question for question in entry.questions(None if file is None else Path(file)) if question.key not in known]
     if not found:
         raise InsufficientDataError(f"expected problems of {name}, got none: give another file")
     sides = split([question.key for question in found], np.random.default_rng([seed, *name.encode()]), problems, held_out_share)
-    train, held_out = ([_problem(entry, found[place], examples, chat=chat) for place in side] for side in sides)
+    train, held_out = ([_problem(entry, found[place], examples) for place in side] for side in sides)
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
     return task_of_problems(name, train, held_out, length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
 
 
-def _check_source(entry: TextTask, file: str | Path | None, *, chat: bool) -> None:
-    """Refuse a file that is not wanted, a want of one, and answers of several lines from a model that ends them at a line."""
-    if entry.from_file != (file is not None):
-        came = "a file, got none: name one with --set file=PATH" if file is None else f"no file of questions, got {file}: leave it out"
-        raise InvalidArgumentError(f"{entry.name} expects {came}")
-    if entry.from_file and not chat:
-        raise InvalidArgumentError(f"{entry.name} expects a model with a chat template, as its answers take several lines: take another")
+def in_texts(task: Task) -> Task:
+    """Return a task whose prompts are texts, for a model without a chat template; an answer is then one line."""
+    if task.recipe["file"] is not None:
+        raise InvalidArgumentError(f"{task.name} expects a model with a chat template, as its answers take several lines: take another")
+    chats: Any = [[(problem, problem.prompt) for problem in side] for side in (task.train, task.held_out)]
+    train, held_out = ([replace(problem, prompt=text_of_chat(messages)) for problem, messages in side] for side in chats)
+    return task_of_problems(task.name, train, held_out, task.completion_length, task.verifier, {**task.recipe, "chat": False})
 
 
 def task_of_problems(
@@ -280,9 +264,9 @@ def split(keys: Sequence[Hashable], rng: np.random.Generator, problems: int, hel
     return [place for place in order if keys[place] not in held], [place for place in order if keys[place] in held]
 
 
-def _problem(entry: TextTask, question: Question, examples: int, *, chat: bool) -> Problem:
-    """Return a question as messages or as a text, behind worked examples where some are asked for."""
+def _problem(entry: TextTask, question: Question, examples: int) -> Problem:
+    """Return a question as messages, behind worked examples where some are asked for."""
     turns = [text for _, asked, answer in entry.examples[:examples] for text in (asked, answer)]
     turns.append(question.short if examples else question.asked)
     messages = tuple({"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(turns))
-    return Problem(messages if chat else text_of_chat(messages), question.answer, entry.name, question.level)
+    return Problem(messages, question.answer, entry.name, question.level)

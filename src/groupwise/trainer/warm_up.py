@@ -70,13 +70,9 @@ def warm_up(
         if folder is not None:
             _keep(policy, task, folder, reached, steps)
     except GroupwiseError as error:
-        warnings.warn(_NotKeptWarning(f"the warm-up is not kept: {error}; its folder is set by --set cache=FOLDER"), stacklevel=2)
+        warnings.warn(GroupwiseWarning(f"the warm-up is not kept: {error}; its folder is set by --set cache=FOLDER"), stacklevel=2)
         folder = None
     return WarmUp(reached, steps, folder)
-
-
-class _NotKeptWarning(GroupwiseWarning):
-    """A cache is a convenience: a run goes on without it."""
 
 
 def default_cache() -> Path:

@@ -1,24 +1,37 @@
 """A process of its own behind a time limit that holds: it answers a line of JSON with a line of JSON, in time or not at all.
 
 A limit by signal works in a main thread alone and does not interrupt a long power of integers. The process starts with the first question,
-and anew with the next one where it took too long or ended.
+and anew with the next one where it took too long or ended. math-verify runs in one, and a user's own reward function in TRL's form:
+`function(prompts, completions, **columns)` returns a number or None for each rollout. Where it raises, hangs, ends its process or returns
+too many, the rollouts are asked one by one, so that one of them costs itself; what has no finite number is missing (NaN), never 0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
+from groupwise.trainer.rewards import Problem, Rewards
+
+_PROGRAM = Path(__file__).with_name("worker_program.py")
 _START_LIMIT = 120.0
 Answer = dict[str, Any]
 
@@ -26,9 +39,9 @@ Answer = dict[str, Any]
 class Worker:
     """A program that answers questions; its first answer says that it is ready."""
 
-    def __init__(self, program: Path, arguments: Sequence[str] = (), *, heard: bool = False) -> None:
+    def __init__(self, *arguments: str, heard: bool = False) -> None:
         # -P: the program's folder is not searched for modules, so that none of ours can be taken for one of its libraries.
-        self._command = [sys.executable, "-P", str(program), *arguments]
+        self._command = [sys.executable, "-P", str(_PROGRAM), *arguments]
         self._heard = heard  # whether what the process says on its error stream is shown
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
@@ -105,3 +118,129 @@ def _read(stream: IO[str], lines: queue.Queue[str]) -> None:
         for line in stream:
             lines.put(line)
     lines.put("")
+
+
+def check_limit(limit: float) -> None:
+    """Refuse a time limit that is none."""
+    if not (limit > 0 and math.isfinite(limit)):
+        raise InvalidArgumentError(f"expected a time limit in seconds above 0, got {limit}")
+
+
+class MathVerify:
+    """Whether two answers mean the same, by math-verify; it decides nothing by itself."""
+
+    def __init__(self, *, limit: float = 5.0) -> None:
+        check_limit(limit)
+        if find_spec("math_verify") is None:
+            raise GroupwiseError("expected math-verify to be installed: pip install 'groupwise[math]'")
+        self.limit, self.timeouts = limit, 0
+        self._worker = Worker()
+        self.close = self._worker.close
+        self._known: dict[tuple[str, str], bool | None] = {}
+
+    def __call__(self, gold: str, found: str) -> bool | None:
+        """Return whether two answers mean the same; None where that cannot be decided in time."""
+        if (gold, found) not in self._known:
+            self._known[gold, found] = self._asked(gold, found)
+        return self._known[gold, found]
+
+    def _asked(self, gold: str, found: str) -> bool | None:
+        """Ask the process."""
+        first = self._worker.start()
+        if first is None or "error" in first:
+            raise GroupwiseError("expected math-verify to start, got nothing from it: reinstall it with pip install 'groupwise[math]'")
+        answer, _ = self._worker.ask({"gold": gold, "found": found}, limit=self.limit)
+        self.timeouts += answer is None
+        same = None if answer is None else answer.get("same")
+        return same if isinstance(same, bool) else None
+
+
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_MOST_LOST = 3  # processes of one batch: each may have taken the whole time limit, and the next one has to start
+Row = Mapping[str, Any]
+_ENDED = "its process ended"
+
+
+class RewardWarning(GroupwiseWarning):
+    """A reward function gave no reward for some rollouts."""
+
+
+class UserReward:
+    """A verifier that asks a user's function."""
+
+    def __init__(self, name: str, rows: Sequence[Row], *, limit: float = 60.0) -> None:
+        check_limit(limit)
+        if not _NAME.fullmatch(name):
+            raise InvalidArgumentError(f"--reward expects MODULE:FUNCTION, exact, number or math_verify; got {name[:60]!r}")
+        self.name, self._rows, self.limit = name, rows, limit
+        module, function = name.split(":")
+        self.weights: Mapping[str, float] = {function: 1.0}
+        self.asked = self.missing = 0  # rollouts so far, and those without a reward
+        self._worker = Worker(module, function, heard=True)
+        self._part = function
+        self.close = self._worker.close
+
+    def check(self) -> None:
+        """Refuse a function that cannot be imported, before anything else is done."""
+        self._started()
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
+        """Judge completions."""
+        del ended
+        rollouts = list(zip(problems, completions, strict=True))
+        found, reason = self._asked(rollouts)
+        if found is None:
+            found, reason = self._one_by_one(rollouts, reason)
+        missing = int(np.isnan(found).sum())
+        if missing and not self.missing:
+            why = reason or "it returned None or no finite number"
+            said = f"{self.name} gave no reward for {missing} of {len(found)} rollouts of step {step} ({why}): they count for nothing"
+            warnings.warn(RewardWarning(said), stacklevel=2)
+        self.asked, self.missing = self.asked + len(found), self.missing + missing
+        return {self._part: found}
+
+    def _one_by_one(self, rollouts: Sequence[tuple[Problem, str]], reason: str) -> tuple[NDArray[np.float64], str]:
+        """Ask for each rollout alone; after a few that ended the process the others are missing too."""
+        found = np.full(len(rollouts), np.nan)
+        lost = 0
+        for place, rollout in enumerate(rollouts if len(rollouts) > 1 else ()):
+            one, why = self._asked([rollout])
+            if one is not None:
+                found[place] = one[0]
+            lost += why in {self._too_long, _ENDED}
+            if lost == _MOST_LOST:
+                break
+        return found, reason
+
+    def _asked(self, rollouts: Sequence[tuple[Problem, str]]) -> tuple[NDArray[np.float64] | None, str]:
+        """Return the rewards of rollouts, NaN where there is none, or None with the reason why there are none at all."""
+        self._started()
+        answer, late = self._worker.ask(self._question(rollouts), limit=self.limit)
+        if answer is None:
+            return None, self._too_long if late else _ENDED
+        if "error" in answer:
+            return None, f"it raised {answer['error']}"
+        rewards = answer["rewards"]
+        if len(rewards) != len(rollouts):
+            return None, f"it returned {len(rewards)} rewards for {len(rollouts)}"
+        return np.array([np.nan if reward is None else reward for reward in rewards], dtype=np.float64), ""
+
+    @property
+    def _too_long(self) -> str:
+        """What is said of a call that took too long."""
+        return f"it took more than {self.limit:g} s"
+
+    def _question(self, rollouts: Sequence[tuple[Problem, str]]) -> dict[str, Any]:
+        """Return prompts, completions and every column of the file, as lists; the completion of messages is a message."""
+        rows = [self._rows[problem.row] if problem.row is not None else {} for problem, _ in rollouts]
+        columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+        completions = [text if isinstance(problem.prompt, str) else [{"role": "assistant", "content": text}] for problem, text in rollouts]
+        return columns | {"prompts": [problem.prompt for problem, _ in rollouts], "completions": completions}
+
+    def _started(self) -> None:
+        """Start the process where there is none."""
+        first = self._worker.start()
+        if first is None or "error" in first:
+            self._worker.close()
+            said = "nothing from it in two minutes" if first is None else first["error"]
+            raise InvalidArgumentError(f"expected to import the reward {self.name}, got {said}: name MODULE:FUNCTION, found from here")

@@ -1,6 +1,7 @@
-"""A process of its own that calls a user's reward function: JSON lines in, JSON lines out; `user_reward` starts it by `worker`.
+"""A process of its own: JSON lines in, JSON lines out, by a user's reward function, or by math-verify where none is named.
 
-The function is found by import, from the current folder too. What it prints goes to the error stream. It imports nothing of this package.
+The function is found by import, from the current folder too. What it prints goes to the error stream. Of math-verify only LaTeX is parsed:
+its other parser evaluates text as Python. It imports nothing of this package; `worker` starts it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,39 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+Answering = Callable[[dict[str, Any]], dict[str, Any]]
+_MEMORY = 4 << 30  # of math-verify: a hostile answer must not fill the machine
 
-def function_of(module: str, name: str) -> Callable[..., Any]:
-    """Return the function of a module."""
+
+def rewards_of(module: str, name: str) -> Answering:
+    """Return what asks the function of a module."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a text is wanted
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"{name} is no function")
-    return found  # type: ignore[no-any-return]
+    return lambda question: {"rewards": called(found, question)}
+
+
+def mathematics() -> Answering:
+    """Return what says whether two LaTeX answers mean the same, or None where either cannot be read."""
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    except (ImportError, ValueError, OSError):
+        pass  # some systems know no such limit
+
+    def same(question: dict[str, Any]) -> dict[str, Any]:
+        texts, limits = (f"${question['gold']}$", f"${question['found']}$"), {"fallback_mode": "no_fallback", "parsing_timeout": None}
+        gold, found = (parse(text, [LatexExtractionConfig()], **limits) for text in texts)
+        return {"same": bool(found) and bool(verify(gold, found, timeout_seconds=None)) if gold else None}
+
+    same({"gold": "1", "found": "1"})  # what it loads with the first question takes time
+    return same
 
 
 def called(function: Callable[..., Any], given: dict[str, Any]) -> list[float | None]:
@@ -65,15 +89,15 @@ def main() -> None:
         answers.flush()
 
     try:
-        function = function_of(sys.argv[1], sys.argv[2])
+        answering = rewards_of(*sys.argv[1:]) if sys.argv[1:] else mathematics()
     except BaseException as error:  # noqa: BLE001 - whatever a module does when it is imported
         answer({"error": said(error)})
         return
     answer({"ready": True})
     for line in questions:
         try:
-            answer({"rewards": called(function, json.loads(line))})
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the function raises, the rollouts have no reward
+            answer(answering(json.loads(line)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised: then there is no reward, and nothing is decided
             answer({"error": said(error)})
 
 

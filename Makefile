@@ -6,6 +6,8 @@ PYTEST ?= -n 2
 # Small matrices gain nothing from threads that wait for each other, and lose a factor of ten where something else runs.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
+# Some machines forbid it: hundreds of short processes of the tests would each compile the same libraries again.
+unexport PYTHONDONTWRITEBYTECODE
 # uv takes seconds where pip takes minutes, but it does not read pip's configuration: hand over a folder of wheels where this
 # machine has one (nothing of it is kept), and leave it to pip where uv finds no way to an index.
 WHEELS  = $${UV_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null | tr -s ' \n' ',' || true)}

@@ -58,10 +58,15 @@ def settings_of(algorithm: str, rollouts: int, group_size: int, seed: int, steps
 
 
 def run(
-    settings: TrainSettings, *, watch: Watch | None = None, ingredients: Ingredients | None = None, kept: Sequence[str] = ()
+    settings: TrainSettings,
+    *,
+    watch: Watch | None = None,
+    ingredients: Ingredients | None = None,
+    kept: Sequence[str] = (),
+    accuracy: float = START,
 ) -> list[dict[str, Any]]:
     """Train from the common start; rows of step, accuracies, processor seconds spent in training, and columns kept of the record."""
-    task, policy = world_task(), start(START)
+    task, policy = world_task(), start(accuracy)
     trained = task.train[: settings.prompt_pool or CHECKED]
     rows: list[dict[str, Any]] = []
     spent = 0.0

@@ -12,7 +12,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from groupwise.stability.lags import lag_by_name
-from groupwise.stability.map import largest_rates
+from groupwise.stability.mode import largest_rates
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)

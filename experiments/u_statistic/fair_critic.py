@@ -62,7 +62,8 @@ def tune(steps: int = STEPS, over: tuple[tuple[float, int, int], ...] = TUNED_OV
     critics, rows = [prepared(*one) for one in over], []
 
     def learned(actor: Actor, task: Task, judged: Judged) -> dict[str, np.ndarray]:
-        return [critic.learned(actor, task, judged) for critic in critics][0]
+        first, *_ = [critic.learned(actor, task, judged) for critic in critics]
+        return first
 
     def watch(step: int, policy: Policy) -> None:
         if step in LOOKED_AT:

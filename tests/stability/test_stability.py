@@ -12,8 +12,7 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.stability.lags import lag_by_name, partly_stale
-from groupwise.stability.map import rate_limits
-from groupwise.stability.mode import readings, stability
+from groupwise.stability.mode import rate_limits, readings, stability
 from groupwise.stability.mode import stable_momenta as windows_of
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
 from groupwise.theory.oscillator import oscillator, recursion

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.map import adam_force, largest_rates, rate_limits
-from groupwise.stability.mode import stability
+from groupwise.stability.mode import adam_force, largest_rates, rate_limits, stability
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
 

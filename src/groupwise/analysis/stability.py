@@ -23,8 +23,7 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
     from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.map import RateLimit
-    from groupwise.stability.mode import ImportanceRatio, Stability
+    from groupwise.stability.mode import ImportanceRatio, RateLimit, Stability
     from groupwise.stability.swings import EarlyWarning, LastingSwing
 
 
@@ -207,7 +206,7 @@ def measured_stability(
     warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
-    from groupwise.stability.map import rate_limits
+    from groupwise.stability.mode import rate_limits
     from groupwise.stability.swings import lasting_swing
 
     fit = fitted.by_law(None)

@@ -28,7 +28,7 @@ _KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-
 
 def map_chart(found: Stability, learning_rate: float | None, *, force: Interval | None = None) -> Chart:
     """Chart the stability of a mode over learning rate and refresh interval."""
-    from groupwise.stability.map import largest_rates
+    from groupwise.stability.mode import largest_rates
 
     rate = 1.0 if learning_rate is None else learning_rate
     lag = "refresh" if found.lag == "none" else found.lag

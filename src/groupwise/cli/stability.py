@@ -146,7 +146,7 @@ class Typed:
 
     def forces(self, stiffness: list[float]) -> list[float]:
         """Return the force per update of each mode of a whole setting."""
-        from groupwise.stability.map import adam_force
+        from groupwise.stability.mode import adam_force
 
         rate = float(self.learning_rate or 0)
         scale = rate if self.second_moment is None else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
@@ -253,7 +253,7 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None) -> _Answer:
     from groupwise.diagnostics.margin import judged
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import asking, kl_notes
-    from groupwise.stability.map import rate_limits
+    from groupwise.stability.mode import rate_limits
 
     lag = loss.over(_lag_of_numbers(typed, told))
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)

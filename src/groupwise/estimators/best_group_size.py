@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
@@ -27,7 +27,7 @@ EVERY_SIZE_UP_TO = 256
 """Every group size up to this one is on the curve; beyond it 16 a factor of two."""
 
 _STEPS_A_DOUBLING = 16
-_MOST_SIZES = 2_000_000
+_MOST_SIZES = 2_000_000  # larger groups are not looked at
 _MOST_RIVALS = 1000
 _DRAWS = 2000
 _INDIFFERENT = 0.05
@@ -309,11 +309,10 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
 def _plan(question: _Question) -> GroupSizePlan:
     """The plan from three numbers, and draws of them where there are any."""
     budget, present = question.budget, question.present
-    if present is not None and not 2 <= present <= budget.largest_group:
-        raise InvalidArgumentError(
-            f"the group size in use has to lie between 2 and {budget.largest_group:,}, which the budget pays for; got {present}"
-        )
-    size = _sizes(budget, present)
+    most = min(budget.largest_group, _MOST_SIZES)
+    if present is not None and not 2 <= present <= most:
+        raise InvalidArgumentError(f"the group size in use has to lie between 2 and {most:,}, which the budget pays for; got {present}")
+    size = np.arange(2, most + 1)
     error = question.error(size)
     rivals = _rivals(size, budget)
     undecided = _undecided(question, rivals)
@@ -321,7 +320,7 @@ def _plan(question: _Question) -> GroupSizePlan:
     best, least = int(size[place]), float(error[place])
     shown = _shown(size, place, present)
     interval = _group_size_interval(question, rivals)
-    plausible = None if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
+    plausible = () if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
     within_10, every_size = _within(size, error, 0.10)
     signal = None
     if question.gradient_norm2 is not None:
@@ -337,7 +336,7 @@ def _plan(question: _Question) -> GroupSizePlan:
         every_size_within_10_percent=every_size,
         group_size_interval=interval,
         signal_to_noise=signal,
-        present=None if present is None else _present(question, present, best, plausible if undecided is None else None),
+        present=None if present is None else _present(question, present, best, plausible, None if undecided is None else rivals),
         components=question.components,
         notes=tuple(_notes(question.components, budget)),
         expected_regret=None if undecided is None else undecided[1],
@@ -361,17 +360,6 @@ def _regrets(draws: Float, size: Sizes, budget: Budget) -> Float:
     error = error_of(draws, size, budget)
     least = error.min(axis=1, keepdims=True)
     return np.asarray(np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0) - 1)
-
-
-def _sizes(budget: Budget, present: int | None) -> Sizes:
-    """Every group size that the budget allows; beyond two million only the largest for each number of prompts, the others being worse."""
-    largest = budget.largest_group
-    if largest <= _MOST_SIZES:
-        return np.arange(2, largest + 1)
-    prompts = np.arange(1.0, min(budget.amount / (budget.prompt_cost + budget.rollout_cost * _MOST_SIZES), _MOST_SIZES) + 1)
-    beyond = np.floor((budget.amount / prompts - budget.prompt_cost) / budget.rollout_cost).astype(np.int64)
-    spoken = [largest] if present is None else [largest, present]
-    return np.union1d(np.arange(2, _MOST_SIZES), np.append(beyond[beyond >= _MOST_SIZES], spoken))
 
 
 def _shown(size: Sizes, best: int, present: int | None) -> NDArray[np.intp]:
@@ -439,19 +427,18 @@ def _best_at(free: float, question: _Question, rivals: Sizes) -> int:
     return int(rivals[place])
 
 
-def _present(question: _Question, present: int, best: int, plausible: Sizes | None) -> Present:
-    """Hold the size in use against the best, and against the sizes that the interval of the best leaves."""
+def _present(question: _Question, present: int, best: int, plausible: ArrayLike, open_to: Sizes | None) -> Present:
+    """Hold the size in use against the best, and against the sizes that the interval of the best leaves, or against all where none is."""
     error, least = question.error(np.array([present, best])).tolist()
     excess = error / least - 1 if least > 0 else 0.0 if error == 0 else math.inf
     regret = Interval(excess, excess, excess)
-    if question.components is not None and plausible is not None and least > 0:
-        regret = _regret(question.components, present, np.append(plausible[plausible != present], best), question.budget)
-    if plausible is None and question.draws is not None:
-        regrets = _regrets(question.draws, np.append(_rivals(_sizes(question.budget, None), question.budget), present), question.budget)[
-            :, -1
-        ]
+    if open_to is not None and question.draws is not None:
+        regrets = _regrets(question.draws, np.append(open_to, present), question.budget)[:, -1]
         low, high = np.quantile(regrets, [0.5 - question.level / 2, 0.5 + question.level / 2])
         regret = Interval(float(regrets.mean()), float(low), float(high), question.level)
+    elif question.components is not None and np.size(plausible) and least > 0:
+        others = np.asarray(plausible)
+        regret = _regret(question.components, present, np.append(others[others != present], best), question.budget)
     norm2 = question.gradient_norm2
     lost_gain = None if not norm2 else 1 - (norm2 + least) / (norm2 + error)
     return Present(present, question.budget.prompts(present), error, regret, _prompts_saved(question, best, error), lost_gain)

@@ -15,8 +15,7 @@ from groupwise.report.tables import Grid
 from groupwise.wording import number
 
 if TYPE_CHECKING:
-    from groupwise.stability.map import RateLimit
-    from groupwise.stability.mode import Stability
+    from groupwise.stability.mode import RateLimit, Stability
 
 
 def stability_grid(

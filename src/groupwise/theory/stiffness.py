@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile
-from groupwise.plain import Plain
 
 Float = NDArray[np.float64]
 
@@ -31,11 +30,10 @@ class Trainable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredStiffness(Plain):
+class MeasuredStiffness:
     """The stiffness of the reward mode at one point."""
 
     stiffness: Interval  # K, per unit of learning rate and update, with interval
-    method: str  # kick, relaxation or checkpoints
     n: int  # kicks, or points of the relaxation
     status: str  # a sentence
 
@@ -66,7 +64,7 @@ def kicked_stiffness(
     unit = rng.standard_normal((kicks // 2, len(point))) if directions is None else np.asarray(directions, dtype=np.float64)
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     reward, again, drift = np.array([_kicked(world, point + size * direction, size) for direction in np.concatenate([unit, -unit])]).T
-    return _from_regression(reward, drift, level, "kick", instrument=again)
+    return _from_regression(reward, drift, again, level)
 
 
 def _kicked(world: Trainable, place: Float, size: float) -> tuple[float, float, float]:
@@ -78,12 +76,11 @@ def _kicked(world: Trainable, place: Float, size: float) -> tuple[float, float, 
     return reward, again, (world.mean_reward(place + scale * step) - world.mean_reward(place - scale * step)) / (2 * scale)
 
 
-def _from_regression(reward: Float, drift: Float, level: float, method: str, *, instrument: Float | None = None) -> MeasuredStiffness:
-    """Minus the slope of drift against reward, with a second measurement of the reward as instrument where there is one."""
+def _from_regression(reward: Float, drift: Float, instrument: Float, level: float) -> MeasuredStiffness:
+    """Minus the slope of drift against reward, with a second measurement of the reward as instrument."""
     if not (np.isfinite(reward).all() and np.isfinite(drift).all()):
         raise InvalidArgumentError("expected finite rewards and steps: what was measured is not a number")
-    x, y = reward - reward.mean(), drift - drift.mean()
-    z = x if instrument is None else instrument - instrument.mean()
+    x, y, z = reward - reward.mean(), drift - drift.mean(), instrument - instrument.mean()
     spread = float(z @ x)
     if spread <= 1e-24 * len(x) * (1 + float(np.abs(reward).max())) ** 2:
         raise InsufficientDataError(
@@ -93,17 +90,16 @@ def _from_regression(reward: Float, drift: Float, level: float, method: str, *, 
     residual = y - slope * x
     error = math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) * float(z @ z)) / spread
     half = student_quantile(level, max(len(x) - 2, 1)) * error
-    found = _measured(-slope, half, level, method, len(x))
+    found = _measured(-slope, half, level, f"{len(x)} kicks", len(x))
     if slope < 0:
         return found
     return replace(found, status=f"{found.status} It is not positive: nothing restores the reward here, so no threshold follows.")
 
 
-def _measured(value: float, half: float, level: float, method: str, n: int) -> MeasuredStiffness:
+def _measured(value: float, half: float, level: float, source: str, n: int) -> MeasuredStiffness:
     """A stiffness with its interval and its sentence."""
-    source = {"kick": "kicks", "relaxation": "updates of relaxation"}.get(method, method)
-    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {n} {source}."
-    return MeasuredStiffness(Interval(value, value - half, value + half, level), method, n, status)
+    status = f"K = {value:.4g} ({value - half:.4g} to {value + half:.4g}) from {source}."
+    return MeasuredStiffness(Interval(value, value - half, value + half, level), n, status)
 
 
 def relaxed_stiffness(
@@ -141,7 +137,7 @@ def relaxed_stiffness(
     rate, size = (1 - late[1:] / late[:-1]) / learning_rate, late[:-1] / np.abs(late).max()
     (line, _), (value, error) = (_at_no_gap(size, rate, degree) for degree in (1, 2))
     half = student_quantile(level, max(len(rate) - 3, 1)) * error + abs(value - line)
-    return _measured(value, half, level, "relaxation", len(rate))
+    return _measured(value, half, level, f"{len(rate)} updates of relaxation", len(rate))
 
 
 def _at_no_gap(size: Float, rate: Float, degree: int) -> tuple[float, float]:

@@ -102,25 +102,32 @@ def _log_product(shift: Complex, slope: Float) -> Complex:
 
     One logarithm for eight factors: from node to node no factor turns by more than .14, so the angle of eight is continued without doubt.
     """
-    if len(slope) <= _TOGETHER:
-        return np.asarray(np.log(1 - np.multiply.outer(shift, slope)).sum(axis=1))
-    padded = np.pad(slope, (0, -len(slope) % _TOGETHER)).reshape(-1, _TOGETHER)
-    product = np.ones((len(shift), len(padded)), dtype=np.complex128)
-    for column in padded.T:
-        product *= 1 - np.multiply.outer(shift, column)
-    angle = np.unwrap(np.angle(product), axis=0)
-    return np.asarray(np.log(np.abs(product)).sum(axis=1) + 1j * angle.sum(axis=1))
+    padded = np.zeros(-(-len(slope) // _TOGETHER) * _TOGETHER)
+    padded[: len(slope)] = slope
+    product = np.ones((len(padded) // _TOGETHER, len(shift)), dtype=np.complex128)
+    for row in padded.reshape(_TOGETHER, -1):
+        product *= 1 - np.multiply.outer(row, shift)
+    angle = np.angle(product)
+    turns = np.rint(np.diff(angle, axis=1) / (2 * np.pi)).sum(axis=0).cumsum()
+    return np.asarray(np.log(np.abs(product)).sum(axis=0) + 1j * (angle.sum(axis=0) - 2 * np.pi * np.append(0.0, turns)))
 
 
 def _saddle(weight: Float, point: float) -> tuple[float, float]:
-    """Return where $K(s) - sq - log s$ is least between 0 and 1/2, the largest weight being 1, and the width of the path through it."""
-    from scipy.optimize import brentq
+    """Return where $K(s) - sq - log s$ is least between 0 and 1/2, the largest weight being 1, and the width of the path through it.
 
-    def slope(odds: float) -> float:
-        """The derivative at a place, given by its log odds between 0 and the branch point, in units of the place."""
+    By Newton's steps in the log odds of the place between 0 and the branch point, none longer than 2 upwards, and halved into the bracket
+    where they leave it; any place near the least is as good.
+    """
+    odds, low, high, step = 0.0, -700.0, 30.0, math.inf
+    while abs(step) > 1e-3:
         place = 0.5 / (1 + math.exp(-odds))
-        return float((place * weight / (1 - 2 * place * weight)).sum()) - point * place - 1
-
-    place = 0.5 / (1 + math.exp(-brentq(slope, -700.0, 30.0, xtol=1e-3)))
+        share = place * weight / (1 - 2 * place * weight)
+        rise = float(share.sum()) - point * place - 1  # the derivative in units of the place
+        low, high = (low, odds) if rise > 0 else (odds, high)
+        growth = (float((share + 2 * share**2).sum()) - point * place) * (1 - 2 * place)
+        step = min(-rise / growth, 2.0) if growth > 0 else 2.0
+        step = step if low < odds + step < high else (low + high) / 2 - odds
+        odds += step
+    place = 0.5 / (1 + math.exp(-odds))
     ratio = place * weight / (1 - 2 * place * weight)
-    return place, min(place / math.sqrt(2 * float((ratio**2).sum()) + 1), 2 * (0.5 - place))
+    return place, min(place / math.sqrt(2 * float(ratio @ ratio) + 1), 2 * (0.5 - place))

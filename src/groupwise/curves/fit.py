@@ -75,7 +75,7 @@ def fit(
     if observations.still:
         return _still(observations, time[keep], value[keep], level)
     judged = judged_fits(observations, laws, level=level, momentum=momentum, healthy=healthy)
-    return _result(observations, judged, time[keep], value[keep], level)
+    return _result(observations, judged, time[keep], value[keep])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class JudgedFits:
     fits: list[LawFit]
     parameters: dict[str, Interval]
     verdict: Verdict
+    widening: Float  # of the first law's parameters, in standard errors
 
 
 def judged_fits(
@@ -101,7 +102,8 @@ def judged_fits(
     fits = ranked([fit_law(observations, law) for law in able])
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(fits, inertia=inertia_foretells(observations, [found.law for found in fits]))
-    parameters = intervals_of(fits[0], level=level)
+    widening = widening_of(fits[0], level)
+    parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
@@ -109,7 +111,7 @@ def judged_fits(
     questioned = len(laws) > 1
     jump = find_break(observations) if questioned else None
     verdict = judge(observations, fits, parameters, jump, momentum=momentum, healthy=healthy if questioned else "any")
-    return JudgedFits(fits, parameters, verdict)
+    return JudgedFits(fits, parameters, verdict, widening)
 
 
 def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
@@ -159,9 +161,8 @@ def akaike_weights(fits: list[LawFit]) -> Float:
     return np.asarray(weight / weight.sum())
 
 
-def _half_band(found: LawFit, time_T: Float, level: float) -> Float:
+def _half_band(found: LawFit, time_T: Float, widening: float) -> Float:
     """Half-width of the band of the mean at each row, by the delta method."""
-    widening = float(widening_of(found, level).max())
     if found.products is None:
         return np.full(time_T.size, widening * float(found.noise.errors[0]))
     covariance = linearised(found.products, found.whole, found.point)[0] * found.noise.variance
@@ -171,12 +172,12 @@ def _half_band(found: LawFit, time_T: Float, level: float) -> Float:
     return np.asarray(widening * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0)))
 
 
-def _result(observations: Observations, judged: JudgedFits, time: Float, value: Float, level: float) -> FitResult:
+def _result(observations: Observations, judged: JudgedFits, time: Float, value: Float) -> FitResult:
     """Put a fit on the caller's rows."""
     fits, verdict = judged.fits, judged.verdict
     best, local = fits[0], time - observations.origin
     curves = [observations.averaged(found.at, local) for found in fits]
-    half = _half_band(best, local, level)
+    half = _half_band(best, local, float(judged.widening.max()))
     candidates = [
         Candidate(found.law.name, found.aicc, float(weight), r_squared(value, curve))
         for found, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)

@@ -161,16 +161,23 @@ def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None =
 
 
 def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
-    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where out of sight."""
-    time_S = span * np.geomspace(1e-3, 30.0, 240)
-    decay_QS = law.decay(time_S[None, :], *(shape[:, None] for shape in shapes))
+    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where out of sight.
+
+    No law that falls below a twentieth is back above it before the time has grown by 1.4: of eight grid times the last tells.
+    """
+    time_S = span * np.geomspace(1e-3, 30.0, 8 * 30)
+    column = [shape[:, None] for shape in shapes]
+    eighth = (law.decay(time_S[None, 7::8], *column) <= 0.05).argmax(1)
+    near = np.maximum(8 * eighth[:, None] + np.arange(-1, 8), 0)  # the eight, and the one before them
+    decay_QS = law.decay(time_S[near], *column)
     done = decay_QS <= 0.05
     i = done.argmax(1)
     row, before = np.arange(i.size), np.maximum(i - 1, 0)
     # Interpolated in the logarithm, in which an exponential is straight.
     left, right = (np.log(np.maximum(decay_QS[row, j], 1e-12)) for j in (before, i))
     share = np.clip((left - np.log(0.05)) / np.where(left > right, left - right, 1.0), 0.0, 1.0)
-    return np.where(done.any(1), time_S[before] + share * (time_S[i] - time_S[before]), np.inf)
+    start, end = (time_S[near[row, j]] for j in (before, i))
+    return np.where(done.any(1), start + share * (end - start), np.inf)
 
 
 def widening_of(found: LawFit, level: float) -> Float:

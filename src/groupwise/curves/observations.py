@@ -21,7 +21,7 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.curves.noise import rounding
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
@@ -67,7 +67,7 @@ class Observations:
     @property
     def gap(self) -> float:
         """Median time between blocks."""
-        return float(np.median(np.diff(self.time_M)))
+        return median(np.diff(self.time_M))
 
     @property
     def rows_per_block(self) -> float:

@@ -313,7 +313,7 @@ GOING_ON: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=GOING_ON, ids=lambda case: "-".join(map(str, case.values())) or "plain")
+@pytest.fixture(scope="module")
 def undisturbed(
     request: pytest.FixtureRequest, _warm_policy: Any, small_task: Task, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[TrainSettings, Any, Path]:
@@ -324,7 +324,15 @@ def undisturbed(
     return chosen, policy, folder
 
 
-@pytest.mark.parametrize("place", ["_sampled_batch", "_update", "keep", "append"])
+PLACES = ("_sampled_batch", "_update", "keep", "append")
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "place"),
+    [*((GOING_ON[0], place) for place in PLACES), *zip(GOING_ON[1:], PLACES, strict=True)],
+    indirect=["undisturbed"],
+    ids=lambda case: case if isinstance(case, str) else "-".join(map(str, case.values())) or "plain",
+)
 def test_a_run_goes_on_bit_for_bit(
     undisturbed: tuple[TrainSettings, Any, Path], place: str, make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
 ) -> None:

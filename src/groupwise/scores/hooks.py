@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
@@ -168,15 +168,11 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
     """Return how a layer's parameters get their gradients, or None where only the loop knows."""
     import torch
 
-    nn = torch.nn
-    forward = type(module).forward
-    if forward is nn.Linear.forward:
-        return _linear
-    if forward is nn.Embedding.forward:
-        embedding: Any = module
-        return None if embedding.max_norm is not None or embedding.scale_grad_by_freq or embedding.sparse else _embedding
-    if forward is nn.LayerNorm.forward:
-        return _layer_norm
+    nn, known = torch.nn, cast("Any", module)
+    rules: dict[Any, Rule] = {nn.Linear.forward: _linear, nn.LayerNorm.forward: _layer_norm, nn.Embedding.forward: _embedding}
+    rule = rules.get(type(module).forward)
+    if rule is not None:
+        return None if rule is _embedding and (known.max_norm is not None or known.scale_grad_by_freq or known.sparse) else rule
     if type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils":
         return _conv1d
     if next(module.children(), None) is None and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm):

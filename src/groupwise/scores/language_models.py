@@ -138,13 +138,11 @@ def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], aft
                 f" of completion in rollout {number}: leave its group out"
             )
     longest = max(2, *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)))
-    ids = torch.zeros(len(before), longest, dtype=torch.long)
-    attention, mask = torch.zeros_like(ids), torch.zeros_like(ids)
+    ids, attention, mask = torch.zeros(3, len(before), longest, dtype=torch.long).unbind()
     for row, (prompt, completion) in enumerate(zip(before, after, strict=True)):
         stop = len(prompt) + len(completion)
         ids[row, :stop] = torch.tensor([*prompt, *completion])
-        attention[row, :stop] = 1
-        mask[row, len(prompt) : stop] = 1
+        attention[row, :stop] = mask[row, len(prompt) : stop] = 1
     device = next(language_model.model.parameters()).device
     return {"input_ids": ids.to(device), "attention_mask": attention.to(device), "completion_mask": mask.to(device)}
 

@@ -316,10 +316,8 @@ def score_gram(
     gram, gradient = np.zeros((rollouts, rollouts)), None if sketch is None else np.zeros(sketch.width)
     used, passes = "", job.pairs()
     for rows in passes:
-        total = GramTotal(len(rows))
-        if weight_N is not None and sketch is not None:
-            # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
-            total.add_up(weight_N[rows] / max(1, len(job.parts()) - 1), sketch)
+        # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
+        total = GramTotal(len(rows), None if weight_N is None else weight_N[rows] / max(1, len(job.parts()) - 1), sketch)
         used = _pass(job, rows, total)
         gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
         if gradient is not None and total.sum is not None:

@@ -194,19 +194,14 @@ def left_products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 class GramTotal:
     """Sums inner products over parameters, in double precision whatever the model's."""
 
-    def __init__(self, rollouts: int) -> None:
+    def __init__(self, rollouts: int, weight_N: NDArray[np.float64] | None = None, sketch: CountSketch | None = None) -> None:
+        """With weights, take a count-sketch of the weighted sum of the scores besides, added up before the hash."""
         import torch
 
         self.workspace = Workspace()
         self.gram_NN = torch.zeros(rollouts, rollouts, dtype=torch.float64)
-        self.sum: SketchTotal | None = None
-        self._weight_N = torch.zeros(0)
-
-    def add_up(self, weight_N: NDArray[np.float64], sketch: CountSketch) -> None:
-        """Take a count-sketch of the weighted sum of the scores besides, added up before the hash."""
-        import torch
-
-        self.sum, self._weight_N = SketchTotal(1, sketch), torch.from_numpy(weight_N)
+        self.sum = None if sketch is None else SketchTotal(1, sketch)
+        self._weight_N = torch.ones(rollouts) if weight_N is None else torch.from_numpy(weight_N)
 
     def add(self, name: str, scores: ParameterScores) -> None:
         """Add the inner products with respect to one parameter, by the cheaper of the two ways."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, assert_never, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import check_whole, checked_shape
+from groupwise.arrays import check_whole, checked_shape, finite_array
 from groupwise.errors import InvalidArgumentError
 from groupwise.simulate.softmax_bandit import Bandit, Float, Training
 
@@ -426,9 +426,9 @@ def expected_path(
 ) -> BanditRuns:
     r"""Step the parameters with the expectation of the gradient given the parameters, which has no noise."""
     start = _start(bandit, start_AS)
-    rate_S = None if learning_rate_S is None else np.asarray(learning_rate_S, dtype=np.float64)
-    if rate_S is not None and (rate_S.ndim != 1 or not np.isfinite(rate_S).all() or (rate_S <= 0).any()):
-        raise InvalidArgumentError("expected a positive learning rate for each path: give learning_rate_S as one row of numbers")
+    rate_S = None if learning_rate_S is None else finite_array("learning_rate_S", learning_rate_S, dimensions=1)
+    if rate_S is not None and (rate_S <= 0).any():
+        raise InvalidArgumentError(f"expected a positive learning rate for each path, got {rate_S.min():g}: give one row of numbers")
     paths = max(start.shape[1], 1 if rate_S is None else len(rate_S))
     if start.shape[1] not in (1, paths) or (rate_S is not None and len(rate_S) not in (1, paths)):
         raise InvalidArgumentError(

@@ -33,17 +33,6 @@ class Answers:
     cut: int = 0  # answers that ended at the limit of tokens
     too_long: int = 0  # problems that did not fit into the model's context; they count as wrong
 
-    def __post_init__(self) -> None:
-        """Check the counts."""
-        if not len(self.right_P):
-            raise InsufficientDataError(f"expected problems of {self.benchmark}, got none")
-        if len(self.right_P) != len(self.cluster_P) or self.samples < 1:
-            raise InvalidArgumentError(
-                f"expected a cluster a problem and 1 sample or more, got {len(self.right_P)}, {len(self.cluster_P)} and {self.samples}"
-            )
-        if int(self.right_P.min()) < 0 or int(self.right_P.max()) > self.samples:
-            raise InvalidArgumentError(f"expected from 0 to {self.samples} right answers of a problem of {self.benchmark}, got others")
-
     @property
     def problems(self) -> int:
         """How many there are."""
@@ -178,13 +167,12 @@ def _clustered(value_P: Float, cluster_P: NDArray[Any]) -> tuple[Float, float, i
 def answers_of(
     benchmark: str, verdicts: Sequence[Sequence[bool | None]], clusters: Sequence[str], *, cut: int = 0, too_long: int = 0
 ) -> Answers:
-    """Count verdicts."""
-    samples = {len(row) for row in verdicts}
-    if len(samples) != 1:
-        raise InvalidArgumentError(f"expected as many answers of every problem of {benchmark}, got {sorted(samples)}")
+    """Count verdicts, as many of every problem."""
+    if not verdicts:
+        raise InsufficientDataError(f"expected problems of {benchmark}, got none")
     right_P = np.array([sum(verdict is True for verdict in row) for row in verdicts], dtype=np.int64)
     undecided = sum(verdict is None for row in verdicts for verdict in row)
-    return Answers(benchmark, right_P, samples.pop(), np.array(clusters), undecided, cut, too_long)
+    return Answers(benchmark, right_P, len(verdicts[0]), np.array(clusters), undecided, cut, too_long)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError, first_line, one_sentence
-from groupwise.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
+from groupwise.trainer.tasks import END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -284,25 +283,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolTokenizer:
-    """The part of a tokenizer that scores ask of one, over a policy's vocabulary."""
-
-    vocabulary: Vocabulary  # of the policy
-    eos_token_id: int  # the number of the end
-    pad_token_id: int  # the number of what fills up; one that a policy drew is logged as U+FFFD
-    chat_template: None = None  # none
-
-    def __call__(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
-        """The tokens of several texts."""
-        return {"input_ids": [self.encode(text, add_special_tokens=add_special_tokens) for text in texts]}
-
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """The tokens of a text."""
-        del add_special_tokens
-        return [self.pad_token_id if symbol == DRAWN_PAD else self.vocabulary.encode(symbol)[0] for symbol in text]
-
-
 def policy_vocabulary(folder: Path) -> Vocabulary | None:
     """Return the vocabulary of a policy of ours, or None where the folder holds something else."""
     try:
@@ -330,7 +310,7 @@ def open_as_language_model(
     import torch
 
     policy = load_policy(model, vocabulary_size=len(vocabulary), device=device).eval().to(getattr(torch, precision))
-    return LanguageModel(policy, SymbolTokenizer(vocabulary, END, PAD), adapter=False, context=policy.context)
+    return LanguageModel(policy, vocabulary, adapter=False, context=policy.context)
 
 
 def open_reader(model: Path, adapter: Path | None = None) -> Reader:
@@ -343,4 +323,4 @@ def open_reader(model: Path, adapter: Path | None = None) -> Reader:
     if vocabulary is None:
         return load_reader(model)
     _, _, context = _size_of(read_json(model / CONFIG), model)
-    return Reader(SymbolTokenizer(vocabulary, END, PAD), context)
+    return Reader(vocabulary, context)

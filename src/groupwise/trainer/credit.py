@@ -94,16 +94,11 @@ class Credit:
         else:
             found = self._without_missing(self.advantage, judged)
         if self._memory is not None:
-            self._remember(judged.problem_P, reward_PG, judged.number)
+            self.remember(judged.problem_P, reward_PG, judged.number)
         return found
 
-    def recall(self, history: Sequence[tuple[NDArray[np.int64], Float, int]]) -> None:
-        """Give a memory back what it had taken in, when a run goes on."""
-        for problem_P, reward_PG, number in history:
-            self._remember(problem_P, reward_PG, number)
-
-    def _remember(self, problem_P: NDArray[np.int64], reward_PG: Float, number: int) -> None:
-        """Take in the rewards of a batch."""
+    def remember(self, problem_P: NDArray[np.int64], reward_PG: Float, number: int) -> None:
+        """Take in the rewards of a batch, or what had been taken in, when a run goes on."""
         assert self._memory is not None
         self._memory.update(reward_PG, problem_P, step=number)
         self.history.append((problem_P, reward_PG, number))

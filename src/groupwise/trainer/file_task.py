@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, one_sentence
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InsufficientDataError, InvalidArgumentError, named, one_sentence
 from groupwise.prompts import is_chat, prompt_of
 from groupwise.trainer.benchmarks import Row, cell_text, extract_answer, is_right, number_of, read_rows
 from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
-from groupwise.trainer.tasks import RECIPE, TASKS, Task, UnreadableTaskError, check_split, make_task
-from groupwise.trainer.text_tasks import TEXT_TASKS, in_texts, make_text_task, split, task_of_problems
+from groupwise.trainer.tasks import RECIPE, TASKS, Task, TaskFamily, UnreadableTaskError, check_split, make_task
+from groupwise.trainer.text_tasks import TEXT_TASKS, TextTask, in_texts, make_text_task, split, task_of_problems
 from groupwise.trainer.worker import MathVerify, UserReward
 
 RULES = ("exact", "number", "math_verify")
@@ -90,12 +90,9 @@ def make_file_task(
 
 def _verifier(reward: str, rows: Sequence[Row], limit: float) -> Verifier:
     """Return what judges completions."""
-    if reward == "exact":
-        return TaskVerifier({"exact": same_text}, {"exact": 1.0})
-    if reward == "number":
-        return TaskVerifier({"number": same_number}, {"number": 1.0})
-    if reward == "math_verify":
-        return TaskVerifier({"math_verify": SameMathematics(MathVerify())}, {"math_verify": 1.0})
+    if reward in RULES:
+        judge = SameMathematics(MathVerify()) if reward == "math_verify" else same_text if reward == "exact" else same_number
+        return TaskVerifier({reward: judge}, {reward: 1.0})
     own = UserReward(reward, rows, limit=limit)
     own.check()
     return own
@@ -151,10 +148,8 @@ def _digest(path: Path) -> str:
 
 def is_text_task(name: str) -> bool:
     """Return whether a task is asked in words, so that it takes a language model; refuse a name that is no task's."""
-    words, symbols = [entry.name for entry in TEXT_TASKS], [family.name for family in TASKS]
-    if name not in {*words, *symbols}:
-        raise InvalidArgumentError(f"expected a task of {', '.join([*symbols, *words])}; got {name!r}")
-    return name in words
+    families: list[TaskFamily | TextTask] = [*TASKS, *TEXT_TASKS]
+    return isinstance(named(name, families, "a task"), TextTask)
 
 
 def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:

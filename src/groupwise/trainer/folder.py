@@ -131,7 +131,6 @@ def unwritten(home: Path) -> Iterator[None]:
         yield
 
 
-__all__ = ["CHECKPOINTS", "DECISIONS", "NotFiniteError", "Resumable", "RunFolder", "Saved", "TrainingStoppedError"]
 _PLACES = {"data", "file"}  # where the file of a task lies: what it holds is compared
 _FREE = {"steps", "checkpoint_every", "checkpoints_kept"}  # settings that may change when a run goes on
 

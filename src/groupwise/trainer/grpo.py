@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from groupwise.trainer.rewards import Problem
     from groupwise.trainer.tasks import Task
 
-__all__ = ["Batch", "Loss", "TrainingStoppedError", "batches_needed", "policy_loss", "token_weights", "train"]
 _PROMPTS, _TOKENS, _EVALUATION, _EPOCH, _PROBE = 1, 2, 3, 4, 5  # streams of random numbers
+SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
 _COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
 Row = Mapping[str, float | None]
 
@@ -403,7 +403,12 @@ class _Run:
         if self.reference_D is not None:
             tensors["reference"] = self.reference_D
         for place, batch in enumerate(self.waiting):
-            tensors |= {f"batch{place}.{name}": tensor for name, tensor in batch_tensors(batch).items()}
+            judged = batch.judged
+            kept = {name: getattr(judged.sampled, name) for name in SAMPLED} | {"advantage_N": batch.advantage_N}
+            kept |= {"problem_P": torch.from_numpy(judged.problem_P), "reward_N": torch.from_numpy(judged.reward_N)}
+            kept |= {f"reward.{name}": torch.from_numpy(part_N) for name, part_N in judged.part_N.items()}
+            kept |= {} if batch.reference_NL is None else {"reference_NL": batch.reference_NL}
+            tensors |= {f"batch{place}.{name}": tensor for name, tensor in kept.items()}
         for place, (problem_P, reward_PG, _) in enumerate(self.credit.history):
             tensors |= {f"memory{place}.problem": torch.from_numpy(problem_P), f"memory{place}.reward": torch.from_numpy(reward_PG)}
         about: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS} | {"learned": self.learned}
@@ -428,11 +433,8 @@ class _Run:
         if self.adaptive is not None:
             self.adaptive.restore(about["adaptive"])
         self.seconds = float(about["seconds"])
-        memory = [
-            (tensors[f"memory{place}.problem"].numpy(), tensors[f"memory{place}.reward"].numpy(), number)
-            for place, number in enumerate(about["memory"])
-        ]
-        self.credit.recall(memory)
+        for place, number in enumerate(about["memory"]):
+            self.credit.remember(tensors[f"memory{place}.problem"].numpy(), tensors[f"memory{place}.reward"].numpy(), number)
         self.waiting = [self._restored(f"batch{place}.", tensors, entry) for place, entry in enumerate(about["waiting"])]
 
     def _restored(self, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Batch:
@@ -450,15 +452,3 @@ class _Run:
         return Batch(
             judged, self.actor.prompt_tokens(self.task, problems), found["advantage_N"].to(device), reference_NL, int(about["update"])
         )
-
-
-SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
-
-
-def batch_tensors(batch: Batch) -> dict[str, Tensor]:
-    """Return what is kept of a batch that waits when a run is saved."""
-    judged = batch.judged
-    tensors = {name: getattr(judged.sampled, name) for name in SAMPLED} | {"advantage_N": batch.advantage_N}
-    tensors |= {"problem_P": torch.from_numpy(judged.problem_P), "reward_N": torch.from_numpy(judged.reward_N)}
-    tensors |= {f"reward.{name}": torch.from_numpy(part_N) for name, part_N in judged.part_N.items()}
-    return tensors if batch.reference_NL is None else tensors | {"reference_NL": batch.reference_NL}

@@ -186,10 +186,10 @@ class LanguagePolicy(nn.Module):
         """Return the right completions as tokens, their end included, and 1 for those that count."""
         del task
         rows = [[*self.tokenizer.encode(problem.answer, add_special_tokens=False), self.end] for problem in problems]
-        longest = max(len(row) for row in rows)
-        mask = [[1.0] * len(row) + [0.0] * (longest - len(row)) for row in rows]
+        length_N = torch.tensor([len(row) for row in rows], device=self.device)
+        longest = int(length_N.max())
         tokens = [row + [self.padding] * (longest - len(row)) for row in rows]
-        return torch.tensor(tokens, device=self.device), torch.tensor(mask, device=self.device)
+        return torch.tensor(tokens, device=self.device), _before(length_N, longest)
 
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
         """Return completions as texts without their end, and whether each ended by itself."""

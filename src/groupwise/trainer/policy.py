@@ -65,12 +65,6 @@ class Packing:
             return torch.full((self.width,), self.prompt_length + step, device=self.device)
         return (self.real_RL.sum(1, keepdim=True) + step).expand(-1, self.width)
 
-    def step_mask(self, step: int) -> Tensor:
-        """Return the mask of one token of every completion."""
-        start = self.prompt_length + step * self.width
-        rows, columns = slice(start, start + self.width), slice(0, start + self.width)
-        return self.whole_mask[:, :, rows, columns]
-
     @property
     def whole_mask(self) -> Tensor:
         """Mask of whole rows."""
@@ -243,10 +237,7 @@ class Policy(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Return the logits of the next token at every place."""
-        if attention_mask is None:
-            position = torch.arange(input_ids.shape[1], device=input_ids.device)
-            return self._logits(self._run(input_ids, position, None)[0])
-        real = attention_mask.bool()
+        real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         return self._logits(self._run(input_ids, positions_of(real), prompt_mask_of(real))[0])
 
     def _run(
@@ -284,17 +275,17 @@ class Policy(nn.Module):
             if not running:
                 break
             last = drawn.completion_NL[:, place - 1].view(-1, packing.width)
-            hidden, cache = self._run(last, packing.position(place - 1), packing.step_mask(place - 1), cache)
+            read = prompt_length + (place - 1) * packing.width
+            mask = packing.whole_mask[:, :, read : read + packing.width, : read + packing.width]
+            hidden, cache = self._run(last, packing.position(place - 1), mask, cache)
             running = drawn.add(place, self._logits(hidden).reshape(prompts * group_size, 1, -1), uniform_LPG[place].view(-1, 1))
         return drawn.finished()
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
         r"""Return $\log \pi(y_t | x, y_{<t})$ of every token, differentiable."""
-        prompts, count, length = len(prompt_PL), len(completion_NL), completion_NL.shape[1]
-        if count % prompts:
-            raise InvalidArgumentError(f"expected as many completions of every prompt, got {count} of {prompts}: give whole groups")
+        count, length = completion_NL.shape
         self._check_length(prompt_PL.shape[1], length)
-        packing = Packing.of(prompt_PL, count // prompts, length - 1)
+        packing = Packing.of(prompt_PL, count // len(prompt_PL), length - 1)
         input_ids = packing.rows(prompt_PL, completion_NL)
         hidden, _ = self._run(input_ids, packing.all_positions, packing.whole_mask, first=prompt_PL.shape[1] - 1)
         # The first token of all completions of a row is foretold by the prompt's last one.

@@ -134,10 +134,6 @@ class TaskVerifier:
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
         """Judge completions."""
         del step
-        if not len(problems) == len(completions) == len(ended):
-            raise InvalidArgumentError(
-                f"expected a problem and an end a completion, got {len(problems)}, {len(ended)} and {len(completions)}: pair them"
-            )
         rows = list(zip(problems, completions, ended, strict=True))
         return {name: np.array([function(*row) for row in rows], dtype=np.float64) for name, function in self.functions.items()}
 

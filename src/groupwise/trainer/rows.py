@@ -123,16 +123,12 @@ def refusal(judged: Judged, task: str) -> InsufficientDataError:
     where = f"all {count} of the first {PATIENCE} steps on {task}"
     if not len(reward_N):
         return InsufficientDataError(f"expected rewards, got none for {where}: the verifier is silent; mend it")
-    # Rewards by rule lie in [0, 1] before their weight.
-    if reward_N.max() == reward_N.min() < sum(weight for weight in judged.weights.values() if weight > 0):
-        return InsufficientDataError(
-            f"expected rollouts that differ in reward, got {reward_N[0]:g} for {where}: there is nothing to learn from; warm up further"
-            " (--set warm_up=0.2), or take an easier level"
-        )
     if reward_N.max() == reward_N.min():
-        return InsufficientDataError(
-            f"expected rollouts that differ in reward, got {reward_N[0]:g} for {where}: nothing is left to learn; take a harder level"
-        )
+        # Rewards by rule lie in [0, 1] before their weight.
+        low = reward_N[0] < sum(weight for weight in judged.weights.values() if weight > 0)
+        easier = "there is nothing to learn from; warm up further (--set warm_up=0.2), or take an easier level"
+        what = easier if low else "nothing is left to learn; take a harder level"
+        return InsufficientDataError(f"expected rollouts that differ in reward, got {reward_N[0]:g} for {where}: {what}")
     return InsufficientDataError(
         f"expected rollouts of a group that differ in reward, got equal ones within every group for {where}: there is nothing to learn"
         " from; take larger groups (-G), or another level"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,12 @@ _SPECIAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The symbols of a task, each one token."""
+    """The symbols of a task, each one token, and the part of a tokenizer that scores ask of one."""
 
     symbols: str  # different characters; the first has token 2
+    eos_token_id: ClassVar[int] = END
+    pad_token_id: ClassVar[int] = PAD
+    chat_template: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         """Refuse symbols that are not different."""
@@ -42,12 +46,17 @@ class Vocabulary:
         """Number of tokens, PAD and END included."""
         return len(self.symbols) + _SPECIAL
 
-    def encode(self, text: str) -> list[int]:
+    def __call__(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
+        """Return the tokens of several texts."""
+        return {"input_ids": [self.encode(text, add_special_tokens=add_special_tokens) for text in texts]}
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the tokens of a text, without END."""
-        unknown = set(text) - set(self.symbols)
+        del add_special_tokens
+        unknown = set(text) - {*self.symbols, DRAWN_PAD}
         if unknown:
             raise InvalidArgumentError(f"expected symbols of {self.symbols!r}, got {min(unknown)!r} in {text!r}: leave it out")
-        return [self.symbols.index(symbol) + _SPECIAL for symbol in text]
+        return [PAD if symbol == DRAWN_PAD else self.symbols.index(symbol) + _SPECIAL for symbol in text]
 
 
 Values = Sequence[int]
@@ -73,22 +82,19 @@ def _operands(count: int, *others: int) -> Callable[[int], tuple[int, ...]]:
     return lambda level: (10**level,) * count + others
 
 
-def _sum(level: int, values: Values) -> tuple[str, str]:
-    """Write a + b, or a longer sum."""
-    digits = len(str(len(values) * (10**level - 1)))
-    return "+".join(number(value, level) for value in values) + "=", number(sum(values), digits)
+def _formula(text: str, value: Callable[..., int], digits: Callable[[int], int]) -> Callable[[int, Values], tuple[str, str]]:
+    """Return what writes operands into a text, and their value with so many digits at a level."""
+    return lambda level, values: (text.format(*(number(one, level) for one in values)), number(value(*values), digits(level)))
+
+
+def _sum(count: int) -> Callable[[int, Values], tuple[str, str]]:
+    """Return what writes a sum of so many operands."""
+    return _formula("+".join(["{}"] * count) + "=", lambda *values: sum(values), lambda level: len(str(count * (10**level - 1))))
 
 
 def _modular(level: int, values: Values) -> tuple[str, str]:
     """Write a + b modulo 10 to the level; the sign % in place of = says so."""
-    first, second = values
-    return f"{number(first, level)}+{number(second, level)}%", number((first + second) % 10**level, level)
-
-
-def _difference(level: int, values: Values) -> tuple[str, str]:
-    """Write a - b."""
-    first, second = values
-    return f"{number(first, level)}-{number(second, level)}=", number(first - second, level)
+    return _formula("{}+{}%", lambda first, second: (first + second) % 10**level, int)(level, values)
 
 
 def _steps(level: int, values: Values) -> tuple[str, str]:
@@ -99,12 +105,6 @@ def _steps(level: int, values: Values) -> tuple[str, str]:
         text += "+-"[minus] + number(operand, level)
         total += -operand if minus else operand
     return text + "=", number(total, len(str(count * (10**level - 1))))
-
-
-def _product(level: int, values: Values) -> tuple[str, str]:
-    """Write a * b."""
-    first, second = values
-    return f"{number(first, level)}*{number(second, level)}=", number(first * second, 2 * level)
 
 
 def _quotient(level: int, values: Values) -> tuple[str, str]:
@@ -138,11 +138,6 @@ def _closing(text: str) -> str | None:
         elif not open_ or open_.pop() != symbol:
             return None
     return "".join(reversed(open_))
-
-
-def _pair_first(text: str) -> str:
-    """Close the first opening bracket at once."""
-    return text[0] + _CLOSING[_OPENING.index(text[0])] + text[2:]
 
 
 INTEGERS = Vocabulary("0123456789+-*/()=%")
@@ -187,8 +182,6 @@ class Task:
         """Return rows of one length."""
         padded = np.full((len(rows), length), PAD, dtype=np.int64)
         for place, row in enumerate(rows):
-            if len(row) > length:
-                raise InvalidArgumentError(f"expected at most {length} tokens, got {len(row)}: evaluate it with a task of its own")
             padded[place, slice(length - len(row), None) if left else slice(len(row))] = row
         return padded
 
@@ -251,7 +244,7 @@ def _brackets(
 _FIVE = (
     _integers(Kind("two_step", _operands(3, 2, 2), _steps), "a ± b ± c, from left to right", 4),
     _integers(Kind("three_step", _operands(4, 2, 2, 2), _steps), "a ± b ± c ± d, from left to right", 4),
-    _integers(Kind("multiplication", _operands(2), _product), "a * b", 4),
+    _integers(Kind("multiplication", _operands(2), _formula("{}*{}=", operator.mul, lambda level: 2 * level)), "a * b", 4),
     _integers(Kind("division", _operands(1, 9), _quotient), "a / b with b from 1 to 9; the remainder is dropped", 4),
     _integers(
         Kind("parentheses", _operands(3, 2, 2, 2), _parentheses),
@@ -260,7 +253,7 @@ _FIVE = (
 )  # fmt: skip
 
 TASKS: tuple[TaskFamily, ...] = (
-    _integers(Kind("addition", _operands(2), _sum), "a + b", 9),
+    _integers(Kind("addition", _operands(2), _sum(2)), "a + b", 9),
     _integers(
         Kind("modular_addition", _operands(2), _modular), "a + b modulo 10 to the level, asked for with % in place of =", 9
     ),
@@ -269,8 +262,8 @@ TASKS: tuple[TaskFamily, ...] = (
         tuple(family.kinds[0] for family in _FIVE), (1, 4), 1,
     ),
     *_FIVE,
-    _integers(Kind("long_addition", _operands(3), _sum), "a + b + c", 4),
-    _integers(Kind("subtraction", _operands(2), _difference), "a - b, which may be negative", 9),
+    _integers(Kind("long_addition", _operands(3), _sum(3)), "a + b + c", 4),
+    _integers(Kind("subtraction", _operands(2), _formula("{}-{}=", operator.sub, int)), "a - b, which may be negative", 9),
     _sorting("sorting", "digits, smallest first", shift=0),
     _sorting("sorting_descending", "digits, largest first, asked for with > in place of <", sign=">", shift=0),
     _sorting("sorting_sorted", "digits that are sorted already", change=sorted),
@@ -283,7 +276,10 @@ TASKS: tuple[TaskFamily, ...] = (
     _brackets("brackets_square", "square brackets only", "[", shift=3),
     _brackets("brackets_two_kinds", "round and curly brackets", "({"),
     _brackets("brackets_nested", "opening brackets only, so that all are to be closed", "([{", closes=False),
-    _brackets("brackets_pair", "a pair, then opening brackets only", "([{", change=_pair_first, closes=False),
+    _brackets(
+        "brackets_pair", "a pair, then opening brackets only", "([{",
+        change=lambda text: text[0] + _CLOSING[_OPENING.index(text[0])] + text[2:], closes=False,
+    ),
 )  # fmt: skip
 
 
@@ -398,15 +394,6 @@ def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -
     draws = _DRAWS_A_PROBLEM * wanted
     numbers = rng.permutation(space) if space <= max(draws, _LISTED_WHOLE) else rng.integers(space, size=draws)
     for number in numbers:
-        written = kind.write(level, _mixed_radix(int(number), sizes))
+        written = kind.write(level, [int(value) for value in np.unravel_index(number, sizes)])
         if written is not None:
             yield Problem(*written, kind.name, level)
-
-
-def _mixed_radix(number: int, sizes: Sequence[int]) -> list[int]:
-    """Return the digits of a number whose places have these sizes."""
-    values = []
-    for size in reversed(sizes):
-        number, value = divmod(number, size)
-        values.append(value)
-    return values[::-1]

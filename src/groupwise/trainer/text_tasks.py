@@ -7,6 +7,7 @@ trained on, and both are recorded. GSM8K is read from a file of the user's: noth
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
@@ -101,24 +102,22 @@ def _tagged(_file: Path | None) -> Iterator[Question]:
         yield Question(pair.key, asked, pair.short, f"<answer>{pair.answer}</answer>")
 
 
+_SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
 def _expressions(_file: Path | None) -> Iterator[Question]:
     """Ask for an expression of three numbers that makes a target."""
     for row in combinations(range(1, 10), 3):
         given = f"{row[0]}, {row[1]} and {row[2]}"
         targets: dict[int, str] = {}
-        for (a, b, c), (first, second) in product(permutations(row), product("+-*", repeat=2)):
+        for (a, b, c), (first, second) in product(permutations(row), product(_SIGNS, repeat=2)):
             written = f"({a} {first} {b}) {second} {c}"
-            target = _worked(_worked(a, first, b), second, c)
+            target = _SIGNS[second](_SIGNS[first](a, b), c)
             if 1 <= target <= 99:
                 targets.setdefault(target, written)
         for target, written in targets.items():
             asked = f"Use the numbers {given}, each once, and + - * / to make {target}. Answer with the expression only."
             yield Question(row, asked, f"Make {target} from {given}", written)
-
-
-def _worked(a: int, sign: str, b: int) -> int:
-    """Return what one operation makes."""
-    return a + b if sign == "+" else a - b if sign == "-" else a * b
 
 
 def _gsm8k(file: Path | None) -> Iterator[Question]:

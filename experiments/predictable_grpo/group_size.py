@@ -104,7 +104,7 @@ def plateau_rows(replicates: int, seed: int, *, quick: bool) -> tuple[list[dict[
     for place in ("loss",) if quick else ("loss", "reward"):
         for advantage, label in ADVANTAGES:
             for size in (4, 16):
-                row, runs = plateau_row(advantage, label, size, place, replicates, seed, long=400 if quick else LONG)  # type: ignore[arg-type]
+                row, runs = plateau_row(advantage, label, size, place, replicates, seed, long=2000 if quick else LONG)  # type: ignore[arg-type]
                 rows.append(row)
                 if place == "loss":
                     curves[label, size] = runs

@@ -36,24 +36,24 @@ def test_a_run_is_trained_reported_fitted_and_planned(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert typed("-o", "run", "--steps", 70, "--set", "rollouts_every=1") == 0
+    assert typed("-o", "run", "--steps", 100, "--set", "rollouts_every=1") == 0
     out = capfd.readouterr()
-    assert re.search(r"70 of 70 steps in \d+ s: reward 0\.\d+ over the last 20 steps, 0\.\d+ on held-out problems", out.out)
+    assert re.search(r"100 of 100 steps in \d+ s: reward 0\.\d+ over the last 20 steps, 0\.\d+ on held-out problems", out.out)
     assert "groupwise report run says what it did" in out.out
     record = RunRecord.load("run")
     assert record.steps["reward"].to_numpy()[-20:].mean() > 0.3  # from 0.2: it learns
     for words in (
         ["report", "run"],
         ["fit", "run"],
-        ["components", "run", "--model", "run/checkpoints/checkpoint-50", "--groups", "24"],
+        ["components", "run", "--model", "run/checkpoints/checkpoint-100", "--groups", "24"],
         ["plan", "run"],
-        ["train", *QUICK, "-o", "run", "--steps", "71", "--set", "rollouts_every=1", "--resume"],
+        ["train", *QUICK, "-o", "run", "--steps", "101", "--set", "rollouts_every=1", "--resume"],
     ):
         code = main(words)
         said = capfd.readouterr()
         assert code == 0, (words, said)
         assert words[0] != "plan" or "group" in said.out.lower()
-    assert RunRecord.load("run").steps["step"][-1] == 71
+    assert RunRecord.load("run").steps["step"][-1] == 101
 
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,13 @@ OPEN = """
 import sys
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
-try:
-    record = open_run(sys.argv[1])
-    print(len(record.steps), *record.notes, sep="\\n")
-except GroupwiseError as error:
-    print("refused:", error)
+for path in sys.argv[1:]:
+    try:
+        record = open_run(path)
+        print(len(record.steps), *record.notes, sep="\\n")
+    except GroupwiseError as error:
+        print("refused:", error)
+    print("---")
 """
 
 
@@ -53,9 +55,11 @@ def run_bounded(script: str, arguments: Sequence[str] = (), *, seconds: int = CP
     return Ran(ended.returncode, printed or held, int(held) if ended.returncode == 0 else memory)
 
 
-def opened_bounded(path: object, *, seconds: int = CPU_SECONDS, memory: int = MEMORY) -> Ran:
-    """Open a log in such a process: the number of steps and the notes, or what it was refused for."""
-    ran = run_bounded(OPEN, [str(path)], seconds=seconds, memory=memory)
+def opened_bounded(*paths: object) -> list[str]:
+    """Open logs in one such process: of each the number of steps and the notes, or what it was refused for."""
+    ran = run_bounded(OPEN, list(map(str, paths)))
     assert ran.code == 0, ran
     assert "Traceback" not in ran.printed
-    return ran
+    *printed, _ = ran.printed.split("---\n")
+    assert len(printed) == len(paths)
+    return printed

@@ -29,25 +29,24 @@ HUGE = "9" * 401
 
 
 @pytest.mark.parametrize(
-    ("written", "named"),
+    "written",
     [
-        ('{"steps_per_generation": 4, "gradient_accumulation_steps": 0.5}', "gradient_accumulation_steps"),
-        ('{"steps_per_generation": 4, "gradient_accumulation_steps": 1e999}', "gradient_accumulation_steps"),
-        (f'{{"steps_per_generation": {HUGE}, "gradient_accumulation_steps": 2}}', "steps_per_generation"),
-        ('{"per_device_train_batch_size": 1e999, "num_generations": 8}', "per_device_train_batch_size"),
-        (f'{{"per_device_train_batch_size": {HUGE}, "num_generations": 8}}', "per_device_train_batch_size"),
-        (f'{{"rollout_batch_size": {HUGE}, "num_generations": 8}}', "rollout_batch_size"),
-        ('{"rollout_batch_size": NaN, "num_generations": 8}', "rollout_batch_size"),
+        '{"steps_per_generation": 4, "gradient_accumulation_steps": 0.5}',
+        '{"steps_per_generation": 4, "gradient_accumulation_steps": 1e999}',
+        f'{{"steps_per_generation": {HUGE}, "gradient_accumulation_steps": 2}}',
+        '{"per_device_train_batch_size": 1e999, "num_generations": 8}',
+        f'{{"per_device_train_batch_size": {HUGE}, "num_generations": 8}}',
+        f'{{"rollout_batch_size": {HUGE}, "num_generations": 8}}',
+        '{"rollout_batch_size": NaN, "num_generations": 8}',
     ],
-)  # fmt: skip
-def test_settings_beside_a_log_that_are_no_counts(tmp_path: Path, written: str, named: str) -> None:
+)
+def test_settings_beside_a_log_that_are_no_counts_are_none(tmp_path: Path, written: str) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.json").write_text(written)
     record = open_run(tmp_path / "metrics.jsonl")
     assert record.config.value("refresh_interval") is None
     assert record.config.value("prompts_per_step") is None
     assert len(record.steps) == 8
-    assert any(note.startswith(f"config.json gives {named} as ") and note.endswith("left out") for note in record.notes), record.notes
 
 
 def test_a_damaged_companion_is_said(tmp_path: Path) -> None:
@@ -127,22 +126,21 @@ def bombs() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["prompt", "reward", "other", "endless"])
-def test_a_dump_that_shares_its_parts(tmp_path: Path, name: str) -> None:
-    path = torch_file(tmp_path / "rollout_1.pt", {"rollout_id": 1, "samples": [bombs()[name]] * 8})
-    assert path.stat().st_size < 4000
-    printed = opened_bounded(path).printed
-    if name == "other":  # what is not read is not unfolded
-        assert printed.startswith("1\n")
-    else:
-        assert "refused: expected at most 2,000,000 values in the samples of" in printed
+def test_a_dump_that_shares_its_parts(tmp_path: Path) -> None:
+    paths = [torch_file(tmp_path / f"{name}_1.pt", {"rollout_id": 1, "samples": [bomb] * 8}) for name, bomb in bombs().items()]
+    assert max(path.stat().st_size for path in paths) < 4000
+    for name, printed in zip(bombs(), opened_bounded(*paths), strict=True):
+        if name == "other":  # what is not read is not unfolded
+            assert printed.startswith("1\n")
+        else:
+            assert "refused: expected at most 2,000,000 values in the samples of" in printed, name
 
 
 def test_a_dump_that_is_compressed(tmp_path: Path) -> None:
     """PyTorch stores its pickle as it is; one that unpacks to a hundred million lists is none of PyTorch's."""
     content = b"\x80\x04(" + b"]" * 60_000_000 + b"l."
     path = torch_file(tmp_path / "rollout_1.pt", content + b"samples", zipfile.ZIP_DEFLATED)
-    assert "refused: expected" in opened_bounded(path).printed
+    assert "refused: expected" in opened_bounded(path)[0]
 
 
 def test_a_view_is_no_table(tmp_path: Path) -> None:
@@ -153,7 +151,7 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
             " SELECT step, 'a' AS run_name, '{\"reward\": 1}' AS metrics FROM n"
         )
         database.commit()
-    printed = opened_bounded(path).printed
+    printed = opened_bounded(path)[0]
     assert "an SQLite database that is neither trackio's nor MLflow's" in printed
 
 
@@ -163,7 +161,7 @@ def test_a_table_with_a_computed_column(tmp_path: Path) -> None:
         database.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, step, run_name, metrics AS (hex(zeroblob(400000000))))")
         database.execute("INSERT INTO metrics (step, run_name) VALUES (1, 'a'), (2, 'a')")
         database.commit()
-    assert "refused: expected" in opened_bounded(path).printed
+    assert "refused: expected" in opened_bounded(path)[0]
 
 
 def test_a_database_whose_pages_are_shared(tmp_path: Path) -> None:
@@ -197,36 +195,32 @@ def test_a_database_may_take_ten_seconds_and_one_for_each_megabyte() -> None:
     assert [limits.seconds_for(size) for size in (0, 2_500_000)] == [10.0, 12.5]
 
 
-def test_a_table_of_a_hundred_million_rows(tmp_path: Path) -> None:
+def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     pl.select(step=pl.int_range(1000, dtype=pl.Int64), reward=pl.lit(0.5)).write_parquet(path)
     assert open_run(path).steps.height == 1000
-    constant = pl.select(step=pl.repeat(1, 30_000_000, dtype=pl.Int64), reward=pl.repeat(0.5, 30_000_000), loss=pl.repeat(0.5, 30_000_000))
+    constant = pl.select(step=pl.repeat(1, 23_000_000, dtype=pl.Int64), reward=pl.repeat(0.5, 23_000_000), loss=pl.repeat(0.5, 23_000_000))
     constant.write_parquet(path, row_group_size=1 << 20)
     del constant
     assert path.stat().st_size < 2_000_000
-    assert "refused: expected a table of at most 67,108,864 cells" in opened_bounded(path).printed
+    assert "refused: expected a table of at most 67,108,864 cells" in opened_bounded(path)[0]
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_completions_of_a_hundred_million_rows(tmp_path: Path, folder: bool, write_state: Callable[..., Path]) -> None:
+def test_completions_of_seventy_million_cells(tmp_path: Path, write_state: Callable[..., Path]) -> None:
     home = tmp_path / "completions"
     home.mkdir()
+    rows = 14_000_000
     big = pl.select(
-        step=pl.repeat(1, 20_000_000, dtype=pl.Int64), prompt=pl.repeat("p", 20_000_000), completion=pl.repeat("c", 20_000_000),
-        right=pl.repeat(0.5, 20_000_000), advantage=pl.repeat(0.5, 20_000_000),
+        step=pl.repeat(1, rows, dtype=pl.Int64), prompt=pl.repeat("p", rows), completion=pl.repeat("c", rows), right=pl.repeat(0.5, rows),
+        advantage=pl.repeat(0.5, rows),
     )  # fmt: skip
     big.write_parquet(home / "completions_00001.parquet", row_group_size=1 << 20)
     del big
-    if folder:
-        write_state(tmp_path / "trainer_state.json", [{"step": 1, "reward": 0.5, "loss": 0.1}, {"step": 2, "reward": 0.5, "loss": 0.1}])
-        assert (
-            "completions_00001.parquet is damaged, too large or holds no completions and was left out" in opened_bounded(tmp_path).printed
-        )
-    else:
-        printed = opened_bounded(home / "completions_00001.parquet").printed
-        assert "refused: expected completions in " in printed
-        assert "is damaged, too large or holds no completions" in printed
+    write_state(tmp_path / "trainer_state.json", [{"step": 1, "reward": 0.5, "loss": 0.1}, {"step": 2, "reward": 0.5, "loss": 0.1}])
+    in_folder, alone = opened_bounded(tmp_path, home / "completions_00001.parquet")
+    assert "completions_00001.parquet is damaged, too large or holds no completions and was left out" in in_folder
+    assert "refused: expected completions in " in alone
+    assert "is damaged, too large or holds no completions" in alone
 
 
 def test_names_that_come_again(tmp_path: Path) -> None:
@@ -285,7 +279,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.yaml").write_text("group_size: [" + "a," * 3_000_000 + "a]\n")
-    printed = opened_bounded(tmp_path / "metrics.jsonl").printed
+    printed = opened_bounded(tmp_path / "metrics.jsonl")[0]
     assert printed.startswith("8\n")
     assert "config.yaml beside the log holds no settings that can be read and was left out" in printed
 
@@ -303,12 +297,12 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the square."""
     with RecordWriter(tmp_path) as writer:
-        for step in range(1, 8_001):
+        for step in range(1, 3_001):
             writer.append({"step": step, "reward": 0.5, f"k{step}": 1.0}, [{"prompt_id": 0, f"r{step}": 1.0}], sync=False)
-    left_out = limits.left_out(2 * (8_000 - limits.MOST_KEYS) + 3)
-    assert opened_bounded(tmp_path).printed == f"8000\n{left_out}\n"
+    left_out = limits.left_out(2 * (3_000 - limits.MOST_KEYS) + 3)
+    assert opened_bounded(tmp_path)[0] == f"3000\n{left_out}\n"
     follower = Follower(tmp_path)
     follower.poll()
     assert follower.record is not None
-    assert follower.record.steps["reward"].to_list() == [0.5] * 8_000
+    assert follower.record.steps["reward"].to_list() == [0.5] * 3_000
     assert any("of the later keys left out" in note for note in follower.record.notes)

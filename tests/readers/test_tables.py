@@ -296,10 +296,9 @@ class TestJson:
         assert (row["a"], row["b"], row["c"], row["d"], row["g/h/i"], row["j"]) == (None, float("-inf"), 0.5, 1.0, 7.0, float("inf"))
         assert not {"e", "f"} & set(row)
 
-    def test_a_key_twice_is_noted(self, tmp_path: Path) -> None:
+    def test_of_a_key_twice_the_last_counts(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1, "reward": 2}\n{"step": 2, "reward": 3}\n')
         assert values(record, "reward") == [2.0, 3.0]
-        assert "1 row gives a key twice" in record.notes[0]
 
     def test_thousands_of_keys_are_bounded(self, tmp_path: Path) -> None:
         rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(42)]
@@ -501,20 +500,18 @@ class TestNuls:
     }
 
     @pytest.mark.parametrize("file", TEXTS)
-    def test_a_few_are_left_out_and_noted(self, tmp_path: Path, file: str) -> None:
+    def test_a_few_are_left_out(self, tmp_path: Path, file: str) -> None:
         whole = self.TEXTS[file].encode()
         plain = opened(tmp_path / file, whole)
         third = len(whole) // 3
         damaged = opened(tmp_path / file, b"\0".join([whole[:third], whole[third : 2 * third], whole[2 * third :], b""]))
         assert damaged.steps.equals(plain.steps)
-        assert damaged.notes == ("3 NUL bytes were left out", *plain.notes)
-        with_one = opened(tmp_path / file, whole + b"\0")
-        assert with_one.notes == ("1 NUL byte was left out", *plain.notes)
+        assert damaged.notes == plain.notes
 
     def test_a_hole_behind_the_first_rows(self, tmp_path: Path) -> None:
         lines = self.ROWS.encode().splitlines(keepends=True) * 200
         record = opened(tmp_path / "a.jsonl", b"".join([*lines[:4000], b"\0" * 200_000, *lines[4000:]]))
-        assert record.notes[0] == "200000 NUL bytes were left out"
+        assert values(record, "reward") == [step / 8 for step in range(1, 41)]
 
     @pytest.mark.parametrize("content", [b"\0" * 100, b"ab\0" * 50, "step,reward\n1,2\n".encode("utf-16-le"), b"\xff\xfa\0" + b"a" * 300])
     def test_what_is_really_binary_is_refused(self, tmp_path: Path, content: bytes) -> None:

@@ -209,6 +209,7 @@ def test_a_pickle_that_could_do_something_is_refused(tmp_path: Path, payload: by
     assert not (tmp_path / "harmed").exists()
 
 
+@pytest.mark.slow
 def test_tensors_in_slimes_dumps_are_passed_over(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     samples = slime_samples(5)

@@ -140,13 +140,6 @@ class TestFolder:
         assert values(record, "step")[-1] == 10
         assert "checkpoint-20/trainer_state.json could not be read" in record.notes[0]
 
-    def test_a_state_without_the_beginning_takes_it_from_an_older_one(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
-        write_state(trl_run / "checkpoint-30" / "trainer_state.json", [make_row(step, reward=9.0) for step in range(16, 31)])
-        record = open_run(trl_run)
-        assert values(record, "step") == list(range(1, 31))
-        assert values(record, "reward")[13:17] == [0.14, 0.15, 9.0, 9.0]
-        assert "15 rows before step 16 come from checkpoint-20/trainer_state.json" in record.notes[0]
-
     def test_a_folder_of_one_run_and_of_several(self, trl_run: Path) -> None:
         assert open_run(trl_run.parent).name == "run"
         shutil.copytree(trl_run, trl_run.parent / "second")

@@ -157,7 +157,7 @@ def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(entries: list[dic
 
 LONE = "1 cell of 'completion' had half a character (a lone surrogate), written as \\udxxx now"
 LARGE = "1 cell of 'prompt_id' is beyond 64 bits, and kept modulo 2**64"
-FELL = "1 cell of 'optimizer_updates' fell or was not finite: the one before stands in for it"
+FELL = "1 cell of 'optimizer_updates' fell or was not finite: the steps stand in for this clock"
 NANS = "2 cells of 'loss' are NaN, and read as missing"
 WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
 
@@ -185,11 +185,12 @@ def test_an_odd_cell_costs_itself_and_is_noted(rows: list[dict[str, Any]], some:
     assert follower.record.notes == (note,)
 
 
-def test_the_fewest_cells_of_a_clock_that_falls_are_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clock", [(4, 8, 1, 12), (4, math.inf, 8, 12), (math.nan, 4, 8, 12)])
+def test_the_steps_stand_in_for_a_clock_that_falls_or_has_no_end(clock: tuple[float, ...], tmp_path: Path) -> None:
     with RecordWriter(tmp_path) as writer:
-        for number, updates in enumerate((math.inf, 4, 10**9, 12, 16, 3, 20), start=1):
+        for number, updates in enumerate(clock, start=1):
             writer.append({"step": number, "optimizer_updates": updates})
-    assert RunRecord.load(tmp_path).steps["optimizer_updates"].to_list() == [4.0, 4.0, 4.0, 12.0, 16.0, 16.0, 20.0]
+    assert RunRecord.load(tmp_path).steps["optimizer_updates"].to_list() == [1.0, 2.0, 3.0, 4.0] if clock[0] == 4 else [1.0, 4.0, 8.0, 12.0]
 
 
 def test_a_number_beyond_all_floats_and_a_row_of_odd_keys_stop_no_recording(tmp_path: Path) -> None:

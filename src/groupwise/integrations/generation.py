@@ -152,6 +152,11 @@ def text_of(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def array_of(value: Any) -> Float:
+    """Return a tensor, or what is one already, as an array of doubles."""
+    return np.asarray(value.detach().float().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)
+
+
 def _spread(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
     """Return the spread within groups of at least two, and the share of groups without any."""
     if not groups:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.recorder import Say, reason_of
-from groupwise.integrations.sinks import tell
+from groupwise.integrations.sinks import tell, title_of
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.wording import clean
@@ -35,14 +35,9 @@ def state_to_stop_on(name: str) -> StopOn:
 
 def change_in_words(found: Judgement, before: State | None, step: int) -> str:
     """Return a new state in one line: the fact, the cause and what to do."""
-    was = f" (was {_word(before)})" if before is not None else ""
+    was = f" (was {title_of(before)})" if before is not None else ""
     parts = (found.headline, found.cause.words, found.do)
-    return clean(f"{_word(found.state)} at step {step}{was}: {'; '.join(part.rstrip('.') for part in parts if part)}", longest=_LONGEST)
-
-
-def _word(state: State) -> str:
-    """Return a state as a person says it."""
-    return state.value.replace("_", " ")
+    return clean(f"{title_of(found.state)} at step {step}{was}: {'; '.join(part.rstrip('.') for part in parts if part)}", longest=_LONGEST)
 
 
 class LiveJudgement:

@@ -32,12 +32,14 @@ from groupwise.record.run import (
     RecordWriter,
     RunConfig,
     RunRecord,
+    checked_row,
     description_in,
     is_record,
     standing_steps,
     with_notes,
+    without_rollouts,
 )
-from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, plain_number, rollouts_table, steps_of_rows
+from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, rollouts_table, steps_of_rows
 
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
@@ -152,7 +154,7 @@ class Recorder:
         if not path.exists():
             self._move_aside()
             return [], {}
-        with Journal(path, keep=_without_rollouts) as journal:  # held while it is looked at: nobody writes it now
+        with Journal(path, keep=without_rollouts) as journal:  # held while it is looked at: nobody writes it now
             rows = [entry["row"] for entry in standing_steps(journal.entries)]
             if after <= 0:
                 if rows:
@@ -196,7 +198,7 @@ class Recorder:
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
-            row = _checked(row)
+            row = checked_row(row)
         except Exception as error:  # noqa: BLE001 - a row of whatever kind costs itself and no more
             self._say(f"a step is not recorded: {reason_of(error)}")
             return
@@ -332,7 +334,14 @@ class Recorder:
         """Return the steps so far, and the rollouts of the latest, as a record."""
         odd = Odd()
         steps = steps_of_rows(self.rows, odd)
-        rollouts = rollouts_table([{**one, "step": number} for number, some in self._recent for one in _rows_of(some)], odd)
+        rollouts = rollouts_table(
+            [
+                {**one, "step": number}
+                for number, some in self._recent
+                for one in (some.rows() if isinstance(some, RolloutColumns) else some)
+            ],
+            odd,
+        )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
         return with_notes(RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes)), (), odd)
 
@@ -404,23 +413,10 @@ class _Syncer(threading.Thread):
             self.problem = "the record was closed"
 
 
-def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with plain numbers, or refuse it."""
-    step = row.get("step")
-    if isinstance(step, bool) or not isinstance(step, int) or abs(step) >= 2**63:
-        raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
-    return {str(name): value if name == "step" else plain_number(name, value) for name, value in row.items()}
-
-
 def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[Any], int]) -> None:
     """Drop the entries of a step that comes again, and those after it."""
     while entries and step_of(entries[-1]) >= step:
         entries.pop()
-
-
-def _without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is kept in memory of an entry of the journal."""
-    return {name: entry[name] for name in ("row", "about") if name in entry} or None
 
 
 def _size_of(row: Mapping[str, Any]) -> int | None:
@@ -438,8 +434,3 @@ def _step_of_change(note: str) -> int:
     """Return the step at which a note says that the group size changed; 0 for other notes."""
     found = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
     return int(found[1]) if found else 0
-
-
-def _rows_of(rollouts: Rollouts) -> Sequence[Mapping[str, Any]]:
-    """Return one mapping a completion."""
-    return rollouts.rows() if isinstance(rollouts, RolloutColumns) else rollouts

@@ -71,14 +71,14 @@ def _to_trackio(found: Judgement, text: str, _link: str) -> None:
     trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
     if trackio is None or not hasattr(trackio, "alert") or (variables is not None and variables.current_run.get() is None):
         return
-    trackio.alert(title=_title(found), text=text, level=_level(trackio, found))
+    trackio.alert(title=title_of(found.state), text=text, level=_level(trackio, found))
 
 
 def _to_wandb(found: Judgement, text: str, link: str) -> None:
     """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its summary."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
-        wandb.run.alert(title=_title(found), text=text, level=_level(wandb, found))
+        wandb.run.alert(title=title_of(found.state), text=text, level=_level(wandb, found))
         wandb.run.summary.update({f"groupwise/{name}": value for name, value in facts(found, link).items()})
 
 
@@ -89,9 +89,9 @@ def _to_mlflow(found: Judgement, _text: str, link: str) -> None:
         mlflow.set_tags({f"groupwise.{name}": value for name, value in facts(found, link).items()})
 
 
-def _title(found: Judgement) -> str:
-    """Return the state as a person says it."""
-    return found.state.value.replace("_", " ")
+def title_of(state: State) -> str:
+    """Return a state as a person says it."""
+    return state.value.replace("_", " ")
 
 
 def _level(tracker: Any, found: Judgement) -> Any:

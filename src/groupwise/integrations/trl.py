@@ -103,7 +103,7 @@ class GroupwiseCallback:
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Pass over the events that nothing is done at, also those of later versions."""
         if name.startswith("on_"):
-            return _nothing
+            return lambda *_, **__: None
         raise AttributeError(name)
 
     def _say(self, sentence: str) -> None:
@@ -242,8 +242,8 @@ class GroupwiseCallback:
         config, recent = config_of(self.trainer), RECENT if self._checks.on else 0
 
         def made(folder: Path) -> Recorder:
-            name = _name_of(self.trainer, folder)
-            return Recorder(folder, name=name, config=config, meanings_of=meanings_of, recent=recent, say=self._say)
+            name = getattr(self.trainer.args, "run_name", None) or folder.absolute().parent.name or folder.name
+            return Recorder(folder, name=str(name), config=config, meanings_of=meanings_of, recent=recent, say=self._say)
 
         found = opened(made, self.folder, int(state.global_step), self._say, identity_of(self.trainer, state, self.folder))
         if found is not None:
@@ -418,12 +418,3 @@ def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:
     home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
     wrong = "" if record is None or (isinstance(record, str | os.PathLike) and str(record)) else repr(record)[:80]
     return Path(home) / FOLDER if record is None or wrong else Path(record), wrong
-
-
-def _name_of(trainer: Any, folder: Path) -> str:
-    """Return the name of the run: its own, or that of its output folder."""
-    return str(getattr(trainer.args, "run_name", None) or folder.absolute().parent.name or folder.name)
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """Do nothing at an event."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.generation import Generation, text_of
+from groupwise.integrations.generation import Generation, array_of, text_of
 from groupwise.integrations.resume import Identity, home_of
 from groupwise.readers.configs import settings_in
 from groupwise.record.run import RunConfig
@@ -169,23 +169,25 @@ class Watch:
         length_N = gathered(trainer, self.length_n or [])
         if self.part_NF is None:
             return None
-        part_NF = np.asarray(
-            self.part_NF.detach().float().cpu().numpy() if hasattr(self.part_NF, "detach") else self.part_NF, dtype=np.float64
-        )
+        part_NF = array_of(self.part_NF)
         count, names = len(part_NF), list(trainer.reward_func_names)
         weights = getattr(trainer, "reward_weights", None)
         weight_F = np.ones(len(names)) if weights is None else np.asarray([float(weight) for weight in weights])
         missing_N = np.isnan(part_NF).all(axis=1)
         reward_N = np.where(missing_N, np.nan, np.nansum(part_NF * weight_F, axis=1))
-        logs = trainer._logs  # gathered over the processes; TRL offers it nowhere else
+        # Gathered over the processes; TRL offers it nowhere else.
+        advantages, *said = (_latest(trainer._logs.get(name), count) for name in ("advantages", "prompt", "completion"))
+        prompts, completions = (
+            None if some is None or not texts else [one if type(one) is str else text_of(one) for one in some] for some in said
+        )
         return Generation(
             reward_N,
             np.arange(count) // int(trainer.num_generations),
             {name: part_NF[:, number] for number, name in enumerate(names)},
-            _latest(logs.get("advantages"), count),
+            None if advantages is None else np.array(advantages, dtype=np.float64),
             np.array(length_N, dtype=np.float64) if len(length_N) == count else None,
-            _texts(logs.get("prompt"), count) if texts else None,
-            _texts(logs.get("completion"), count) if texts else None,
+            prompts,
+            completions,
         )
 
 
@@ -197,18 +199,9 @@ def _lengths(completions: Any) -> list[int] | None:
         return None
 
 
-def _latest(values: Any, count: int) -> Float | None:
-    """Return the last `count` numbers of a log, or None where it is shorter."""
-    if values is None or len(values) < count:
-        return None
-    return np.array(list(values)[-count:], dtype=np.float64)
-
-
-def _texts(values: Any, count: int) -> list[str] | None:
-    """Return the last `count` texts of a log, or None where it is shorter."""
-    if values is None or len(values) < count:
-        return None
-    return [value if type(value) is str else text_of(value) for value in list(values)[-count:]]
+def _latest(values: Any, count: int) -> list[Any] | None:
+    """Return the last `count` entries of a log, or None where it is shorter."""
+    return None if values is None or len(values) < count else list(values)[-count:]
 
 
 class StepMetrics:

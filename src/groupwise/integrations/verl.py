@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.integrations.generation import Generation, apart, joined, step_meanings
+from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
 from groupwise.integrations.resume import Identity, home_of, opened
@@ -93,7 +92,9 @@ class Tap:
 
     def step(self, data: Mapping[str, Any], step: int) -> None:
         """Write the rollouts taken since the last call, with the metrics of the step."""
-        metrics = {key: float(value) for key, value in apart(data, "reward").items() if _is_number(value)}
+        metrics = {
+            key: float(value) for key, value in apart(data, "reward").items() if isinstance(value, int | float | np.integer | np.floating)
+        }
         generation = joined(self._generations) if self._generations else None
         self._generations = []
         self.recorder = self.recorder or self._opened(step if generation is None else step - 1)
@@ -164,13 +165,13 @@ class Tap:
                 self._told = True
                 self._say("this advantage estimator is given no group ids: its rollouts are not recorded, the metrics are")
             return
-        mask_NL, group_N = _array(given["response_mask"]), np.asarray(given["index"]).astype(str)
+        mask_NL, group_N = array_of(given["response_mask"]), np.asarray(given["index"]).astype(str)
         # Rows that verl adds until the workers share them evenly: without a token, under a name that begins so.
         real_N = mask_NL.any(axis=1) | ~np.char.startswith(group_N, _PADDING)
         mask_NL, group_N = mask_NL[real_N], group_N[real_N]
-        reward_N = _array(given["token_level_rewards"])[real_N].sum(axis=1)
+        reward_N = array_of(given["token_level_rewards"])[real_N].sum(axis=1)
         length_N = mask_NL.sum(axis=1)
-        advantage_NL = _array(result[0])[real_N]
+        advantage_NL = array_of(result[0])[real_N]
         _, first, inverse = np.unique(group_N, return_index=True, return_inverse=True)
         rank = np.empty(len(first), dtype=np.int64)
         rank[np.argsort(first)] = np.arange(len(first))  # groups in the order of their first rollout
@@ -256,17 +257,6 @@ def _recorded(folder: Path, step: int) -> RolloutColumns | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
     return None if rollouts is None else RolloutColumns(rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False))
-
-
-def _array(value: Any) -> NDArray[np.float64]:
-    """Return a tensor as doubles."""
-    plain = value.detach().float().cpu().numpy() if hasattr(value, "detach") else value
-    return np.asarray(plain, dtype=np.float64)
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a logged value is one number."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)
 
 
 def attach(say: Say = to_terminal) -> Tap | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -33,7 +34,7 @@ from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json,
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
-from groupwise.readers.source import inside, note_on_nuls, nuls_in, peek, shown, some_of
+from groupwise.readers.source import inside, peek, shown, some_of
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
@@ -58,18 +59,13 @@ class Reader:
 
     name: str  # of the format
     description: str  # one sentence for the docs
-    sniff: Callable[[Path], float]  # path -> confidence in [0, 1], from content
+    sniff: Callable[[Any], float]  # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
     # path, request -> record, or None where it is read through its feed
     read: Callable[[Path, Request], RunRecord] | None
     folder: bool = False  # whether it reads a folder rather than a file
     binary: bool = False  # whether it reads files that are no text
     # makes what reads a log that grows line by line, or None where the format is only read whole
     feed: Callable[[], Feed] | None = None
-
-
-def _sniff_record(path: Path) -> float:
-    """Return the confidence that the folder is a saved record."""
-    return 1.0 if is_record(path) else 0.0
 
 
 def _read_record(path: Path, request: Request) -> RunRecord:
@@ -84,7 +80,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "groupwise",
         "a record saved by groupwise, or the journal of one being written",
-        _sniff_record,
+        is_record,
         _read_record,
         folder=True,
         feed=JournalFeed,
@@ -210,20 +206,14 @@ class Located:
 
     def read(self) -> RunRecord:
         """Read the log whole, with what stands in files beside it."""
-        record = self._read()
-        for name, (path, column) in self.request.beside.items():
-            record = _with_side_file(record, name, path, column)
-        return record
-
-    def _read(self) -> RunRecord:
-        """Read the log."""
         if self.reader.read is not None:
             record = self.reader.read(self.path, self.request)
         else:
             assert self.reader.feed is not None
             record = read_fed(self.reader.feed(), self.path, self.request)
-        nuls = 0 if self.reader.folder or self.reader.binary else nuls_in(self.path)
-        return dataclasses.replace(record, notes=(*note_on_nuls(nuls), *record.notes))
+        for name, (path, column) in self.request.beside.items():
+            record = _with_side_file(record, name, path, column)
+        return record
 
 
 def locate(place: Path, request: Request) -> Located:
@@ -301,8 +291,9 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
 
 def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     """Return the reader that is most confident of a path, None where none is as confident as it must be."""
-    folder = path.is_dir()
-    confidence, best = max(((reader.sniff(path), reader) for reader in READERS if reader.folder == folder), key=lambda entry: entry[0])
+    seen = None if path.is_dir() else peek(path)
+    fitting = [one for one in READERS if one.folder == (seen is None) and (one.binary or seen is None or not seen.binary)]
+    confidence, best = max(((reader.sniff(seen or path), reader) for reader in fitting), key=lambda entry: entry[0])
     return best if confidence >= least else None
 
 
@@ -310,7 +301,7 @@ def _in_file(path: Path, request: Request) -> Located:
     """Find a file with the reader that its content chooses."""
     seen, is_yaml = peek(path), path.suffix.lower() in (".yaml", ".yml")
     reader = best_reader(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
-    if seen.binary and (reader is None or not reader.binary):
+    if seen.binary and reader is None:
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
     if reader is None and (is_yaml or (len(_SETTING.findall(seen.text)) > 3 and settings_in(parse_yaml(seen.text)))):
         raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")

@@ -78,7 +78,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     store = log.store
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, each, notes = _steps(log, chosen)
-    if not step_key and log.step is None and not chosen and not _is_a_log(store, log.framework):
+    if not step_key and log.step is None and not chosen and not any(one.quantity for one in _meanings(store, log.framework)):
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
         )
@@ -89,8 +89,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
-    clock = _clock(merged, columns, config, framework, spacing) | _chosen_clocks(chosen, columns)
-    if _is_fractional(merged, clock["optimizer_updates"], config):
+    clock = _clock(merged, columns, config, framework, spacing) | chosen_clocks(chosen, columns)
+    if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
@@ -228,7 +228,7 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, framework: str, spacing: float) -> dict[str, Array | None]:
     """Return the base columns: optimiser updates, windows, tokens and seconds."""
     step = merged.step.astype(np.float64)
-    per_step = _updates_per_step(config)
+    per_step, counted_by = _updates_per_step(config), step if merged.clock is None or merged.clock[0] < 0 else merged.clock
     window = np.ones(len(step))
     if framework in TRL_FAMILY or config.logging_steps.known:
         trained = np.flatnonzero(merged.trained)
@@ -245,17 +245,11 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
         steps_done = np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
         seconds = np.cumsum(np.nan_to_num(durations, nan=0.0, posinf=0.0) * (np.clip(steps_done, 0, spacing)))
     return {
-        "optimizer_updates": _updates(merged, config) if updates is None else updates,
+        "optimizer_updates": counted_by * per_step if updates is None else updates,
         "window": window,
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
         "seconds": seconds,
     }
-
-
-def _updates(merged: Merged, config: RunConfig) -> Array:
-    """Return the updates so far by the steps alone, fractional ones where the log counts so."""
-    counted_by = merged.step.astype(np.float64) if merged.clock is None or merged.clock[0] < 0 else merged.clock
-    return counted_by * _updates_per_step(config)
 
 
 def _updates_per_step(config: RunConfig) -> float:
@@ -263,12 +257,7 @@ def _updates_per_step(config: RunConfig) -> float:
     return float(config.value("updates_per_step") or 1.0)
 
 
-def _is_fractional(merged: Merged, updates: Array | None, config: RunConfig) -> bool:
-    """Return whether the updates are the log's own fractional steps."""
-    return merged.clock is not None and np.array_equal(np.asarray(updates), merged.clock * _updates_per_step(config))
-
-
-def _chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array | None]:
+def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array | None]:
     """Return the clocks that the user named; raise where one falls."""
     found: dict[str, Array | None] = {}
     for name in _CLOCKS:
@@ -320,11 +309,6 @@ def _store_notes(store: RowStore) -> list[str]:
         columns = counted(len(lost), "column is", "columns are")
         notes.append(f"{columns} no plain numbers and left out: {some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}")
     return notes + store.left_out_notes()
-
-
-def _is_a_log(store: RowStore, framework: str) -> bool:
-    """Return whether any column is a metric that we know."""
-    return any(meaning.quantity for meaning in _meanings(store, framework))
 
 
 def _meanings(store: RowStore, framework: str) -> tuple[Meaning, ...]:

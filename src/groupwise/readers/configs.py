@@ -14,44 +14,13 @@ from typing import Any, TypeGuard
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
-from groupwise.readers.source import open_text, peek, read_whole, shown
+from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside
 from groupwise.record.settings import RULES, RunConfig
 
-# Our name of a setting -> what trainers and loops of one's own call it, the last part of its path or the last two.
-_CALLED = {
-    "group_size": "num_generations num_generations_per_prompt generations_per_prompt group group_size rollout_group_size "
-    "num_rollouts_per_prompt rollouts_per_prompt rollouts_per_example n_samples_per_prompt n_samples num_samples_per_prompt "
-    "samples_per_prompt num_samples_per_prompt_rollout completions_per_prompt num_return_sequences_in_group rollout/n",
-    "prompts_per_step": "prompts_per_step num_prompts_per_step prompts_per_batch num_unique_prompts_rollout groups_per_batch "
-    "data/train_batch_size",
-    "learning_rate": "learning_rate lr actor_learning_rate actor_lr policy_lr peak_lr",
-    "learning_rate_schedule": "learning_rate_schedule lr_schedule lr_scheduler lr_scheduler_type",
-    "optimizer": "optimizer optim",
-    "momentum": "momentum",
-    "beta1": "beta1 adam_beta1 betas/1",
-    "beta2": "beta2 adam_beta2 betas/2",
-    "kl_weight": "kl_weight beta kl_coef kl_loss_coef kl_beta init_kl_coef kl_penalty_coef reference_policy_kl_penalty",
-    "kl_in": "kl_in",
-    "loss": "loss loss_type loss_fn",
-    "importance_ratio": "importance_ratio importance_sampling_level",
-    "refresh_interval": "refresh_interval",
-    "lag_kind": "lag_kind",
-    "updates_per_step": "updates_per_step",
-    "logging_steps": "logging_steps",
-    "scale_rewards": "scale_rewards use_std_normalization",
-    "multi_objective_aggregation": "multi_objective_aggregation",
-    "temperature": "temperature sampling_temperature",
-    "max_completion_length": "max_completion_length max_response_length rollout/response_length generate_max_len rollout_max_response_len "
-    "max_new_tokens max_completion_tokens max_tokens",
-    "model": "model model_name model_name_or_path model/name base_model",
-    "engine": "engine inference_engine rollout_engine inference_backend rollout/name",
-    "planned_steps": "planned_steps max_steps total_training_steps",
-    "gpus": "gpus num_gpus n_gpus",
-    "framework": "framework",
-    "framework_version": "framework_version trl_version",
-    "seed": "seed",
-}
-_ALIASES = {alias: name for name, aliases in _CALLED.items() for alias in aliases.split()}
+# Of each setting what trainers and loops of one's own call it, the last part of its path or the last two; and its paths in verl's
+# configuration, of which these count and no other: it holds hundreds of defaults of parts that are off.
+_SETTINGS = tuple(table_beside("settings.tsv"))
+_ALIASES = {alias: row["setting"] for row in _SETTINGS for alias in row["called"].split()}
 ASSUMED = "assumed"
 _SECTIONS = frozenset({
     "training", "train", "grpo", "rl", "args", "training_args", "algorithm", "rollout", "model", "config", "trainer", "optim", "data",
@@ -73,10 +42,6 @@ _GENERIC_LOGS = re.compile(
 
 _LISTED = re.compile(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$", re.MULTILINE)
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None, "none": None, "~": None}
-_COUNTS = frozenset({
-    "rollout_batch_size", "per_device_train_batch_size", "world_size", "num_processes", "gradient_accumulation_steps",
-    "steps_per_generation", "train_batch_size", "epochs_per_rollout_batch", "optimizer_updates_per_rollout_batch",
-})  # fmt: skip
 
 
 def parse_yaml(text: str) -> dict[str, Any]:
@@ -199,35 +164,22 @@ def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str
     return {"refresh_interval": stated, "lag_kind": "none" if stated == 1 else "refresh", "updates_per_step": each or stated}
 
 
-_ACTOR, _ROLLOUT = "actor_rollout_ref/actor", "actor_rollout_ref/rollout"
-# verl's configuration holds hundreds of defaults of parts that are off, so of it these paths count and no other.
-_VERL = {
-    "group_size": (f"{_ROLLOUT}/n",),
-    "prompts_per_step": ("data/train_batch_size",),
-    "learning_rate": (f"{_ACTOR}/optim/lr",),
-    "learning_rate_schedule": (f"{_ACTOR}/optim/lr_scheduler_type", f"{_ACTOR}/optim/warmup_style"),
-    "optimizer": (f"{_ACTOR}/optim/optimizer",),
-    "beta1": (f"{_ACTOR}/optim/betas/1",),
-    "beta2": (f"{_ACTOR}/optim/betas/2",),
-    "temperature": (f"{_ROLLOUT}/temperature",),
-    "max_completion_length": ("data/max_response_length", f"{_ROLLOUT}/response_length"),
-    "model": ("actor_rollout_ref/model/path",),
-    "engine": (f"{_ROLLOUT}/name",),
-    "seed": (f"{_ACTOR}/data_loader_seed", "data/seed"),
-    "planned_steps": ("trainer/total_training_steps",),
-}
+_ACTOR = "actor_rollout_ref/actor"
 
 
 def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of verl's configuration, by its paths."""
-    known = {name: next((flat[path] for path in paths if flat.get(path) is not None), None) for name, paths in _VERL.items()}
+    known = {row["setting"]: next((flat[path] for path in row["verl"].split() if flat.get(path) is not None), None) for row in _SETTINGS}
     loss, estimator = flat.get(f"{_ACTOR}/policy_loss/loss_mode"), flat.get("algorithm/adv_estimator")
     if loss in (None, "vanilla"):
         loss = "ppo" if estimator == "gae" else estimator
+    # Only GRPO's estimators divide by the group's spread.
+    spread = "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"
+    scaling = {"scale_rewards": spread} if str(estimator) in ("grpo", "grpo_vectorized") else {}
     gpus, nodes = flat.get("trainer/n_gpus_per_node"), flat.get("trainer/nnodes", 1)
     if _is_count(gpus) and _is_count(nodes):
         known["gpus"] = gpus * nodes
-    return known | {"loss": loss} | _penalty(flat) | _scaling(flat) | _updates_of_verl(flat)
+    return known | {"loss": loss} | _penalty(flat) | scaling | _updates_of_verl(flat)
 
 
 def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,13 +190,6 @@ def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
     if flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat) and coefficient is not None:
         return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
     return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
-
-
-def _scaling(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the advantages are divided by; only GRPO's estimators divide by the group's spread."""
-    if str(flat.get("algorithm/adv_estimator")) not in ("grpo", "grpo_vectorized"):
-        return {}
-    return {"scale_rewards": "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"}
 
 
 def _updates_of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,14 +212,6 @@ def _counts(value: Any) -> bool:
     return isinstance(value, int | float) and 0 < value < limits.LARGEST_COUNT and value == int(value)
 
 
-def _odd_counts(flat: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of the counts in a file of settings that are none."""
-    for path, value in flat.items():
-        name = path.rpartition("/")[2].lower()
-        if name in _COUNTS and isinstance(value, int | float) and not _counts(value):
-            yield name, f"{value:g}" if abs(value) < limits.LARGEST_COUNT else "a number without bound"
-
-
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield path and scalar of nested mappings; lists are passed over, but Adam's two decays."""
     if isinstance(value, Mapping) and depth < 8:
@@ -288,17 +225,12 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings of a JSON or YAML file under our names."""
-    return settings_in(_flat_settings(path))
-
-
-def _flat_settings(path: Path) -> dict[str, Any]:
-    """Return what a JSON or YAML file holds, flattened with "/"."""
     seen = peek(path)
     if seen.binary:
         raise UnreadableRunError(f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}")
     if seen.size > limits.LARGEST_SETTINGS:
         raise UnreadableRunError(f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a smaller file")
-    text = read_whole(path, seen)
+    text = read_whole(seen)
     if text.lstrip().startswith("{"):
         try:
             flat = dict(flatten(json.loads(text)))
@@ -308,7 +240,7 @@ def _flat_settings(path: Path) -> dict[str, Any]:
         flat = parse_yaml(text)
     if not flat:
         raise UnreadableRunError(f"expected settings as `name: value` lines or JSON, got none in {shown(path)}: write one setting a line")
-    return flat
+    return settings_in(flat)
 
 
 def readme_settings(path: Path) -> dict[str, Any]:
@@ -338,7 +270,7 @@ def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Sta
     for path in _around(log, home):
         readme = path.name == "README.md"
         try:
-            found = readme_settings(path) if readme else {} if _is_model(path) else _settings_beside(path, said)
+            found = readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
         except NothingYetError:
             continue
         except (GroupwiseError, OSError):
@@ -349,13 +281,6 @@ def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Sta
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
         config = with_found(config, missing(found, config), source)
     return config
-
-
-def _settings_beside(path: Path, notes: list[str]) -> dict[str, Any]:
-    """Return the settings of a file beside a log, and note what it gives for counts that are none."""
-    flat = _flat_settings(path)
-    notes += [f"{path.name} gives {name} as {value}, which is no count: left out" for name, value in _odd_counts(flat)]
-    return settings_in(flat)
 
 
 def missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:

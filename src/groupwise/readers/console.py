@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
-from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import ESCAPE, counted, lines_of, peek, shown, start_of
+from groupwise.readers.rows import RowStore, is_summary, summary_notes
+from groupwise.readers.source import ESCAPE, Peek, counted, lines_of, noted, shown, start_of
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]
@@ -75,8 +74,7 @@ class Console(Feed):
             found, hint = self.nothing()
             raise NothingYetError(f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}")
         notes = list(encoding_notes(origin.encoding))
-        if self.damaged:
-            notes.append(f"{counted(self.damaged, 'printed row is damaged and was', 'printed rows are damaged and were')} left out")
+        notes += noted(self.damaged, "printed row is damaged and was", "printed rows are damaged and were")
         return assemble(self.log(origin, notes), request)
 
 
@@ -230,8 +228,7 @@ class TrlConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the trainer's own rows of one run with their steps."""
-        if self._summaries:
-            notes.append("the summary row at the end is left out" if self._summaries == 1 else f"{self._summaries} summary rows left out")
+        notes += summary_notes(self._summaries)
         store, printed = self._trainers(notes)
         runs, again = by_turns(store, printed)
         if runs > 1:
@@ -251,12 +248,8 @@ class TrlConsole(Console):
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
         store, bars, odd = self.store, self._bars, _strangers(self._shapes)
-        left_out = self._embedded + len(odd)
-        if left_out:
-            are = counted(
-                left_out, "printed dictionary is no row of the trainer and was", "printed dictionaries are no rows of the trainer and were"
-            )
-            notes.append(f"{are} left out: within other text, or without the keys of its rows")
+        words = "printed dictionary is no row of the trainer and was", "printed dictionaries are no rows of the trainer and were"
+        notes += noted(self._embedded + len(odd), *words, "left out: within other text, or without the keys of its rows")
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
             store, bars = store.kept(stay), list(compress(bars, stay))
@@ -310,14 +303,13 @@ def _strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
     return {row for row, shape in enumerate(shapes) if shape in odd} if odd else set()
 
 
-def sniff_trl(path: Path) -> float:
+def sniff_trl(seen: Peek) -> float:
     """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
-    seen = peek(path)
-    if seen.binary or (seen.text[:1] in "[{" and "\n" not in seen.text):
+    if seen.text[:1] in "[{" and "\n" not in seen.text:
         return 0.0
     if _TRL_ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
-    return 0.35 if path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+    return 0.35 if seen.path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
 
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
@@ -382,12 +374,9 @@ class VerlConsole(Console):
         """Return the rows with the settings printed before them."""
         if self._scaled:
             notes.append(f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the name")
-        if self._headless:
-            many = "lines look like rows without their step and were"
-            notes.append(f"{counted(self._headless, 'line looks like a row without its step and was', many)} left out")
-        if self._broken:
-            are = counted(self._broken, "value is no number and was", "values are not numbers and were")
-            notes.append(f"{are} left out: another process may have printed into the line")
+        notes += noted(self._headless, "line looks like a row without its step and was", "lines look like rows without their step and were")
+        why = "left out: another process may have printed into the line"
+        notes += noted(self._broken, "value is no number and was", "values are not numbers and were", why)
         self._tell_runs_apart()
         stated = ((self._settings.found(), "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated, framework="verl")
@@ -406,13 +395,12 @@ def _is_headless(line: str) -> bool:
     return " - " in line and len(_CELLS.findall(line)) > 2
 
 
-def sniff_verl(path: Path) -> float:
+def sniff_verl(seen: Peek) -> float:
     """Return the confidence that the file is verl's printed output: a row of it, or its settings, within the first 32 MB."""
-    seen = peek(path)
-    if seen.binary or seen.text[:1] == "{":
+    if seen.text[:1] == "{":
         return 0.0
-    structured = path.suffix.lower() in _STRUCTURED
-    if _VERL_BYTES.search(b"\n" + start_of(path, seen, len(seen.head) if structured else _SCAN)):
+    structured = seen.path.suffix.lower() in _STRUCTURED
+    if _VERL_BYTES.search(b"\n" + start_of(seen, len(seen.head) if structured else _SCAN)):
         return 0.8
     if structured:
         return 0.0
@@ -555,12 +543,11 @@ class DictConsole(Console):
         return super().log(origin, [*notes, *(["the rows are what the trainer printed, rounded to four places"] if self._rounded else [])])
 
 
-def sniff_dicts(path: Path) -> float:
+def sniff_dicts(seen: Peek) -> float:
     """Return the confidence that the file is printed output of SkyRL or slime: a row of either within the first 32 MB."""
-    seen = peek(path)
-    if seen.binary or seen.text[:1] == "{" or path.suffix.lower() in (*_STRUCTURED, ".md"):
+    if seen.text[:1] == "{" or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
-    start = b"\n" + start_of(path, seen, _SCAN)
+    start = b"\n" + start_of(seen, _SCAN)
     return 0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0  # the first looks for fixed letters only, and is fast
 
 
@@ -634,9 +621,8 @@ class PrintedConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with the settings that the program printed."""
         notes.append("the rows are what the program printed, rounded as it printed them")
-        if self._shares:
-            are = counted(len(self._shares), "value in % is", "values in % are")
-            notes.append(f"{are} read as shares ({', '.join(dict.fromkeys(self._shares))})")
+        what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
+        notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated)
 
@@ -649,10 +635,9 @@ def _cells(line: str) -> dict[str, float]:
     return {key[:200]: value for key, value in zip(cells[::2], values[1::2], strict=True) if value is not None} if tabled else {}
 
 
-def sniff_printed(path: Path) -> float:
+def sniff_printed(seen: Peek) -> float:
     """Return the confidence that the file holds printed rows with a step and a reward, a score or a loss."""
-    seen = peek(path)
-    if seen.binary or seen.text.startswith("{") or path.suffix.lower() in (*_STRUCTURED, ".md"):
+    if seen.text.startswith("{") or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     console = PrintedConsole()
     console.take(lines_of(seen.text)[:_SCAN_LINES])

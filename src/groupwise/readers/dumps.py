@@ -18,7 +18,7 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.source import peek, shown
+from groupwise.readers.source import Peek, shown
 
 Row = Mapping[Any, Any]
 
@@ -69,11 +69,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _is_nemo(row: Row) -> bool:
-    """Return whether a row is one of NeMo-RL's."""
-    return "content" in row and isinstance(row.get("rewards"), int | float) and isinstance(row["content"], str | list)
-
-
 def _nemo(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one completion of a row of NeMo-RL's; its prompt is None where the conversation is not parted."""
     prompt, completion = _parted(row["content"])
@@ -106,20 +101,10 @@ def _text(part: Any) -> str:
         return ""
 
 
-def _is_art(row: Row) -> bool:
-    """Return whether a row is one of ART's trajectories."""
-    return "group_index" in row and "reward" in row and isinstance(row.get("messages"), list | tuple)
-
-
 def _art(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one trajectory of a row of ART's."""
     prompt, completion = _parted(list(row["messages"]))
     yield {"prompt": prompt, "completion": completion, "reward": row["reward"], "group_index": row["group_index"]}
-
-
-def _is_episode(row: Row) -> bool:
-    """Return whether a row is one of prime-rl's episodes."""
-    return isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping)
 
 
 def _episode(row: Row) -> Iterator[dict[str, Any]]:
@@ -136,18 +121,10 @@ def _episode(row: Row) -> Iterator[dict[str, Any]]:
             found |= {f"rewards/{key}": value for key, value in parts.items()} | {"reward": trace.get("reward", sum(parts.values()))}
         else:
             found["reward"] = trace.get("reward", rewards)
-        yield found | _advantage([node for node in trace.get("nodes") or [] if isinstance(node, Mapping)])
-
-
-def _advantage(nodes: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
-    """Return the advantage of a trace: the last of its tokens that is not 0."""
-    values = [value for node in nodes for value in node.get("advantages") or [] if isinstance(value, int | float)]
-    return {"advantage": next((value for value in reversed(values) if value), values[-1])} if values else {}
-
-
-def _is_sample(row: Row) -> bool:
-    """Return whether a row is one of slime's samples."""
-    return "group_index" in row and isinstance(row.get("response"), str) and "rollout_id" in row
+        nodes = [node for node in trace.get("nodes") or [] if isinstance(node, Mapping)]
+        advantages = [value for node in nodes for value in node.get("advantages") or [] if isinstance(value, int | float)]
+        # Of its tokens the last one that is not 0.
+        yield found | ({"advantage": next(filter(None, reversed(advantages)), advantages[-1])} if advantages else {})
 
 
 def _sample(row: Row) -> Iterator[dict[str, Any]]:
@@ -204,10 +181,10 @@ def _group(row: Row) -> Iterator[dict[str, Any]]:
 
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
-    "slime": (_is_sample, _sample),
-    "art": (_is_art, _art),
-    "prime-rl": (_is_episode, _episode),
-    "nemo-rl": (_is_nemo, _nemo),
+    "slime": (lambda row: {"group_index", "rollout_id"} <= set(row) and isinstance(row.get("response"), str), _sample),
+    "art": (lambda row: {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list | tuple), _art),
+    "prime-rl": (lambda row: isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping), _episode),
+    "nemo-rl": (lambda row: isinstance(row.get("rewards"), int | float) and isinstance(row.get("content"), str | list), _nemo),
     GROUPS: (_is_group, _group),
 }
 
@@ -246,12 +223,12 @@ class _Plain(pickle.Unpickler):
         return _Tensor()
 
 
-def sniff_slime(path: Path) -> float:
+def sniff_slime(seen: Peek) -> float:
     """Return the confidence that the file is a PyTorch archive with slime's samples in it."""
-    if not peek(path).head.startswith(_ZIP):
+    if not seen.head.startswith(_ZIP):
         return 0.0
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(seen.path) as archive:
             name = _pickled(archive)
             return 0.9 if name and b"samples" in archive.open(name).read(1 << 16) else 0.4 if name else 0.0
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError):

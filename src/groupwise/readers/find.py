@@ -36,24 +36,17 @@ def runs_below(place: Path, known: Known = lambda _: False, without: Collection[
 
 def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *, beside_rollouts: bool = False) -> list[Path]:
     """Return the runs below a folder that no reader knows, or only one of rollouts: what lies there beside these."""
-    folders, files = _inside(folder)
+    folders, files = _inside(folder, without)
     if beside_rollouts:
-        folders, files = _no_rollouts(folders, files, known)
-    files = [file for file in files if not without or file.resolve() not in without]
+        folders = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
+        files = [file for file in files if known(file) or not _are_rollouts(file)]
     runs, beside = _below(folders if depth < _DEEPEST else [], known, without, depth)
     logs = [file for file in files if known(file) or is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
     if logs or not runs:
-        beside += [file for file in files if file not in logs and _is_broken(file)]
-    runs += logs
-    return runs if len(runs) == 1 else runs + beside
-
-
-def _no_rollouts(folders: Sequence[Path], files: Sequence[Path], known: Known) -> tuple[list[Path], list[Path]]:
-    """Return the folders and files that hold no rollouts by their names or contents."""
-    others = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
-    return others, [file for file in files if known(file) or not _are_rollouts(file)]
+        beside += [file for file in set(files) - set(logs) if _is_broken(file)]
+    return runs + logs if len(runs + logs) == 1 else runs + logs + beside
 
 
 def _below(folders: Sequence[Path], known: Known, without: Collection[Path], depth: int) -> tuple[list[Path], list[Path]]:
@@ -82,7 +75,7 @@ def _reader_of(folder: Path) -> Reader | None:
     return None if reader is not None and reader.name == "mlflow" and not is_mlflow_run(folder) else reader
 
 
-def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
+def _inside(folder: Path, without: Collection[Path]) -> tuple[list[Path], list[Path]]:
     """Return folders, and files named as logs, of a folder by name; of names for one file the first that is no link."""
     folders, files = [], dict[int, Path]()
     with suppress(OSError), os.scandir(folder) as entries:
@@ -91,13 +84,13 @@ def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
                 folders += [] if entry.name.startswith(".") else [Path(entry.path)]
             elif named_as_log(entry.name) and entry.is_file():
                 files.setdefault(entry.inode() if not entry.is_symlink() else entry.stat().st_ino, Path(entry.path))
-    return folders, sorted(files.values())
+    return folders, sorted(file for file in files.values() if not without or file.resolve() not in without)
 
 
 def _are_rollouts(file: Path) -> bool:
     """Return whether a file holds rollouts."""
     try:
-        return sniff_rollouts(file) > 0
+        return sniff_rollouts(peek(file)) > 0
     except GroupwiseError:
         return False
 

@@ -5,7 +5,6 @@ Formats without a feed are read whole again whenever they change. It fits and dr
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import lines_of, note_on_nuls, peek, shown
+from groupwise.readers.source import lines_of, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 
 _CHUNK = 1 << 23
@@ -76,7 +75,7 @@ class Follower:
         self._feed: Feed | None = None
         self._offset, self._before, self._tail, self._encoding = 0, b"", b"", "utf-8"
         self._open_line = False
-        self._nuls = self._told = 0
+        self._told = 0
         self._signature: Signature | None = None
         self._identity: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
@@ -156,7 +155,12 @@ class Follower:
         self._broken = None
         try:
             found = locate(self.place, self._request)
-            if again and found.reader.feed is not None and self._encoding != "utf-16" and not _is_saved(found):
+            if (
+                again
+                and found.reader.feed is not None
+                and self._encoding != "utf-16"
+                and (not found.reader.folder or (found.path / JOURNAL).is_file())
+            ):
                 self._forget()
                 return self._look()
             self.record = found.read()
@@ -209,8 +213,7 @@ class Follower:
         assert self._found is not None
         self._broken = None
         try:
-            record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
-            self.record = dataclasses.replace(record, notes=(*note_on_nuls(self._nuls), *record.notes))
+            self.record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
         except GroupwiseError as error:
             self._broken = error
 
@@ -253,7 +256,6 @@ class Follower:
                 self._feed.accept(line + b"\n")
         else:
             encoding = self._encoding if self._offset == 0 else self._encoding.removesuffix("-sig")
-            self._nuls += whole.count(b"\0")
             self._feed.take(lines_of(whole.replace(b"\0", b"").decode(encoding, errors="replace")))
         self._offset += len(whole)
         self._before = (self._before + whole)[-_CHECKED:]
@@ -269,11 +271,6 @@ class Follower:
     def _event(self, words: str) -> None:
         """Note what happened."""
         self.events = [*self.events, Event(time.time(), words)][-20:]
-
-
-def _is_saved(found: Located) -> bool:
-    """Return whether a log is a record without a journal."""
-    return found.reader.folder and not (found.path / JOURNAL).is_file()
 
 
 def signature_of(place: Path) -> Signature:

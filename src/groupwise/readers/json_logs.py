@@ -6,7 +6,7 @@ What the columns mean is judged by their names in `keys.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,18 @@ from typing import Any
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, is_summary
+from groupwise.readers.rows import RowStore, is_summary, summary_notes
 from groupwise.readers.source import (
+    DAMAGED_LINES,
     JsonArray,
-    JsonReader,
     Lines,
     Peek,
     counted,
     first_lines,
     json_lines,
+    noted,
     open_text,
+    parse_json,
     peek,
     read_whole,
     shown,
@@ -36,45 +38,44 @@ _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 _WRAPPED = {"step", "data"}
 
 
-def sniff_jsonl(path: Path) -> float:
+def sniff_jsonl(seen: Peek) -> float:
     """Return the confidence that the file holds one JSON object a line."""
-    seen = peek(path)
-    if seen.binary or not seen.text.startswith("{"):
+    if not seen.text.startswith("{"):
         return 0.0
-    lines = first_lines(path, seen, 5)
+    lines = first_lines(seen, 5)
     if len(lines) == 1:
-        return 0.6 if any(json_lines(lines, JsonReader())) and path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
-    return 0.85 if any(row is not None for row in json_lines(lines, JsonReader())) else 0.0
+        return 0.6 if any(json_lines(lines)) and seen.path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+    return 0.85 if any(row is not None for row in json_lines(lines)) else 0.0
 
 
 class JsonlFeed(Feed):
     """One JSON object a line."""
 
     def __init__(self) -> None:
-        self._store, self._reader = RowStore(), JsonReader()
+        self._store = RowStore()
         self._damaged = self._skipped = 0
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        for row in json_lines(lines, self._reader):
+        self._store.extend(map(_unwrapped, self._rows(lines)))
+
+    def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the run, and count the other lines."""
+        for row in json_lines(lines):
             if row is None:
                 self._damaged += 1
             elif is_summary(row):
                 self._skipped += 1
             else:
-                self._store.add(_unwrapped(row))
+                yield row
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        notes = list(encoding_notes(origin.encoding)) + _json_notes(self._reader, self._skipped)
-        damaged = self._damaged
-        if damaged:
-            notes.append(
-                f"{counted(damaged, 'line is no whole JSON object and was', 'lines are not whole JSON objects and were')} left out"
-            )
-        if damaged > self._store.count:
+        notes = list(encoding_notes(origin.encoding)) + summary_notes(self._skipped)
+        notes += noted(self._damaged, *DAMAGED_LINES)
+        if self._damaged > self._store.count:
             raise UnreadableRunError(
-                f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(origin.path)}: repair it"
+                f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in {shown(origin.path)}: repair it"
             )
         return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
 
@@ -89,20 +90,9 @@ def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
-def _json_notes(reader: JsonReader, skipped: int) -> list[str]:
-    """Return notes on what the JSON held besides rows of the run."""
-    notes = []
-    if reader.duplicates:
-        notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
-    if skipped:
-        notes.append("the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out")
-    return notes
-
-
-def sniff_json(path: Path) -> float:
+def sniff_json(seen: Peek) -> float:
     """Return the confidence that the file is one JSON list or object."""
-    seen = peek(path)
-    return 0.5 if not seen.binary and re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+    return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
 
 
 def read_json(path: Path, request: Request) -> RunRecord:
@@ -110,9 +100,8 @@ def read_json(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     if seen.text.startswith("["):
         return _read_list(path, seen, request)
-    reader = JsonReader()
     try:
-        whole = reader.loads(read_whole(path, seen))
+        whole = parse_json(read_whole(seen))
     except ValueError:
         raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again") from None
     return _read_object(path, seen, request, whole)
@@ -120,10 +109,10 @@ def read_json(path: Path, request: Request) -> RunRecord:
 
 def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     """Read a JSON list of rows, as far as it is whole."""
-    store, reader, skipped, strange = RowStore(), JsonReader(), 0, 0
+    store, skipped, strange = RowStore(), 0, 0
     runs: list[dict[str, Any]] = []
-    text = read_whole(path, seen)
-    array = JsonArray(text, text.index("[") + 1, reader)
+    text = read_whole(seen)
+    array = JsonArray(text, text.index("[") + 1)
     for row in array:
         if not isinstance(row, dict):
             strange += 1
@@ -135,13 +124,12 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
             store.add(_unwrapped(row))
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
-    notes = list(encoding_notes(seen.encoding)) + _json_notes(reader, skipped)
+    notes = list(encoding_notes(seen.encoding)) + summary_notes(skipped)
     if not array.end:
         if not store.count:
             raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
         notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
-    if strange:
-        notes.append(f"{counted(strange, 'element of the list is no row and was', 'elements of the list are not rows and were')} left out")
+    notes += noted(strange, "element of the list is no row and was", "elements of the list are not rows and were")
     return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
 
 
@@ -163,7 +151,7 @@ def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, An
     """Return the record of rows and the settings beside them."""
     kept = [row for row in rows if not is_summary(row)]
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
-    notes = (*encoding_notes(seen.encoding), *_json_notes(JsonReader(), len(rows) - len(kept)))
+    notes = (*encoding_notes(seen.encoding), *summary_notes(len(rows) - len(kept)))
     stated = ((beside, f"{path.name}, beside the rows"),)
     return assemble(Log(RowStore.of(map(_unwrapped, kept)), path, "json", seen.size, notes, stated=stated, name=name), request)
 
@@ -178,10 +166,11 @@ def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     named: dict[str, list[dict[str, Any]]] = {key: value for key, value in whole.items() if _is_rows(value)}
     if len(named) > 1 and any(map(_is_split, named)):
         return [{**row, "split": key} for key, value in named.items() for row in value]
-    columns = _rows_of_columns(whole)
-    lists = [value for value in named.values() if len(value) >= len(columns)]
+    columns, longest = _rows_of_columns(whole), max(named.values(), key=len, default=[])
+    if longest and len(longest) >= len(columns):
+        return longest
     inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
-    return max(lists, key=len) if lists else columns or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
+    return columns or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
 
 
 def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -229,8 +218,8 @@ def _is_list_of_runs(value: Any) -> bool:
 def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the runs of an object, or of one inside it, that holds each under its name: its rows, or an object with its log."""
     for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        named = [(key, {"rows": value} if _is_rows(value) else value) for key, value in inner.items() if isinstance(value, dict | list)]
-        runs = [{"name": key, **value} for key, value in named if isinstance(value, dict) and _inner_logs(value)]
+        named = {key: {"rows": value} if _is_rows(value) else value for key, value in inner.items()}
+        runs = [{"name": key, **value} for key, value in named.items() if isinstance(value, dict) and _inner_logs(value)]
         heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
         if len(runs) > 1 and set.intersection(*heads) and not any(_is_split(run["name"]) for run in runs):
             return runs
@@ -265,8 +254,8 @@ def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[
     if rows is None:
         raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
     record = _record_of(path, seen, request, rows, run, name)
-    without = f"{counted(silent, 'entry', 'entries')} of the file without a log left out, as of runs that failed"
-    return replace(record, notes=(*record.notes, without)) if silent else record
+    without = noted(silent, "entry", "entries", "of the file without a log left out, as of runs that failed")
+    return replace(record, notes=(*record.notes, *without))
 
 
 _LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
@@ -274,12 +263,11 @@ _PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
 _KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
 
 
-def sniff_event_stream(path: Path) -> float:
+def sniff_event_stream(seen: Peek) -> float:
     """Return the confidence that the file is a stream of events with their numbers inside "metrics"."""
-    seen = peek(path)
-    if seen.binary or not seen.text.startswith("{"):
+    if not seen.text.startswith("{"):
         return 0.0
-    found = [row for row in json_lines(first_lines(path, seen, 20), JsonReader()) if row is not None]
+    found = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
     events = sum(_is_event(row) for row in found)
     return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
 
@@ -297,7 +285,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     damaged = unplaced = 0
     with open_text(path, seen.encoding) as file:
         lines = Lines(file)
-        for event in json_lines(lines, JsonReader()):
+        for event in json_lines(lines):
             step = _step_of_event(event) if event is not None and _is_event(event) else None
             if event is None or not _is_event(event):
                 damaged += 1
@@ -309,10 +297,8 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
         raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
     notes = [*lines.notes(), "the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
-    if unplaced:
-        notes.append(f"{counted(unplaced, 'event')} of no step left out")
-    if damaged:
-        notes.append(f"{counted(damaged, 'line is no event and was', 'lines are no events and were')} left out")
+    notes += noted(unplaced, "event", "events", "of no step left out")
+    notes += noted(damaged, "line is no event and was", "lines are no events and were")
     return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
 
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.readers.rows import plain
+from groupwise.readers.source import table_beside
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, RunConfig
 
@@ -74,63 +74,20 @@ def version_of(text: str | None) -> Version | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _table(name: str) -> Iterator[dict[str, str]]:
-    """Yield the lines of a table beside this file, cell by column."""
-    columns, *lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
-    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
-
-
 def _rules() -> Iterator[Rule]:
     """Yield the rules in the order in which they are tried."""
-    for cells in _table("keys.tsv"):
+    for cells in table_beside("keys.tsv"):
         flags = dict.fromkeys(cells.pop("flags").split(), True)
         yield Rule(**cells, **flags)  # type: ignore[arg-type]
 
 
 RULES = tuple(_rules())
 # Canonical name -> group of the table in the docs, unit, and what it is.
-QUANTITIES = {row["quantity"]: (row["group"], row["unit"], row["definition"]) for row in _table("quantities.tsv")}
+QUANTITIES = {row["quantity"]: (row["group"], row["unit"], row["definition"]) for row in table_beside("quantities.tsv")}
 
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
 
-# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them.
-_PLAIN_RULES: tuple[tuple[str, str], ...] = (
-    (
-        (
-            r"((train|training|rollouts?|env|critic|batch|objective|episode)/)?"
-            r"((mean_|avg_|raw_|train_|rlhf_|episode_)?rewards?|(train_|episode_)?reward_mean|mean_train_reward|rewards?/mean|score/mean"
-            r"|reward_(trace|history)|reward_(avg|average)|average_reward)"
-        ),
-        "reward",
-    ),
-    (r"(train/)?(reward_std|std_reward|reward_std_dev)|rewards?/std", "reward_std_ambiguous"),
-    (
-        (
-            r"((train|rollout|grpo|actor|advantage(_done)?)/)?(frac_reward_zero_std|zvf|zero_advantage_group_ratio|zero_variance_fraction"
-            r"|zero_var_group_frac|zero_std_(frac|ratio|share)|zero_advantage_frac|dead_group_(share|frac|ratio)|frac_zero_std)"
-        ),
-        "dead_group_share",
-    ),
-    (r"batch/\w+/fractions/too_hard", "all_wrong_share"),
-    (r"batch/\w+/fractions/too_easy", "all_right_share"),
-    (
-        r"((train|rollout(_partition_done|_done)?)/)?(avg_|mean_)?(response|completion|generation)s?(_token)?_len(gth)?(/mean|_mean)?",
-        "completion_length",
-    ),
-    (
-        r"response_len(gth)?(/|_)clip_ratio|((train|rollout(_partition_done|_done)?)/)?(completion_)?truncat(ed|ion)_(ratio|share|rate)",
-        "truncated_share",
-    ),
-    (r"(token_|policy_|avg_|mean_)?entropy|(actor|policy|train)/entropy", "entropy"),
-    (r"(approx_|reference_|ppo_|mean_)?kl|actor/(ppo_kl|kl_loss)|(train|objective)/kl|policy/approxkl(_avg)?", "kl"),
-    (r"((actor|train|optim|policy)/)?(grad_norm|gradient_norm|total_grad_norm)", "gradient_norm"),
-    (r"((actor|train)/)?(loss|pg_loss|policy_loss|training loss)", "loss"),
-    (r"((actor|optim|train|policy)/)?(lr|learning_rate)(\(.+\))?", "learning_rate"),
-    (r"((actor|train|policy)/)?(clip_?fraction|clip_?frac|pg_clip_?frac|clipfrac_avg)", "clip_ratio"),
-    (r"step_time|step_seconds|time_per_step|perf/time_per_step|timing_s/step|time/step", "step_time"),
-    (r"num_tokens|tokens|total_tokens|perf/total_num_tokens", "tokens"),
-)
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its reward.
 _SUCCESS = re.compile(
     r"((train|rollout|env|answer|overall|mean|avg|average)[/_])?(accuracy|acc|score|scores|success(_rate)?|solve_rate|pass_rate"
@@ -172,7 +129,8 @@ _MARKS: tuple[tuple[str, str], ...] = (
 _HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ ]")
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
 _NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
-_PLAIN = tuple((re.compile(pattern), quantity) for pattern, quantity in _PLAIN_RULES)
+# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them.
+_PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +265,7 @@ def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[
 
 def known_quantities() -> tuple[str, ...]:
     """Return the canonical quantities that a column can be said to hold; "<function>" stands for any name."""
-    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN_RULES)]
+    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN)]
     return tuple(dict.fromkeys(listed))
 
 

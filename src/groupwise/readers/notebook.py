@@ -18,7 +18,7 @@ from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import missing, settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import JsonReader, lines_of, peek, read_whole, shown
+from groupwise.readers.source import Peek, lines_of, parse_json, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 
 _TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
@@ -26,19 +26,18 @@ _TAG = re.compile(r"<[^<>]*>")
 _ARGUMENT = re.compile(r"^\s*(\w{2,60})\s*=\s*(-?[\d.]+(?:e-?\d+)?|\"[^\"\n]{1,100}\"|'[^'\n]{1,100}')\s*,", re.MULTILINE)
 
 
-def sniff_notebook(path: Path) -> float:
+def sniff_notebook(seen: Peek) -> float:
     """Return the confidence that the file is a Jupyter notebook."""
-    seen = peek(path)
     text = seen.text[:4096]
-    marked = '"cells"' in text or '"nbformat"' in text or path.suffix == ".ipynb"
-    return 0.95 if marked and not seen.binary and text.startswith("{") else 0.0
+    marked = '"cells"' in text or '"nbformat"' in text or seen.path.suffix == ".ipynb"
+    return 0.95 if marked and text.startswith("{") else 0.0
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:
     """Read the longest progress table among the notebook's stored outputs, else the steps that a cell printed."""
     seen = peek(path)
     try:
-        notebook = JsonReader().loads(read_whole(path, seen))
+        notebook = parse_json(read_whole(seen))
     except ValueError:
         raise UnreadableRunError(f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it again") from None
     tables = [table for html in _texts(notebook, "html") for table in _parse(html)]

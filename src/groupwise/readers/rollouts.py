@@ -22,11 +22,24 @@ from numpy.typing import NDArray
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.prompts import prompt_text
-from groupwise.readers.assemble import Request, chosen_columns, sound
+from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import GROUPS, dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import JsonReader, Lines, Peek, counted, first_lines, inside, json_lines, open_text, peek, shown, some_of
+from groupwise.readers.source import (
+    DAMAGED_LINES,
+    Lines,
+    Peek,
+    counted,
+    first_lines,
+    inside,
+    json_lines,
+    noted,
+    open_text,
+    peek,
+    shown,
+    some_of,
+)
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -269,18 +282,12 @@ def grouped(table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: 
 
 def row_notes(rows: RolloutRows) -> list[str]:
     """Return notes on rows and texts that are not as they should be."""
-    notes = []
-    if rows.left_out:
-        why = "neither a prompt nor a group, or neither a completion nor a reward"
-        notes.append(f"{counted(rows.left_out, 'row has', 'rows have')} {why}: left out")
-    if rows.silent:
-        notes.append(f"{counted(rows.silent, 'row has', 'rows have')} no completion: rewards only")
-    if rows.messages:
-        notes.append(f"{counted(rows.messages, 'text is a list of chat messages', 'texts are lists of chat messages')}: kept as JSON text")
-    if rows.later_outputs:
-        words = "row is a further output of its rollout", "rows are further outputs of their rollouts"
-        notes.append(f"{counted(rows.later_outputs, *words)}, by the uid, and counts as a completion of its own")
-    return notes
+    why = "neither a prompt nor a group, or neither a completion nor a reward: left out"
+    notes = noted(rows.left_out, "row has", "rows have", why)
+    notes += noted(rows.silent, "row has", "rows have", "no completion: rewards only")
+    notes += noted(rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text")
+    further = "row is a further output of its rollout,", "rows are further outputs of their rollouts,"
+    return notes + noted(rows.later_outputs, *further, "by the uid, and counts as a completion of its own")
 
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:
@@ -306,22 +313,21 @@ _CHOSEN = "chosen: "
 OURS = Layout("prompt", "completion", verl=False)
 
 
-def sniff_rollouts(path: Path) -> float:
+def sniff_rollouts(seen: Peek) -> float:
     """Return the confidence that the file holds one completion a row, with its prompt and its reward."""
-    seen = peek(path)
     if seen.head.startswith(b"PAR1"):
-        return 0.95 if _is_table(path) else 0.0
+        return 0.95 if _is_table(seen.path) else 0.0
     if seen.head.startswith(b"PK"):
-        return sniff_slime(path)
+        return sniff_slime(seen)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
-    rows = _first_rows(path, seen)
+    rows = _first_rows(seen)
     return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
-def _first_rows(path: Path, seen: Peek) -> list[dict[str, Any]]:
+def _first_rows(seen: Peek) -> list[dict[str, Any]]:
     """Return the first rows of JSON lines; an empty one stands for a line that is damaged."""
-    return [row or {} for row in json_lines(first_lines(path, seen, _FIRST_ROWS), JsonReader())]
+    return [row or {} for row in json_lines(first_lines(seen, _FIRST_ROWS))]
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -368,7 +374,7 @@ def sniff_rollout_folder(path: Path) -> float:
     files = _dumps(path) if path.is_dir() else []
     for file in files[:3]:
         try:
-            if sniff_rollouts(file):
+            if sniff_rollouts(peek(file)):
                 return 0.9
         except GroupwiseError:
             continue
@@ -465,29 +471,25 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
         return _add_table(rows, path, rewarded=rewarded)
     if seen.head.startswith(b"PK"):
         return _add_dump(rows, slime_samples(path), "slime", path, group_size)
-    first = _first_rows(path, seen)
+    first = _first_rows(seen)
     if dump := dump_of(first):
         with open_text(path, seen.encoding) as file:
-            return _add_dump(rows, filter(None, json_lines(Lines(file), JsonReader())), dump, path, group_size)
+            return _add_dump(rows, filter(None, json_lines(Lines(file))), dump, path, group_size)
     layout = layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
-    reader, damaged, step, before = JsonReader(), 0, _number(path), rows.store.count
+    damaged, step, before = 0, _number(path), rows.store.count
     with open_text(path, seen.encoding) as file:
         lines = Lines(file)
-        for row in json_lines(lines, reader):
+        for row in json_lines(lines):
             if row is None:
                 damaged += 1
             else:
                 rows.add(row, layout, step)
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
-    if damaged:
-        are = counted(damaged, "line is no whole JSON object and was", "lines are not whole JSON objects and were")
-        notes.append(f"{are} left out of {shown(path)}")
+    notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
     notes += lines.notes()
-    if reader.duplicates:
-        notes.append(f"{counted(reader.duplicates, 'row gives', 'rows give')} a key twice in {shown(path)}: the last value counts")
     if seen.encoding == "latin-1":
         notes.append(f"the file {shown(path)} is not UTF-8 and was read as Latin-1")
     return layout.verl
@@ -539,15 +541,14 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     numbers = [_finite(name, store.dense(columns[name])) for name in sorted(columns, key=_place) if columns[name]]
     known = np.isfinite(step)
     table = pl.DataFrame([pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers])
-    if not known.all():
-        notes.append(f"{counted(int((~known).sum()), 'row has', 'rows have')} no whole number as its step: left out")
+    notes += noted(int((~known).sum()), "row has", "rows have", "no whole number as its step: left out")
     labels = {key: list(compress(rows.label_column(key), known)) for key in rows.labels}
     table = grouped(table.filter(pl.Series(known)), labels, notes, trusted=trusted)
     if not total:
         table = _summed(table, list(functions.values()), notes)
     missing = table["reward"].null_count()
-    if missing and missing < len(table):
-        notes.append(f"{counted(missing, 'reward is', 'rewards are')} missing or no finite number: left out of the means")
+    if missing < len(table):
+        notes += noted(missing, "reward is", "rewards are", "missing or no finite number: left out of the means")
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
     return table, f"the column {total}" if total else "the sum of the reward functions"
@@ -615,7 +616,8 @@ def _record(
     steps = rollouts.group_by("step").agg(pl.col(means).mean(), pl.col(clocks).max()).sort("step")
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
     updates = steps["step"].to_numpy().astype(np.float64) * float(config.value("updates_per_step") or 1.0)
-    clock = {"optimizer_updates": updates} | {column.removeprefix(_CHOSEN): _rising(column, steps[column].to_numpy()) for column in clocks}
+    named = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in clocks}
+    clock = {"optimizer_updates": updates} | chosen_clocks({name: name for name in named}, named)
     record = RunRecord(
         name=clean_key(name)[:160],
         steps=steps_table(steps["step"].to_list(), columns, **clock),
@@ -636,14 +638,6 @@ def _meaning(column: str, reward: str) -> Meaning:
         title = column.removeprefix("reward/")
         return Meaning(column, column, f"mean of the reward function {title}, unweighted, over the file's rollouts of the step")
     return Meaning(column, column, f"{column}, as given with --column: mean over the file's rollouts of the step")
-
-
-def _rising(name: str, values: Array) -> Array:
-    """Return a clock that the user named; raise where it falls or is unknown."""
-    if np.isfinite(values).all() and (np.diff(values) >= 0).all() and values[0] >= 0:
-        return values
-    clock = name.removeprefix(_CHOSEN)
-    raise InvalidArgumentError(f"expected a column that never falls for {clock}, got one that does or has gaps: name another")
 
 
 def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:

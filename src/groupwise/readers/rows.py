@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise import limits
 
-_DEPTH = 6
+_BATCH, _DEPTH = 4096, 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
@@ -68,6 +69,11 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
     return "train_runtime" in row and "reward" not in row and "loss" not in row
 
 
+def summary_notes(skipped: int) -> list[str]:
+    """Return the note on rows that sum up a whole training."""
+    return [] if not skipped else ["the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out"]
+
+
 class _Column:
     """Values of one key with the rows that hold it."""
 
@@ -103,17 +109,41 @@ class RowStore:
     def of(cls, rows: Iterable[Mapping[Any, Any]]) -> RowStore:
         """Return a store of rows."""
         store = cls()
-        for row in rows:
-            store.add(row)
+        store.extend(rows)
         return store
 
+    def extend(self, rows: Iterable[Mapping[Any, Any]]) -> None:
+        """Append rows; nested mappings are flattened with "/"."""
+        waiting = iter(rows)
+        while batch := list(islice(waiting, _BATCH)):
+            for names, block in groupby(batch, key=tuple):  # rows of the same keys are taken column by column
+                same = list(block)
+                self._columns_of(names, list(zip(*(row.values() for row in same), strict=True)), len(same))
+
     def add(self, row: Mapping[Any, Any]) -> None:
-        """Append one row; nested mappings are flattened with "/"."""
-        if self.full():
-            self.too_long += 1
-            return
-        self._flat(row, "", 0)
-        self.count += 1
+        """Append one row."""
+        self.extend((row,))
+
+    def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
+        width = len(names)
+        if any(len(row) != width for row in rows):
+            rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
+        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
+
+    def _columns_of(self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int) -> None:
+        """Append rows by column, as many as a table may have."""
+        most = max(0, limits.MOST_CELLS // (len(self._columns) or min(len(names), limits.MOST_KEYS) or 1) - self.count)
+        self.too_long += max(0, length - most)
+        start = self.count
+        for name, cells in zip(map(clean_key, names), columns, strict=True):
+            self.count = start
+            try:
+                self._numbers(name, array("d", map(float, cells[:most])))
+            except (ValueError, TypeError, OverflowError):
+                for self.count, cell in enumerate(cells[:most], start=start):
+                    self._cell(name, cell)
+        self.count = start + min(length, most)
 
     def full(self) -> bool:
         """Return whether a further row would be too many for a table, whose missing cells take memory too."""
@@ -124,54 +154,35 @@ class RowStore:
         width = len(self._columns)
         return name in self._columns or (width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS)
 
-    def _flat(self, row: Mapping[Any, Any], prefix: str, depth: int) -> None:
-        """Append the cells of a mapping."""
-        for key, value in row.items():
-            name = prefix + clean_key(key)
-            if type(value) is float:
-                self._number(name, value)
-            elif isinstance(value, Mapping):
-                if depth < _DEPTH:
-                    self._flat(value, f"{name}/", depth + 1)
-            elif value is not None:
-                self._other(name, value)
-
-    def _number(self, name: str, value: float) -> None:
-        """Append one number."""
-        column = self._columns.get(name)
-        if column is None:
-            if not self._takes(name):
-                self.too_wide += 1
-                return
-            column = self._columns[name] = _Column()
-        column.rows.append(self.count)
-        column.values.append(value)
-
-    def _other(self, name: str, value: Any) -> None:
-        """Append a cell that is not a float."""
-        if isinstance(value, bool | int | np.number):
+    def _cell(self, name: str, value: Any, depth: int = 0) -> None:
+        """Append one cell of any kind to the present row."""
+        if isinstance(value, float | int | np.number):
             try:
-                self._number(name, float(value))
+                number = float(value)
             except OverflowError:
-                self._number(name, float("inf") if value > 0 else float("-inf"))
+                number = float("inf") if value > 0 else float("-inf")
+            self._numbers(name, array("d", (number,)))
         elif isinstance(value, str):
             self._text(name, value)
+        elif isinstance(value, Mapping) and depth < _DEPTH:
+            for key, inner in value.items():
+                self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
         elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
             numbers = [one for one in value if isinstance(one, int | float)]
             if numbers and len(numbers) == len(value):
-                self._number(name, sum(numbers) / len(numbers))
+                self._cell(name, sum(numbers) / len(numbers))
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""
         number = parse_number(value)
         if number is not None:
             if number == number:
-                self._number(name, number)
+                self._cell(name, number)
             return
         if "step" in name and "/" in value:
             done = parse_number(value.partition("/")[0])
             if done is not None and done == done:
-                self._number(name, done)
+                self._cell(name, done)
                 return
         if len(self.texts) < limits.MOST_KEYS or name in self.texts:
             self.texts[name] = self.texts.get(name, 0) + 1
@@ -191,27 +202,6 @@ class RowStore:
         self._varied.add(name)
         self.labels.pop(name, None)
         return False
-
-    def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
-        width = len(names)
-        most = max(0, limits.MOST_CELLS // (len(self._columns) or min(width, limits.MOST_KEYS)) - self.count)
-        self.too_long += max(0, len(rows) - most)
-        rows = rows[:most]
-        if any(len(row) != width for row in rows):
-            rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        start = self.count
-        for name, cells in zip(map(clean_key, names), zip(*rows, strict=True), strict=True):
-            try:
-                numbers = array("d", map(float, cells))
-            except ValueError:
-                for offset, cell in enumerate(cells):
-                    self.count = start + offset
-                    self._text(name, cell)
-            else:
-                self.count = start
-                self._numbers(name, numbers)
-        self.count = start + len(rows)
 
     def _numbers(self, name: str, numbers: array[float]) -> None:
         """Append one number a row, from the current row on."""
@@ -233,18 +223,24 @@ class RowStore:
 
     def kept(self, stays: NDArray[np.bool_]) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as it is."""
+        return self._placed(np.where(stays, np.cumsum(stays) - 1, -1))
+
+    def _placed(self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None) -> RowStore:
+        """Return the rows at other places, -1 for none; of `parts`, key -> name of each row, there is one column for each name."""
         store = RowStore()
-        place = np.cumsum(stays) - 1
-        store.count = int(stays.sum())
-        store.texts, store.unread = dict(self.texts), dict(self.unread)
+        store.count, store.texts, store.unread = int((place >= 0).sum()), dict(self.texts), dict(self.unread)
         store.too_wide, store.too_long = self.too_wide, self.too_long
         for key in self.names():
             rows, values = self.sparse(key)
-            mine = stays[rows]
-            if mine.any():
-                store._columns[key] = _Column(place[rows[mine]], values[mine])
-        for key, cells in self.labels.items():
-            store.labels[key] = {int(place[row]): text for row, text in cells.items() if stays[row]}
+            names = parts[key][rows] if parts and key in parts else np.zeros(len(rows), dtype=object)
+            for name in dict.fromkeys(names.tolist()):
+                mine = np.flatnonzero((place[rows] >= 0) & (names == name))
+                mine = mine[np.argsort(place[rows[mine]])]
+                if len(mine):
+                    store._columns[name or key] = _Column(place[rows[mine]], values[mine])
+        store.labels = {
+            key: {int(place[row]): text for row, text in cells.items() if place[row] >= 0} for key, cells in self.labels.items()
+        }
         return store
 
     def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
@@ -254,20 +250,11 @@ class RowStore:
         value = next((key for key in self._columns if spelled(key) in _VALUE_KEYS), "")
         if not metric or not value:
             return None
-        order = np.argsort(step, kind="stable")  # each metric may stand by itself: a step that falls is no restart
-        place = np.empty(self.count, dtype=np.int64)
-        place[order] = np.arange(self.count)
-        store, names = RowStore(), np.array([self.labels[metric][row] for row in range(self.count)])
-        store.count, store.unread, store.too_long = self.count, dict(self.unread), self.too_long
-        for key in self.names():
-            rows, values = self.sparse(key)
-            for name in np.unique(names) if key == value else (key,):
-                mine = names[rows] == name if key == value else np.ones(len(rows), dtype=bool)
-                by_step = np.argsort(place[rows[mine]])
-                store._columns[str(name)] = _Column(place[rows[mine]][by_step], values[mine][by_step])
-        for key, cells in self.labels.items():
-            if key != metric:
-                store.labels["run_name" if spelled(key) == "name" else key] = {int(place[row]): text for row, text in cells.items()}
+        names = np.array([self.labels[metric][row] for row in range(self.count)], dtype=object)
+        place = np.argsort(np.argsort(step, kind="stable"))  # each metric may stand by itself: a step that falls is no restart
+        store = self._placed(place, {value: names})
+        del store.labels[metric]
+        store.labels = {"run_name" if spelled(key) == "name" else key: cells for key, cells in store.labels.items()}
         return store
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:

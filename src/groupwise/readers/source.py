@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 
 HEAD_BYTES = 1 << 16
-_CHUNK = 1 << 20
+DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 _FIRST_TEXT = 1 << 20
 
@@ -28,10 +28,7 @@ _MAGIC = (
     (b"PK\x03\x04", "a zip archive or a PyTorch file: give the log itself"),
     (b"SQLite format 3", "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV"),
     (b":W&B", "a W&B file that is damaged: export the run as CSV"),
-    (b"\x80\x02", "a pickle, which is never opened: give the log itself"),
-    (b"\x80\x03", "a pickle, which is never opened: give the log itself"),
-    (b"\x80\x04", "a pickle, which is never opened: give the log itself"),
-    (b"\x80\x05", "a pickle, which is never opened: give the log itself"),
+    ((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened: give the log itself"),
 )
 
 
@@ -39,7 +36,8 @@ _MAGIC = (
 class Peek:
     """The first bytes of a file, and what they say."""
 
-    size: int  # of the file, bytes
+    path: Path  # of the file
+    size: int  # of it, bytes
     head: bytes  # its first bytes
     encoding: str  # of its text
     text: str  # the head decoded, without byte-order mark and leading blanks
@@ -63,7 +61,7 @@ def peek(path: Path) -> Peek:
     text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
     if not text:
         raise NothingYetError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
-    return Peek(status.st_size, head, encoding, text, _binary(path, head, text, encoding))
+    return Peek(path, status.st_size, head, encoding, text, _binary(path, head, text, encoding))
 
 
 def inside(folder: Path, most: int) -> list[Path]:
@@ -75,20 +73,12 @@ def inside(folder: Path, most: int) -> list[Path]:
         raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: change its mode") from None
 
 
-def json_in(text: str | bytes) -> Any:
-    """Return the value of a JSON text, integers as floats, None where it is damaged."""
-    try:
-        return json.loads(text, parse_int=float)
-    except (ValueError, RecursionError):
-        return None
-
-
-def start_of(path: Path, seen: Peek, size: int) -> bytes:
+def start_of(seen: Peek, size: int) -> bytes:
     """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are decoded first."""
     if size <= len(seen.head):
         content = seen.head[:size]
     else:
-        with path.open("rb") as file:
+        with seen.path.open("rb") as file:
             content = file.read(size)
     return content.decode(seen.encoding, errors="replace").encode(errors="replace") if seen.encoding == "utf-16" else content
 
@@ -150,11 +140,11 @@ def lines_of(text: str) -> list[str]:
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
-def first_lines(path: Path, seen: Peek, most: int) -> list[str]:
+def first_lines(seen: Peek, most: int) -> list[str]:
     """Return the first lines of a text: of those that are longer than what was peeked at, more is read."""
     if len(seen.head) == seen.size or len(lines_of(seen.text)) > most:
         return lines_of(seen.text)[:most]
-    with open_text(path, seen.encoding) as file:
+    with open_text(seen.path, seen.encoding) as file:
         return [line.lstrip("\ufeff") for line in islice(_beginning(file), most)]
 
 
@@ -164,6 +154,11 @@ def _beginning(file: TextIO) -> Iterator[str]:
     while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_FIRST)):
         read += len(line)
         yield line
+
+
+def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]:
+    """Return the note on so many things, none where there is none of them: "3 lines are damaged and were" and what became of them."""
+    return [f"{counted(number, one, many)} {what}"] if number else []
 
 
 class Lines:
@@ -188,23 +183,10 @@ class Lines:
             while line and not line.endswith("\n"):
                 line = self._file.readline(most)
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> list[str]:
         """Return the note on lines that were left out."""
         of = f"of more than {limits.LONGEST_LINE} characters"
-        return (f"{counted(self.too_long, f'line {of} was', f'lines {of} were')} left out",) if self.too_long else ()
-
-
-def note_on_nuls(count: int) -> tuple[str, ...]:
-    """Return the note on NUL bytes that were left out of a text."""
-    return (f"{counted(count, 'NUL byte was', 'NUL bytes were')} left out",) if count else ()
-
-
-def nuls_in(path: Path) -> int:
-    """Return how many NUL bytes a text holds that are no part of its encoding."""
-    if peek(path).encoding == "utf-16":
-        return 0
-    with path.open("rb") as file:
-        return sum(chunk.count(b"\0") for chunk in iter(lambda: file.read(_CHUNK), b""))
+        return noted(self.too_long, f"line {of} was", f"lines {of} were")
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
@@ -217,45 +199,41 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-class JsonReader:
-    """A JSON decoder for logs: NaN allowed, integers as floats, keys given twice counted.
-
-    Attributes:
-        duplicates: objects so far that gave one key twice; the last value counts.
-    """
-
-    def __init__(self) -> None:
-        self.duplicates = 0
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_int=float)
-        self.raw_decode: Callable[[str, int], tuple[Any, int]] = self._decoder.raw_decode
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Build one object and count keys given twice."""
-        built = dict(pairs)
-        self.duplicates += len(built) != len(pairs)
-        return built
-
-    def loads(self, text: str) -> Any:
-        """Return the value of a whole JSON text."""
-        try:
-            return self._decoder.decode(text)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+DECODER = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
 
 
-def json_lines(lines: Iterable[str], reader: JsonReader) -> Iterator[dict[str, Any] | None]:
+def parse_json(text: str) -> Any:
+    """Return the value of a whole JSON text; raise a ValueError where it is damaged."""
+    try:
+        return DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def json_in(text: str) -> Any:
+    """Return the value of a JSON text, None where it is damaged."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return None
+
+
+def json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
         text = line.replace("\0", "").strip().lstrip("\ufeff")
         if text:
-            try:
-                row = reader.loads(text)
-            except ValueError:
-                row = None
+            row = json_in(text)
             yield row if isinstance(row, dict) else None
 
 
 _GAP = re.compile(r"[ \t\r\n,]*")
+
+
+def table_beside(name: str) -> Iterator[dict[str, str]]:
+    """Yield the lines of a table beside this file, cell by column."""
+    columns, *lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
 
 
 class JsonArray:
@@ -265,8 +243,8 @@ class JsonArray:
         end: where the text goes on behind the closing bracket; 0 until that is met.
     """
 
-    def __init__(self, text: str, start: int, reader: JsonReader) -> None:
-        self._text, self._start, self._reader = text, start, reader
+    def __init__(self, text: str, start: int) -> None:
+        self._text, self._start = text, start
         self.end = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -278,7 +256,7 @@ class JsonArray:
                 self.end = position + 1
                 return
             try:
-                found, position = self._reader.raw_decode(text, position)
+                found, position = DECODER.raw_decode(text, position)
             except (ValueError, RecursionError):
                 return
             if position == len(text):
@@ -286,12 +264,12 @@ class JsonArray:
             yield found
 
 
-def read_whole(path: Path, seen: Peek) -> str:
+def read_whole(seen: Peek) -> str:
     """Return the whole text of a file that cannot be streamed."""
     if seen.size > limits.LARGEST_WHOLE:
         size = f"{seen.size / 1e6:.0f} MB"
         raise UnreadableRunError(
-            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in {shown(path)}: save the rows as JSON lines"
+            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in {shown(seen.path)}: save the rows as JSON lines"
         )
-    with open_text(path, seen.encoding) as file:
+    with open_text(seen.path, seen.encoding) as file:
         return file.read().replace("\0", "").lstrip("\ufeff")

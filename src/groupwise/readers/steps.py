@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, spelled
-from groupwise.readers.source import counted, shown, some_of
+from groupwise.readers.source import counted, noted, shown, some_of
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -60,8 +60,7 @@ def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, mine, trains)
     usable = _usable(step_R, mine, notes)
-    if not mine.all():
-        notes.append(f"{counted(int((~mine).sum()), 'row')} of other runs left out")
+    notes += noted(int((~mine).sum()), "row", "rows", "of other runs left out")
     usable &= mine
     main = usable & trains
     if not main.any():
@@ -95,7 +94,8 @@ def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
         (finite & ~exact, "with a step of 2^53 or more, where doubles no longer tell neighbours apart,"),
         (exact & ~whole, "with a fractional step"),
     )
-    notes += [f"{counted(int((bad & mine).sum()), 'row')} {words} left out" for bad, words in reasons if (bad & mine).any()]
+    for bad, words in reasons:
+        notes += noted(int((bad & mine).sum()), "row", "rows", f"{words} left out")
     return whole
 
 
@@ -282,8 +282,7 @@ def _reduced(
     if averaged:
         most = max(averaged.values())
         notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some_of(list(averaged))})")
-    if repeated:
-        notes.append(f"{counted(len(repeated), 'step')} logged more than once: the last values are kept")
+    notes += noted(len(repeated), "step", "steps", "logged more than once: the last values are kept")
     return reduced
 
 

@@ -16,7 +16,7 @@ from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import counted, first_lines, peek, shown
+from groupwise.readers.source import Peek, first_lines, noted, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
@@ -25,13 +25,12 @@ from groupwise.record.table import read_parquet
 _BATCH = 4096
 
 
-def sniff_csv(path: Path) -> float:
+def sniff_csv(seen: Peek) -> float:
     """Return the confidence that the file is a table of comma-, semicolon- or tab-separated cells."""
-    seen = peek(path)
-    if seen.binary or seen.text[:1] in "[{":
+    if seen.text[:1] in "[{":
         return 0.0
-    lines = [line.rstrip("\n") for line in first_lines(path, seen, 20) if line.strip()]
-    named = path.suffix.lower() in (".csv", ".tsv")
+    lines = [line.rstrip("\n") for line in first_lines(seen, 20) if line.strip()]
+    named = seen.path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
     if named:
         return 0.8 if delimiter else 0.6 if len(lines) > 1 else 0.0
@@ -101,7 +100,7 @@ class CsvFeed(Feed):
     def _row(self, row: list[str], names: list[str], batch: list[list[str]]) -> None:
         """Keep one row unless it is the header again."""
         self._broken += len(row) != len(names)
-        if not _repeats_header(row, names):
+        if row[0].strip() != names[0] or [cell.strip() for cell in row] != names:
             batch.append(_decimal_points(row) if self._delimiter == ";" else row)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
@@ -113,9 +112,8 @@ class CsvFeed(Feed):
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
-        if self._broken:
-            has = counted(self._broken, "row has", "rows have")
-            notes.append(f"{has} more or fewer cells than the header: missing cells are empty, further ones left out")
+        what = "more or fewer cells than the header: missing cells are empty, further ones left out"
+        notes += noted(self._broken, "row has", "rows have", what)
         return assemble(Log(store, origin.path, "csv", origin.size, tuple(notes), name=name if request.chosen else ""), request)
 
 
@@ -130,14 +128,8 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
             final = f"{base} ({later[base]})"
         unique[final] = None
     again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
-    if again:
-        notes.append(f"{counted(len(again), 'column')} of a name that comes more than once: the later ones carry a number")
+    notes += noted(len(again), "column", "columns", "of a name that comes more than once: the later ones carry a number")
     return list(unique)
-
-
-def _repeats_header(row: list[str], names: list[str]) -> bool:
-    """Return whether a row is the header again, as in files that were appended to."""
-    return len(row) == len(names) and row[0].strip() == names[0] and [cell.strip() for cell in row] == names
 
 
 def _decimal_points(row: list[str]) -> list[str]:
@@ -145,9 +137,9 @@ def _decimal_points(row: list[str]) -> list[str]:
     return [cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row]
 
 
-def sniff_parquet(path: Path) -> float:
+def sniff_parquet(seen: Peek) -> float:
     """Return the confidence that the file is a Parquet table."""
-    return 0.9 if peek(path).head.startswith(b"PAR1") else 0.0
+    return 0.9 if seen.head.startswith(b"PAR1") else 0.0
 
 
 def read_parquet_table(path: Path, request: Request) -> RunRecord:

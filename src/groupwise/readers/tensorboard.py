@@ -19,7 +19,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import counted, inside, peek, shown
+from groupwise.readers.source import Peek, inside, noted, peek, shown
 from groupwise.readers.steps import rollout_numbers
 from groupwise.readers.wire import Message, TfRecords, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord
@@ -29,9 +29,9 @@ _STAMP = re.compile(r"tfevents\.(\d{6,12})")
 Scalar = tuple[float, int, str, float | str]
 
 
-def sniff_events(path: Path) -> float:
+def sniff_events(seen: Peek) -> float:
     """Return the confidence that the file is one of TensorBoard's event files: its first record has the right checksum."""
-    return 0.97 if is_tfrecord(peek(path).head) else 0.0
+    return 0.97 if is_tfrecord(seen.head) else 0.0
 
 
 def sniff_events_folder(path: Path) -> float:
@@ -78,9 +78,8 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
         with file.open("rb") as opened:
             records = TfRecords(opened)
             rows = list(_rows(_scalars(records), texts))
-        if records.damaged:
-            are = counted(records.damaged, "record has a wrong checksum and was", "records have a wrong checksum and were")
-            notes.append(f"{are} left out of {shown(file)}")
+        wrong = "record has a wrong checksum and was", "records have a wrong checksum and were"
+        notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
         if not records.complete:
             notes.append(f"the file {shown(file)} is cut off or damaged: the whole records before are used")
         if len(files) > 1 and not rows:

@@ -19,7 +19,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
-from groupwise.readers.source import counted, inside, json_in, open_text, peek, shown
+from groupwise.readers.source import Peek, inside, json_in, noted, open_text, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
@@ -30,12 +30,12 @@ _MOST_RUNS = 1000
 Entry = tuple[float, float, str, float]
 
 
-def sniff_database(path: Path) -> float:
+def sniff_database(seen: Peek) -> float:
     """Return the confidence that the file is a database of trackio or MLflow."""
-    if not peek(path).head.startswith(_MAGIC):
+    if not seen.head.startswith(_MAGIC):
         return 0.0
     try:
-        with _opened(path) as database:
+        with _opened(seen.path) as database:
             return 0.97 if _kind(database) else 0.0
     except UnreadableRunError:
         return 0.35  # the reader says what is wrong with it
@@ -114,11 +114,14 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     found = [(step, _object(content)) for step, content in _stored(path, database.execute(query, (original,)))]
     rows = [(step, row) for step, row in found if row is not None]
     store = RowStore.of({**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None)
-    are = counted(len(found) - len(rows), "row is no whole JSON object and was", "rows are not whole JSON objects and were")
-    notes = (f"{are} left out",) if len(rows) < len(found) else ()
+    notes = tuple(noted(len(found) - len(rows), "row is no whole JSON object and was", "rows are not whole JSON objects and were"))
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request)
-    return _with_tables(record, [value["_value"] for _, row in rows for value in row.values() if _is_table(value)], path)
+    return _with_tables(
+        record,
+        [value["_value"] for _, row in rows for value in row.values() if isinstance(value, dict) and value.get("_type") == "trackio.table"],
+        path,
+    )
 
 
 def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunRecord:
@@ -138,13 +141,8 @@ def _numbers_in(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _object(content: Any) -> dict[str, Any] | None:
     """Return the JSON object in a cell, or None."""
-    found = json_in(content) if isinstance(content, str | bytes) else None
+    found = json_in(content if isinstance(content, str) else _text(content)) if isinstance(content, str | bytes) else None
     return found if isinstance(found, dict) else None
-
-
-def _is_table(value: Any) -> bool:
-    """Return whether a value is one of trackio's tables of completions."""
-    return isinstance(value, Mapping) and value.get("_type") == "trackio.table" and isinstance(value.get("_value"), list)
 
 
 def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
@@ -159,7 +157,8 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
 
 def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
     """Return the completions of all tables, one a row, in the order in which they were logged."""
-    rows = [row for table in tables for row in table if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)]
+    lists = [table for table in tables if isinstance(table, list)]
+    rows = [row for table in lists for row in table if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)]
     kept = []
     for row in rows:
         numbers = {
@@ -263,7 +262,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     small = {key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16}
     parameters = {key: file.read_text(encoding="utf-8", errors="replace").strip() for key, file in small.items()}
     stated = ((_settings(parameters), "MLflow's parameters"),)
-    notes = (f"{counted(damaged, 'line is damaged and was', 'lines are damaged and were')} left out",) if damaged else ()
+    notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
     return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=name), request)
 
 

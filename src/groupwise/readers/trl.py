@@ -20,14 +20,13 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import JsonArray, JsonReader, counted, inside, json_in, peek, read_whole, shown
+from groupwise.readers.source import JsonArray, Peek, counted, inside, json_in, peek, read_whole, shown
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
 
 STATE = "trainer_state.json"
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
-_SPACING = re.compile(r'"logging_steps"\s*:\s*([\d.eE+\-]{1,30})')
 _MOST_FOLDERS = 10_000
 
 
@@ -38,50 +37,35 @@ class State:
     path: Path  # of the file
     size: int  # bytes
     store: RowStore  # the rows of its log_history, as far as they are whole
-    first: float  # the smallest step among them
-    about: Mapping[str, Any]  # what else it says, as far as it is whole
-    whole: bool  # whether the file is
+    about: Mapping[str, Any]  # what else it says; nothing where the file is cut off or damaged
     skipped: int  # summary rows left out
-    duplicates: int  # rows that give a key twice
 
 
-def sniff_state(path: Path) -> float:
+def sniff_state(seen: Peek) -> float:
     """Return the confidence that the file is a trainer_state.json, whatever its name."""
-    seen = peek(path)
-    return 0.97 if not seen.binary and seen.text.startswith("{") and _HISTORY.search(seen.text) else 0.0
+    return 0.97 if seen.text.startswith("{") and _HISTORY.search(seen.text) else 0.0
 
 
 def read_state(path: Path, request: Request) -> RunRecord:
     """Read a trainer_state.json; where it lies in a run folder, its README and completions are read too."""
     home = path.parent.parent if _CHECKPOINT.fullmatch(path.parent.name) else path.parent
-    return _record([load_state(path)], home if path.name == STATE else None, request, ())
+    return _record(load_state(path), home if path.name == STATE else None, request)
 
 
-def load_state(path: Path, store: RowStore | None = None, below: float = math.inf) -> State:
+def load_state(path: Path) -> State:
     """Return the rows of a trainer_state.json and what else it says."""
     seen = peek(path)
-    reader, rows = JsonReader(), store or RowStore()
-    before, skipped, first = rows.count, 0, math.inf
-    text = read_whole(path, seen)
-    match = _HISTORY.search(text)
+    text = read_whole(seen)
+    whole, match = json_in(text), _HISTORY.search(text)
     if match is None:
         raise UnreadableRunError(f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a checkpoint")
-    history = JsonArray(text, match.end(), reader)
-    for row in history:
-        if not isinstance(row, dict) or is_summary(row):
-            skipped += 1
-            continue
-        given = row.get("step")
-        step = given if isinstance(given, float) else math.nan
-        if step < below or below == math.inf:
-            rows.add(row)
-            first = min(first, step) if step == step else first
-    about = json_in(f'{text[: match.start()]}"log_history": []{text[history.end :]}') if history.end else None
-    if rows.count == before and below == math.inf:
-        what = "no row: log with a smaller logging_steps" if history.end else "no whole row, it is cut off or damaged: copy it again"
+    about = whole if isinstance(whole, dict) and isinstance(whole.get("log_history"), list) else {}
+    history = list(about.get("log_history", ()) or JsonArray(text, match.end()))
+    rows = [row for row in history if isinstance(row, dict) and not is_summary(row)]
+    if not rows:
+        what = "no row: log with a smaller logging_steps" if about else "no whole row, it is cut off or damaged: copy it again"
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
-    told = about if isinstance(about, dict) else {}
-    return State(path, seen.size, rows, first, told, bool(told), skipped, reader.duplicates)
+    return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
 def _logging_steps(state: State) -> int | None:
@@ -94,38 +78,21 @@ def _logging_steps(state: State) -> int | None:
     return math.ceil(given * longest) if isinstance(longest, float) and 0 < longest < 1e9 else None
 
 
-def _record(states: list[State], folder: Path | None, request: Request, notes: tuple[str, ...]) -> RunRecord:
-    """Return the record of the newest state; older ones only add the steps before its first."""
-    newest = states[0]
+def _record(state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()) -> RunRecord:
+    """Return the record of a state, with the completions in its folder."""
     found = list(notes)
-    store = newest.store if len(states) == 1 else _stitched(states, found)
-    if not newest.whole:
-        found.append(f"the file {shown(newest.path)} is cut off or damaged after row {newest.store.count}: the whole rows before are used")
-    if newest.duplicates:
-        found.append(f"{counted(newest.duplicates, 'row gives', 'rows give')} a key twice: the last value counts")
-    if newest.skipped:
+    if not state.about:
+        found.append(f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: the whole rows before are used")
+    if state.skipped:
         found.append("the summary row at the end is left out")
-    stated = (({"logging_steps": _logging_steps(newest)}, shown(newest.path)),)
-    name = folder.name if folder is not None and folder.name else newest.path.name
-    record = assemble(Log(store, newest.path, "trl", newest.size, tuple(found), stated=stated, home=folder, name=name), request)
+    stated = (({"logging_steps": _logging_steps(state)}, shown(state.path)),)
+    name = folder.name if folder is not None and folder.name else state.path.name
+    record = assemble(Log(state.store, state.path, "trl", state.size, tuple(found), stated=stated, home=folder, name=name), request)
     files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file()) if folder else []
     typed, more, sources = completions_in(files[:100_000])
     if typed is None:
         return dataclasses.replace(record, notes=(*record.notes, *more))
     return with_completions(record, typed, more, sources)
-
-
-def _stitched(states: list[State], notes: list[str]) -> RowStore:
-    """Return the rows of all states, newest first in the list: of an older one only the steps that no newer one has."""
-    store = RowStore()
-    limits = [math.inf, *(min(state.first for state in states[: number + 1]) for number in range(len(states) - 1))]
-    for state, below in reversed(list(zip(states, limits, strict=True))):
-        before = store.count
-        load_state(state.path, store, below)
-        if state is not states[0] and store.count > before:
-            found = counted(store.count - before, f"row before step {below:g} comes", f"rows before step {below:g} come")
-            notes.append(f"{found} from {shown(state.path)}: the newer state lacks them")
-    return store
 
 
 def with_completions(record: RunRecord, typed: pl.DataFrame, notes: Sequence[str], sources: Sequence[Source]) -> RunRecord:
@@ -168,22 +135,18 @@ def sniff_folder(path: Path) -> float:
 
 
 def read_folder(path: Path, request: Request) -> RunRecord:
-    """Read the newest state of a run folder that has a whole row; rows that only an older one has are put before it."""
-    home = path.parent if _CHECKPOINT.fullmatch(path.name) else path
-    states: list[State] = []
+    """Read the newest state of a run folder that has a whole row."""
     notes: list[str] = []
-    problem: GroupwiseError | None = None
+    problem = UnreadableRunError(f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder")
     for file in states_in(path):
-        if states and states[-1].first <= (_logging_steps(states[-1]) or 1):
-            break
         try:
-            states.append(load_state(file))
-        except GroupwiseError as error:
-            problem = problem or error
+            state = load_state(file)
+        except UnreadableRunError as error:
+            problem = problem if notes else error
             notes.append(f"the file {shown(file)} could not be read, so an older state is used")
-    if not states:
-        raise problem or UnreadableRunError(f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder")
-    return _record(states, home, request, tuple(notes) if states else ())
+        else:
+            return _record(state, path.parent if _CHECKPOINT.fullmatch(path.name) else path, request, notes)
+    raise problem
 
 
 _AGREEMENT = 0.999

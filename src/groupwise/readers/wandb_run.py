@@ -14,7 +14,7 @@ from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import counted, json_in, peek, shown
+from groupwise.readers.source import Peek, json_in, noted, peek, shown
 from groupwise.readers.wire import BlockRecords, Message, text
 from groupwise.record.run import RunRecord
 
@@ -22,9 +22,9 @@ MAGIC = b":W&B"
 _RANGE = re.compile(r"(.+)__(MIN|MAX)")
 
 
-def sniff_wandb(path: Path) -> float:
+def sniff_wandb(seen: Peek) -> float:
     """Return the confidence that the file is the record of a W&B run."""
-    return 0.97 if peek(path).head.startswith(MAGIC) else 0.0
+    return 0.97 if seen.head.startswith(MAGIC) else 0.0
 
 
 def read_wandb(path: Path, request: Request) -> RunRecord:
@@ -41,10 +41,7 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
             _take(record, rows, config)
         except ValueError:
             damaged += 1
-    notes = []
-    if damaged + records.damaged:
-        are = counted(damaged + records.damaged, "record is damaged and was", "records are damaged and were")
-        notes.append(f"{are} left out")
+    notes = noted(damaged + records.damaged, "record is damaged and was", "records are damaged and were")
     if not rows:
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")

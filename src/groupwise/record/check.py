@@ -24,6 +24,7 @@ from groupwise.record.run import (
     is_record,
     load_saved,
     with_journal,
+    without_rollouts,
 )
 from groupwise.wording import count
 
@@ -55,19 +56,14 @@ class Checked(Plain):
 def check_record(folder: Path) -> Checked:
     """Check a record: every line of its journal and the checksums of its tables; raise where none of its steps can be read."""
     record, problem = _saved(folder)
-    content = read_journal(folder / JOURNAL, keep=lambda entry: {name: entry[name] for name in ("row", "about") if name in entry} or None)
+    content = read_journal(folder / JOURNAL, keep=without_rollouts)
     record = with_journal(record, folder / JOURNAL, content) if content.end else record
     if not len(record.steps):
-        raise UnreadableRunError(problem or _without_steps(folder, notes_on(content.damage)))
+        lost = "; ".join(notes_on(content.damage))
+        why = f"got {lost}: give an older copy of the record" if lost else "got none: nothing has been recorded yet"
+        raise UnreadableRunError(problem or f"expected a sound step in {folder / JOURNAL}, {why}")
     sound = not (problem or content.damage)
     return Checked(str(folder), sound, len(record.steps), content.end, content.torn, content.damage, problem, record.notes)
-
-
-def _without_steps(folder: Path, damage: tuple[str, ...]) -> str:
-    """Return the error of a record that has no step, damaged or only begun."""
-    if damage:
-        return f"expected a sound step in {folder / JOURNAL}, got {'; '.join(damage)}: give an older copy of the record"
-    return f"expected a step in {folder / JOURNAL}, got none: nothing has been recorded yet, check it after the first step"
 
 
 def repaired(folder: Path, target: Path) -> Path:

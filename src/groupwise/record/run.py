@@ -38,6 +38,7 @@ from groupwise.record.table import (
     rollouts_table,
     rows_that_stand,
     sound_text,
+    stacked,
     step_entry,
     steps_of_rows,
     steps_table,
@@ -368,11 +369,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             InvalidArgumentError: a value is not a number, or the step is missing.
             GroupwiseError: it could not be written; the record is as it was.
         """
-        step = step_row.get("step")
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
-            raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
-        row = {str(key): plain_number(key, value) for key, value in step_row.items() if key != "step"} | {"step": int(step)}
-        self._journal.append(step_entry(row, rollouts), sync=sync)
+        self._journal.append(step_entry(checked_row(step_row), rollouts), sync=sync)
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""
@@ -385,6 +382,19 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
+
+
+def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a step with plain numbers; raise where it has no step or holds something else."""
+    step = row.get("step")
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
+        raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
+    return {str(key): plain_number(key, value) for key, value in row.items() if key != "step"} | {"step": int(step)}
+
+
+def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what of an entry of a journal is no completion, None where that is nothing."""
+    return {name: entry[name] for name in ("row", "about") if name in entry} or None
 
 
 def has_ended(record: RunRecord) -> bool:
@@ -474,7 +484,7 @@ def step_in(entry: Mapping[str, Any]) -> int | None:
     return step if type(step) is int and -(2**63) <= step < 2**63 else None
 
 
-def rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
     return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
@@ -494,41 +504,43 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def with_journal(record: RunRecord, path: Path, content: Content) -> RunRecord:
     """Return the record with the entries of a journal after its own rows."""
-    odd = Odd()
-    standing = standing_steps(content.entries)
+    odd, source = Odd(), Source(str(path), "journal", content.end, len(standing_steps(content.entries)))
+    record = with_entries(record, content.entries, odd)
+    return told(record, description_in(content.entries), source, notes_on(content.damage), odd)
+
+
+def with_entries(record: RunRecord, entries: Iterable[Mapping[str, Any]], odd: Odd) -> RunRecord:
+    """Return the record with the steps of a journal after its own; steps that come again replace those that were there."""
+    standing = standing_steps(entries)
+    if not standing:
+        return record
     steps = steps_of_rows([entry["row"] for entry in standing], odd)
-    rollouts = rollouts_table([{**one, "step": entry["row"]["step"]} for entry in standing for one in rollouts_in(entry)], odd)
-    described = with_description(record, description_in(content.entries), path.parent)
-    source = Source(str(path), "journal", content.end, len(standing))
-    return with_notes(with_steps(described, steps, rollouts, source), notes_on(content.damage), odd)
+    rollouts = rollouts_table([{**one, "step": entry["row"]["step"]} for entry in standing for one in _rollouts_in(entry)], odd)
+    before = [record.steps, record.rollouts]
+    if len(record.steps) and record.steps["step"][-1] >= steps["step"][0]:
+        before = [table.filter(pl.col("step") < steps["step"][0]) if table is not None else None for table in before]
+    return dataclasses.replace(record, steps=stacked([before[0], steps], odd), rollouts=stacked([before[1], rollouts], odd))
+
+
+def told(record: RunRecord, about: Mapping[str, Any], source: Source, damage: Iterable[str], odd: Odd) -> RunRecord:
+    """Return the record of a journal with what that says of it, a sound clock, and notes on what is damaged and what is odd in it."""
+    name, config, meanings, notes = record.name, record.config, record.meanings, record.notes
+    if about:
+        name, config, stated, _, more = parse_about(about, Path(source.path).parent)
+        meanings, notes = stated or meanings, (*notes, *more)
+    return dataclasses.replace(
+        with_notes(dataclasses.replace(record, notes=notes), damage, odd),
+        name=name,
+        config=config,
+        meanings=tuple(meaning for meaning in meanings if meaning.column in record.steps.columns),
+        sources=(*record.sources, source),
+    )
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record of a journal with a sound clock, and with notes on what is damaged and what is odd in it."""
+    """Return the record with a sound clock, and with notes on what is damaged and what is odd in it."""
     steps = mended(record.steps, odd)
     return dataclasses.replace(record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd)))))
-
-
-def with_description(record: RunRecord, about: Mapping[str, Any], home: Path) -> RunRecord:
-    """Return the record with what a journal says of it, if anything."""
-    if not about:
-        return record
-    name, config, meanings, _, notes = parse_about(about, home)
-    notes = tuple(dict.fromkeys((*record.notes, *notes)))
-    return dataclasses.replace(record, name=name, config=config, meanings=meanings or record.meanings, notes=notes)
-
-
-def with_steps(record: RunRecord, steps: pl.DataFrame, rollouts: pl.DataFrame | None, source: Source) -> RunRecord:
-    """Return the record with the steps of a journal after its own; steps that come again replace those that were there."""
-    if len(steps):
-        earlier = pl.col("step") < steps["step"][0]
-        tables = [table for table in (record.rollouts, rollouts) if table is not None]
-        if record.rollouts is not None:
-            tables[0] = record.rollouts.filter(earlier)
-        steps = pl.concat([record.steps.filter(earlier), steps], how="diagonal")
-        record = dataclasses.replace(record, steps=steps, rollouts=pl.concat(tables, how="diagonal") if tables else None)
-    meanings = tuple(meaning for meaning in record.meanings if meaning.column in record.steps.columns)
-    return dataclasses.replace(record, meanings=meanings, sources=(*record.sources, source))
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ _ODD = {
     "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
-    "clock": "{cells} of {column} fell or was not finite: the one before stands in for it",
+    "clock": "{cells} of {column} fell or was not finite: the steps stand in for this clock",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
     "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
 }
@@ -144,6 +143,15 @@ def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) ->
     return pl.DataFrame({one.name: one for one in series})
 
 
+def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
+    """Return the rows of tables, one after the other, with as many columns as a table may have; None where there is no table."""
+    table = pl.concat(found, how="diagonal") if (found := [one for one in tables if one is not None]) else None
+    if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
+        return table
+    odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
+    return table[:, :most]
+
+
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
     """Return a column of texts."""
     texts = [None if value is None else str(value) for value in values]
@@ -197,35 +205,16 @@ def _as_float(value: Any) -> float:
 
 
 def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
-    """Return a steps table whose clock never falls and whose windows are above 0: the fewest cells that break this are replaced."""
+    """Return a steps table whose clock never falls and whose windows are above 0: the steps, or 1, stand in for what is not so."""
     updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
-    stays, above = _never_falling(updates), np.isfinite(window) & (window > 0)
-    for kind, name, kept in (("clock", "optimizer_updates", stays), ("window", "window", above)):
-        if not kept.all():
-            odd[kind, name] += int((~kept).sum())
-    if not stays.all():
-        places = np.flatnonzero(stays)
-        last = places[np.maximum(np.searchsorted(places, np.arange(len(updates)), side="right") - 1, 0)] if len(places) else None
-        filled = np.arange(len(updates), dtype=np.float64) if last is None else updates[last]
-        steps = steps.with_columns(pl.Series("optimizer_updates", filled, dtype=pl.Float64))
-    return steps if above.all() else steps.with_columns(pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64))
-
-
-def _never_falling(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which values belong to the longest part of a column that is finite and never falls."""
-    ends: list[float] = []  # the smallest last value of a part of each length
-    at: list[int] = []
-    before = np.full(len(values), -1)
-    for place in np.flatnonzero(np.isfinite(values)).tolist():
-        length = bisect_right(ends, values[place])
-        before[place] = at[length - 1] if length else -1
-        ends[length : length + 1], at[length : length + 1] = [values[place]], [place]
-    stays = np.zeros(len(values), dtype=bool)
-    place = at[-1] if at else -1
-    while place >= 0:
-        stays[place] = True
-        place = int(before[place])
-    return stays
+    wrong, above = int((~np.isfinite(updates)).sum() + (np.diff(updates) < 0).sum()), np.isfinite(window) & (window > 0)
+    if wrong:
+        odd["clock", "optimizer_updates"] += wrong
+        steps = steps.with_columns(pl.col("step").cast(pl.Float64).alias("optimizer_updates"))
+    if not above.all():
+        odd["window", "window"] += int((~above).sum())
+        steps = steps.with_columns(pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64))
+    return steps
 
 
 def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:

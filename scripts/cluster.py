@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,10 @@ def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
     of_scores = ["--engine", "ray", "--workers", "2", "--groups", "16", "--shards", "8", "--sketch-width", "512"]
     yield ("components", run, "--model", str(model), *of_scores, "-o", str(folder / "components.json"), "--force")
     yield ("fleet", run, "--engine", "ray", "--workers", "2", "-o", str(folder / "fleet.csv"), "--force")
+    sweep = folder / "sweep.yaml"
+    sweep.write_text("task: modular_addition\nlevel: 1\nsize: tiny\nsteps: 30\nwarm_up: 0\nsweep: {learning_rate: [0.001, 0.003]}\n")
+    shutil.rmtree(folder / "sweep", ignore_errors=True)
+    yield ("sweep", str(sweep), "--engine", "ray", "--workers", "2", "-o", str(folder / "sweep"))
 
 
 def run(*command: str) -> int:

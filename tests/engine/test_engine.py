@@ -189,6 +189,7 @@ def _kill_one(number: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit never waits for its local processes
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
     """Ray where RAY_ADDRESS names a cluster; submitit's own processes where there is no SLURM."""

@@ -14,7 +14,14 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.scores import language_models
-from groupwise.scores.language_models import UnreadableModelError, batch_of, load_language_model, parameters_of, tokens_of
+from groupwise.scores.language_models import (
+    UnreadableModelError,
+    batch_of,
+    head_alone,
+    load_language_model,
+    parameters_of,
+    tokens_of,
+)
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -310,3 +317,18 @@ def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(tmp_path:
     (folder / "config.json").write_text(json.dumps(about | {"quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(UnreadableModelError, match=r"expected weights in floating point in .*, got them quantised by gptq: give the model"):
         load_language_model(folder)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
+def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_path: Path) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
+    given = batch_of(loaded, *tokens_of(loaded, PROMPTS, COMPLETIONS, ended=[True, False, True, True]))
+    name = head_alone(loaded.model)
+    found = score_gram(loaded.model, given, parameters=[name])
+    with torch.no_grad():
+        output = loaded.model(input_ids=given["input_ids"], output_hidden_states=True)
+    error = torch.nn.functional.one_hot(given["input_ids"][:, 1:], len(SYMBOLS)) - output.logits[:, :-1].softmax(-1)
+    error = error * given["completion_mask"][:, 1:, None]
+    score = torch.einsum("nlv,nlh->nvh", error, output.hidden_states[-1][:, :-1]).flatten(1)
+    np.testing.assert_allclose(found.gram_NN, (score @ score.T).numpy(), rtol=1e-9, atol=1e-12)
+    assert found.source.parameters == (name,)

@@ -355,6 +355,19 @@ def _context(configuration: Any) -> int | None:
     return None
 
 
+def head_alone(model: Any) -> str:
+    """Give a model an output head with weights of its own, where they were those of its embedding, and return their name.
+
+    Scores of the head alone cost forward passes: nothing is differentiated through the layers below.
+    """
+    import torch
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    head = base.get_output_embeddings() if hasattr(base, "get_output_embeddings") else base.head
+    head.weight = torch.nn.Parameter(head.weight.detach().clone())
+    return next(name for name, parameter in model.named_parameters() if parameter is head.weight)
+
+
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     """Return the tokens of a prompt; messages go through the chat template."""
     if isinstance(prompt, str):

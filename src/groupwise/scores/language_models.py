@@ -365,7 +365,7 @@ def head_alone(model: Any) -> str:
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = base.get_output_embeddings() if hasattr(base, "get_output_embeddings") else base.head
     head.weight = torch.nn.Parameter(head.weight.detach().clone())
-    return next(name for name, parameter in model.named_parameters() if parameter is head.weight)
+    return next(str(name) for name, parameter in model.named_parameters() if parameter is head.weight)
 
 
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:

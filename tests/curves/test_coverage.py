@@ -52,7 +52,7 @@ def test_least_squares_fails_under_slow_noise() -> None:
 
 
 def test_noise_alone_is_flat_and_seldom_converged() -> None:
-    """Motionless series: at a true 93 % flat and 5 % converged, fewer than 84 and more than 13 of 100 have probability below 1e-3."""
-    found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(100)]
-    assert found.count("flat") >= 84
-    assert found.count("converged") <= 13
+    """Motionless series: at a true 93 % flat and 5 % converged, fewer than 40 and more than 8 of 50 have probability below 1e-3."""
+    found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(50)]
+    assert found.count("flat") >= 40
+    assert found.count("converged") <= 8

@@ -216,9 +216,16 @@ def brute_block(lag: str, force: float, momentum: float, interval: int, share: f
 
 
 @pytest.mark.parametrize(
-    ("lag", "share"), [("refresh", 1.04), ("refresh", 0.7), ("async", 1.04), ("async", 0.6), ("fixed", 1.04), ("fixed", 0.8)]
+    ("lag", "share", "force"),
+    [
+        ("refresh", 1.04, 5e-5),
+        ("refresh", 0.7, 1e-3),
+        ("async", 1.04, 1e-3),
+        ("async", 0.6, 5e-5),
+        ("fixed", 1.04, 1e-3),
+        ("fixed", 0.8, 5e-5),
+    ],
 )
-@pytest.mark.parametrize("force", [1e-3, 5e-5])
 def test_the_longest_interval_is_found_wherever_it_is(lag: str, share: float, force: float) -> None:
     """Beyond 128 too, where it once was said that any would do: no shorter one is unstable, the next one is."""
     found = stability(force, 0.9, refresh_interval=8, lag=lag, stale_share=share)
@@ -226,7 +233,7 @@ def test_the_longest_interval_is_found_wherever_it_is(lag: str, share: float, fo
     assert 60 < longest < 1e6
     assert found.max_refresh_status == "exact"
     assert float(threshold(lag, 0.9, longest + 1, stale_share=share)) <= force
-    tried = np.unique(np.geomspace(1, longest, 25).astype(int))
+    tried = np.unique(np.geomspace(1, longest, 12).astype(int))
     assert all(float(threshold(lag, 0.9, int(interval), stale_share=share)) > force for interval in tried)
     beyond = stability(force, 0.9, refresh_interval=min(int(longest) + 1, 1024), lag=lag, stale_share=share)
     assert beyond.stable is (longest >= 1024)
@@ -371,15 +378,15 @@ def test_the_largest_momentum_is_the_end_of_its_window() -> None:
 
 
 def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
-    """A hang is asserted, not a speed: they once took forty-five seconds and now take four."""
+    """A hang is asserted, not a speed: they once took eleven seconds and now take one."""
     begun = time.process_time()
-    for force in 0.001 * np.geomspace(1e-3, 1, 40):
+    for force in 0.001 * np.geomspace(1e-3, 1, 10):
         stability(float(force), 0.9, refresh_interval=1000, lag="fixed")
     stability(0.001, 0.9, refresh_interval=500, lag="fixed", stale_share=-50.0)
-    assert time.process_time() - begun < 20
+    assert time.process_time() - begun < 8
 
 
-@pytest.mark.parametrize("interval", [70, 300])
+@pytest.mark.parametrize("interval", [70, 180])
 @pytest.mark.parametrize(
     ("force", "momentum", "share"),
     [(0.001, 0.9, 1.0), (0.3, 0.5, 1.0), (0.004, 0.9, 0.4), (0.002, 0.0, 1.3), (2.0, 0.9, 1.0), (0.01, 0.99, -0.7)],

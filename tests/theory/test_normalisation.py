@@ -36,19 +36,17 @@ def moments_of(world: BanditWorld) -> PromptMoments:
 
 
 def advantages(name: str, reward_MG: np.ndarray, ddof: int, eps: float, leave_one_out: bool) -> np.ndarray:
-    """From the definition, row by row; zero where all rewards of the group are equal."""
-    rows = []
-    for reward_G in reward_MG:
-        centred = reward_G - reward_G.mean()
-        if leave_one_out:
-            centred = np.array([reward_G[i] - np.delete(reward_G, i).mean() for i in range(len(reward_G))])
-        divisor = {"none": 1.0, "std": reward_G.std(ddof=ddof), "mean": reward_G.mean()}[name] + eps
-        rows.append(centred / divisor if np.ptp(reward_G) > 0 else np.zeros(len(reward_G)))
-    return np.array(rows)
+    """From the definition; zero where all rewards of the group are equal."""
+    size = reward_MG.shape[1]
+    mean_M1 = reward_MG.mean(axis=1, keepdims=True)
+    others_MG = (reward_MG.sum(axis=1, keepdims=True) - reward_MG) / (size - 1)
+    divisor = {"none": np.ones_like(mean_M1), "std": reward_MG.std(axis=1, ddof=ddof, keepdims=True), "mean": mean_M1}[name] + eps
+    differ = np.ptp(reward_MG, axis=1, keepdims=True) > 0
+    return np.where(differ, (reward_MG - (others_MG if leave_one_out else mean_M1)) / np.where(differ, divisor, 1.0), 0.0)
 
 
 @pytest.mark.parametrize(("ddof", "eps", "leave_one_out"), CHOICES)
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", NAMES)
 def test_mean_of_the_divided_gradient(world: BanditWorld, name: str, size: int, ddof: int, eps: float, leave_one_out: bool) -> None:
     exact = world.moments()

@@ -92,7 +92,7 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
     Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
     """
     groups = rollout_groups(reward, prompt)
-    if groups.group_count < 2:
+    if sum(map(len, groups.rows)) < 2:
         raise InsufficientDataError("shrinkage draws a prompt towards the others, got one prompt: use leave_one_out")
     if all(rows.shape[1] == 1 for rows in groups.rows):
         raise InsufficientDataError("shrinkage needs two rollouts of at least one prompt, got groups of one only: use batch_mean")

@@ -56,11 +56,6 @@ class GroupSums:
     weighted_P: Float  # |sum of c s|^2
     mixed_P: Float  # inner product of the sum of s with the sum of c^2 s
 
-    @property
-    def own_norm2(self) -> Float:
-        """The squared length of each group's leave-one-out gradient."""
-        return self.weighted_P / (self.size_P - 1) ** 2
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMoments:

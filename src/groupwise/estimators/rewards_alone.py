@@ -7,7 +7,7 @@ estimates no variance component of the gradient and recommends nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -99,7 +99,7 @@ def reward_statistics(
     kept = groups.size_P >= 2
     size = groups.size_P[kept].astype(np.float64)
     mean_P, variance_P, equal_P = (column[kept] for column in _group_columns(groups.sorted(reward), groups))
-    between = mean_interval(_between_pseudo(mean_P, variance_P / size), level=level)
+    within, between = mean_interval(variance_P, level=level), mean_interval(_between_pseudo(mean_P, variance_P / size), level=level)
     common = int(size[0]) if (size == size[0]).all() else None
     notes = [f"{int((~kept).sum())} groups of one rollout were left out."] if not kept.all() else []
     return RewardStatistics(
@@ -107,7 +107,7 @@ def reward_statistics(
         rollouts=int(size.sum()),
         group_size=common,
         mean=mean_interval(mean_P, level=level),
-        within_variance=_clipped(mean_interval(variance_P, level=level), 0.0, math.inf),
+        within_variance=replace(within, low=max(0.0, within.low)),
         between_variance=between,
         zero_variance_share=share_interval(equal_P, level),
         effective_group_size=float((size * (1 - equal_P)).mean()),
@@ -136,8 +136,3 @@ def _between_pseudo(mean_P: Float, error_P: Float) -> Float:
     without = (total - squared * prompts / (prompts - 1)) / (prompts - 2)
     pseudo: Float = prompts * total / (prompts - 1) - (prompts - 1) * without - error_P
     return pseudo
-
-
-def _clipped(interval: Interval, low: float, high: float) -> Interval:
-    """The interval within what the quantity can be."""
-    return Interval(interval.value, max(low, interval.low), min(high, interval.high), interval.level)

@@ -44,11 +44,6 @@ class RolloutGroups:
         """All rewards in one row."""
         return self.reward.reshape(-1)
 
-    @property
-    def group_count(self) -> int:
-        """How many groups there are."""
-        return sum(len(rows) for rows in self.rows)
-
     def apply(self, formula: Formula, *others: Array) -> Array:
         """Return `formula` of every block, put back in the user's order."""
         flat = [self.flat, *(other.reshape(-1) for other in others)]

@@ -103,6 +103,6 @@ def score_sums(score_NK: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *,
         raise InvalidArgumentError(f"expected scores of at most {WIDEST:,} numbers, got {score.shape[1]:,}: sketch them first")
     groups = usable_groups(prompt_N, reward, len(score), "score_NK")
     sums, gradient_PK = sums_of_scores(score, reward, groups)
-    row_PU = np.column_stack([unbiased_moments(sums, zero_mean=zero_mean), sums.own_norm2, gradient_PK])
+    row_PU = np.column_stack([unbiased_moments(sums, zero_mean=zero_mean), sums.weighted_P / (sums.size_P - 1) ** 2, gradient_PK])
     rollouts = int(groups.size_P.sum())
     return ScoreSums(len(row_PU), rollouts, len(reward) - rollouts, zero_mean, row_PU.sum(axis=0), row_PU.T @ row_PU)

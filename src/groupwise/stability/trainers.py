@@ -20,6 +20,7 @@ Kind = Literal["none", "fixed", "refresh", "async"]
 Ratio = Literal["none", "exact", "clipped", "unknown"]
 KlTerm = Literal["none", "reward", "loss", "unknown"]
 Evidence = Literal["ran", "read", "documentation", "second-hand"]
+_YES, _NO = {"true", "yes", "1", "on"}, {"false", "no", "0", "off", "none", "null"}
 _LONGEST_WINDOW, _LONGEST_MIXTURE = 100_000, 1_000
 _OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt")
 _NEMO = ("num_prompts_per_step", "num_generations_per_prompt")
@@ -75,23 +76,16 @@ class Settings:
 
     def flag(self, name: str) -> bool | None:
         """Return a setting as yes or no, or None where it is not given."""
-        value = self.given.get(name)
-        if value is None:
-            return None
-        spelled = str(value).strip().lower()
-        if spelled in {"true", "yes", "1", "on"}:
-            return True
-        if spelled in {"false", "no", "0", "off", "none", "null"}:
-            return False
-        raise self._refusal(name, "true or false")
+        spelled = self.word(name)
+        if spelled and spelled not in _YES:
+            raise self._refusal(name, "true or false")
+        return None if spelled is None else bool(spelled)
 
     def word(self, name: str) -> str | None:
         """Return a setting as a word, "" where it says no or null, or None where it is not given."""
         value = self.given.get(name)
-        if value is None:
-            return None
         spelled = str(value).strip().lower()
-        return "" if spelled in {"false", "no", "0", "off", "none", "null"} else spelled
+        return None if value is None else "" if spelled in _NO else spelled
 
     def _refusal(self, name: str, expected: str) -> InvalidArgumentError:
         """The error for a value outside its domain."""
@@ -499,5 +493,5 @@ def _selected(entry: TrainerRule, given: Mapping[str, Any]) -> bool:
     for switch in entry.switches:
         if given.get(switch) is not None:
             value = str(given[switch]).strip().lower()
-            return value in {"true", "yes", "1", "on"} or f"{entry.framework}_{value}" == entry.name
+            return value in _YES or f"{entry.framework}_{value}" == entry.name
     return any(given.get(mark) is not None for mark in entry.marks)

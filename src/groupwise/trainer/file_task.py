@@ -74,7 +74,9 @@ def make_file_task(
     """
     path = Path(data)
     check_split(seed, problems, held_out_share)
-    rows, digest = read_rows(path), _digest(path)
+    rows = read_rows(path)
+    with one_sentence(f"to read {path}", "check the file"), path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     columns = (prompt_column, answer_column)
     for column, option in zip(columns[: 1 + (reward in RULES)], ("--prompt-column", "--answer-column"), strict=False):
         _check_column(rows, column, path, option)
@@ -138,12 +140,6 @@ def _tell(rows: int, found: int, path: Path, reward: str, columns: tuple[str, st
     if found < rows:
         text = f"{rows - found} of {rows} rows of {path.name} have no {needed.replace(' and ', ', or no ')}: they are left out"
         warnings.warn(LeftOutWarning(text), stacklevel=3)
-
-
-def _digest(path: Path) -> str:
-    """Return the checksum of a file."""
-    with one_sentence(f"to read {path}", "check the file"), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_text_task(name: str) -> bool:

@@ -134,6 +134,9 @@ def _gsm8k(file: Path | None) -> Iterator[Question]:
             yield Question(found.text, asked, found.text, found.answer, steps)
 
 
+_LARGER_EXAMPLES = tuple(
+    (frozenset(pair), f"Larger of {pair[0]} and {pair[1]}?", str(max(pair))) for pair in ((14, 52), (83, 29), (47, 61))
+)
 _GSM8K_EXAMPLES = (
     ("", "Tom has 3 boxes with 4 pens each. How many pens does he have?", "3 boxes of 4 pens are 3 * 4 = 12 pens.\n#### 12"),
     (
@@ -146,12 +149,7 @@ _GSM8K_EXAMPLES = (
 
 TEXT_TASKS: tuple[TextTask, ...] = (
     TextTask(
-        "larger_of_two", "the larger of two numbers of two digits", _pairs,
-        (
-            (frozenset((14, 52)), "Larger of 14 and 52?", "52"),
-            (frozenset((83, 29)), "Larger of 83 and 29?", "83"),
-            (frozenset((47, 61)), "Larger of 47 and 61?", "61"),
-        ), 14,
+        "larger_of_two", "the larger of two numbers of two digits", _pairs, _LARGER_EXAMPLES, 14,
     ),
     TextTask(
         "one_digit_sum", "the sum of two digits", _sums,
@@ -179,11 +177,7 @@ TEXT_TASKS: tuple[TextTask, ...] = (
     ),
     TextTask(
         "format", "the larger of two numbers, in the tags that were asked for", _tagged,
-        (
-            (frozenset((14, 52)), "Larger of 14 and 52?", "<answer>52</answer>"),
-            (frozenset((83, 29)), "Larger of 83 and 29?", "<answer>83</answer>"),
-            (frozenset((47, 61)), "Larger of 47 and 61?", "<answer>61</answer>"),
-        ), 20,
+        tuple((key, asked, f"<answer>{answer}</answer>") for key, asked, answer in _LARGER_EXAMPLES), 20,
     ),
     TextTask(
         "gsm8k_easy", "the problems of GSM8K that take one or two calculations, from a file of yours", _gsm8k, _GSM8K_EXAMPLES, 160,

@@ -140,19 +140,16 @@ class MathVerify:
 
     def __call__(self, gold: str, found: str) -> bool | None:
         """Return whether two answers mean the same; None where that cannot be decided in time."""
-        if (gold, found) not in self._known:
-            self._known[gold, found] = self._asked(gold, found)
-        return self._known[gold, found]
-
-    def _asked(self, gold: str, found: str) -> bool | None:
-        """Ask the process."""
+        if (gold, found) in self._known:
+            return self._known[gold, found]
         first = self._worker.start()
         if first is None or "error" in first:
             raise GroupwiseError("expected math-verify to start, got nothing from it: reinstall it with pip install 'groupwise[math]'")
         answer, _ = self._worker.ask({"gold": gold, "found": found}, limit=self.limit)
         self.timeouts += answer is None
         same = None if answer is None else answer.get("same")
-        return same if isinstance(same, bool) else None
+        self._known[gold, found] = same if isinstance(same, bool) else None
+        return self._known[gold, found]
 
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")

@@ -145,7 +145,7 @@ def test_intervals_cover_whatever_the_law(size: int) -> None:
         rate = draw(400_000)
         truth = [float((rate**n + (1 - rate) ** n).mean()) for n in (2 * size, 4 * size)]
         covered = np.zeros(2)
-        for _ in range(60):
+        for _ in range(40):
             right = rng.binomial(size, draw(128))
             found = zero_variance_of_groups((np.arange(size) < right[:, None]).ravel().astype(float), np.repeat(np.arange(128), size))
             covered += [
@@ -154,7 +154,7 @@ def test_intervals_cover_whatever_the_law(size: int) -> None:
                     found.shares[1:], truth, [float((rate**size + (1 - rate) ** size).mean()) - value for value in truth], strict=True
                 )
             ]
-        assert (covered >= 54).all()
+        assert (covered >= 36).all()
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
     Derived by us.
     """
     cosine, sine = _entire_pair(omega * t, zeta)
-    z = np.broadcast_to(omega * t, sine.shape)
+    z = omega * t
     x = (1 - zeta * zeta) * z * z
     near = np.abs(x) < 0.5
     direct = (sine - z * cosine) / np.where(near, 1.0, 1 - zeta * zeta)
@@ -105,12 +105,12 @@ def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
 def _entire_pair(z: Values, zeta: Values) -> tuple[Float, Float]:
     """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios, each regime only where it holds."""
     zeta = np.asarray(zeta, dtype=float)
-    z = np.broadcast_to(z, np.broadcast_shapes(np.shape(z), zeta.shape))
     under = zeta < 1
     if under.all():
         return _underdamped(z, zeta)
     if not under.any():
         return _overdamped(z, zeta)
+    z = np.broadcast_to(z, np.broadcast_shapes(np.shape(z), zeta.shape))
     if zeta.shape == (*z.shape[:1], *(1,) * (z.ndim - 1)):
         # One damping ratio a row, as on a grid: whole rows are in one regime.
         under = under.reshape(-1)

@@ -304,8 +304,8 @@ def range_of(found: Region, quantity_Q: Float, error_at_best: float, largest_err
     root = np.sqrt(np.maximum(error - error_at_best, 0.0))
     limit = np.sqrt(max(largest_error - error_at_best, 0.0))
     values = [quantity[inside]]
-    for axis in range(error.ndim):
-        values.extend(_crossings(np.moveaxis(root, axis, 0), np.moveaxis(quantity, axis, 0), limit))
+    for along, seen in ((root, quantity), (root.T, quantity.T))[: error.ndim]:
+        values.extend(_crossings(along, seen, limit))
     low, high = min(float(v.min()) for v in values if v.size), max(float(v.max()) for v in values if v.size)
     edge = found.edge & inside
     slack = 1e-6 * (1 + abs(high - low)) if np.isfinite(high - low) else 0.0

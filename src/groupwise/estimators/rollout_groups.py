@@ -21,9 +21,6 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 Array = Any
 """A NumPy array or a torch tensor; what comes back is of the same kind, precision and device."""
 
-Formula = Callable[..., Array]
-"""Takes one block of rewards (groups in rows), and blocks of further quantities, and returns a block."""
-
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroups:
@@ -44,8 +41,8 @@ class RolloutGroups:
         """All rewards in one row."""
         return self.reward.reshape(-1)
 
-    def apply(self, formula: Formula, *others: Array) -> Array:
-        """Return `formula` of every block, put back in the user's order."""
+    def apply(self, formula: Callable[..., Array], *others: Array) -> Array:
+        """Return a formula of every block of rewards (groups in rows) and of further quantities, put back in the user's order."""
         flat = [self.flat, *(other.reshape(-1) for other in others)]
         if len(self.rows) == 1 and _in_order(self.rows[0]):
             return formula(*(part.reshape(self.rows[0].shape) for part in flat)).reshape(self.reward.shape)

@@ -138,8 +138,11 @@ def lag_by_name(name: str) -> Lag:
 
 
 def mixed_lag(weight_D: ArrayLike) -> Lag:
-    """Return the lag of batches that mix rollouts of several ages, from the shares of the lags 0, 1, 2, ..."""
-    return Lag("mixed", "a batch mixes rollouts of several ages", "replay and queues of changing length", 1.0, tuple(shares(weight_D)))
+    """Return the lag of batches that mix rollouts of several ages, from the shares of the lags 0, 1, 2, ..., which sum to 1."""
+    weight = np.asarray(weight_D, dtype=np.float64)
+    if weight.ndim != 1 or not len(weight) or not (weight >= 0).all() or abs(weight.sum() - 1) > 1e-9:
+        raise InvalidArgumentError("expected shares of the lags that are not negative and sum to 1: divide them by their sum")
+    return Lag("mixed", "a batch mixes rollouts of several ages", "replay and queues of changing length", 1.0, tuple(weight.tolist()))
 
 
 def partly_stale(lag: str | Lag, stale_share: float = 1.0) -> Lag:
@@ -152,15 +155,6 @@ def partly_stale(lag: str | Lag, stale_share: float = 1.0) -> Lag:
     if kind.name == "mixed":
         raise InvalidArgumentError(f"expected a stale share of 1 with a mixture of lags, got {stale_share:g}: raise its share of lag 0")
     return replace(kind, stale_share=stale_share)
-
-
-def shares(weight_D: ArrayLike) -> list[float]:
-    """Return the shares of the lags 0, 1, 2, ... as numbers, which sum to 1."""
-    weight = np.asarray(weight_D, dtype=np.float64)
-    if weight.ndim != 1 or not len(weight) or not (weight >= 0).all() or abs(weight.sum() - 1) > 1e-9:
-        raise InvalidArgumentError("expected shares of the lags that are not negative and sum to 1: divide them by their sum")
-    found: list[float] = weight.tolist()
-    return found
 
 
 def check_setting(momentum: ArrayLike, interval: ArrayLike) -> None:

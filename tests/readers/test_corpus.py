@@ -23,7 +23,7 @@ from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
-CASES = int(os.environ.get("GROUPWISE_EXAMPLES", "12"))
+CASES = int(os.environ.get("GROUPWISE_EXAMPLES", "8"))
 LONGEST_SECONDS = 20.0
 ROWS = [writers.hf_row(step) | {"step": float(step)} for step in range(1, 9)]
 HISTORY = [{"_step": step, "train/global_step": step, **writers.hf_row(step)} for step in range(1, 9)]

@@ -73,9 +73,9 @@ def test_following_in_pieces_of_any_size_gives_what_reading_at_once_gives(
         path.parent.mkdir()
         path.touch()
         follower = Follower(path)
-        for start in range(0, len(content), max(size, len(content) // 200)):
+        for start in range(0, len(content), max(size, len(content) // 60)):
             with path.open("ab") as file:
-                file.write(content[start : start + max(size, len(content) // 200)])
+                file.write(content[start : start + max(size, len(content) // 60)])
             follower.poll()
         assert follower.problem == ""
         assert follower.follows

@@ -241,7 +241,8 @@ class TestWriter:
         for line in whole.splitlines(keepends=True):
             ends.append(ends[-1] + len(line))
         path = tmp_path / "run" / "journal.jsonl"
-        for cut in range(len(whole) + 1):
+        at_ends = {end + beside for end in ends for beside in (-1, 0, 1)} & set(range(len(whole) + 1))
+        for cut in sorted({*range(0, len(whole) + 1, 5), *at_ends}):
             path.write_bytes(whole[:cut])
             record = RunRecord.load(tmp_path / "run")
             expected = max(0, sum(end <= cut for end in ends) - 2)

@@ -10,7 +10,7 @@ from tests.readers.bounded import MEMORY, run_bounded
 
 from groupwise import limits
 
-EACH, ALL, SAMPLE = 500, 10_000, 300
+EACH, ALL, SAMPLE = 500, 10_000, 150
 SCRIPT = "import sys\nfrom tests.readers.mutants import main\ncode = main(int(sys.argv[1]), int(sys.argv[2]))\n"
 
 

@@ -90,7 +90,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
     clock = _clock(merged, columns, config, framework, spacing) | chosen_clocks(chosen, columns)
-    if merged.clock is not None and np.array_equal(np.asarray(clock["optimizer_updates"]), merged.clock * _updates_per_step(config)):
+    if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
@@ -250,6 +250,11 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
         "seconds": seconds,
     }
+
+
+def _fractional(merged: Merged, config: RunConfig) -> Array:
+    """Return the updates by the log's own fractional steps; nothing where its steps are whole."""
+    return np.zeros(0) if merged.clock is None else merged.clock * _updates_per_step(config)
 
 
 def _updates_per_step(config: RunConfig) -> float:

@@ -121,10 +121,14 @@ def _episode(row: Row) -> Iterator[dict[str, Any]]:
             found |= {f"rewards/{key}": value for key, value in parts.items()} | {"reward": trace.get("reward", sum(parts.values()))}
         else:
             found["reward"] = trace.get("reward", rewards)
-        nodes = [node for node in trace.get("nodes") or [] if isinstance(node, Mapping)]
-        advantages = [value for node in nodes for value in node.get("advantages") or [] if isinstance(value, int | float)]
-        # Of its tokens the last one that is not 0.
-        yield found | ({"advantage": next(filter(None, reversed(advantages)), advantages[-1])} if advantages else {})
+        yield found | _advantage(trace.get("nodes") or [])
+
+
+def _advantage(nodes: Sequence[Any]) -> dict[str, float]:
+    """Return the advantage of a trace: the last of its tokens that is not 0."""
+    advantages = [node.get("advantages") or [] for node in nodes if isinstance(node, Mapping)]
+    values = [value for some in advantages for value in some if isinstance(value, int | float)]
+    return {"advantage": next(filter(None, reversed(values)), values[-1])} if values else {}
 
 
 def _sample(row: Row) -> Iterator[dict[str, Any]]:

@@ -38,15 +38,20 @@ def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *,
     """Return the runs below a folder that no reader knows, or only one of rollouts: what lies there beside these."""
     folders, files = _inside(folder, without)
     if beside_rollouts:
-        folders = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
-        files = [file for file in files if known(file) or not _are_rollouts(file)]
+        folders, files = _no_rollouts(folders, files, known)
     runs, beside = _below(folders if depth < _DEEPEST else [], known, without, depth)
     logs = [file for file in files if known(file) or is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
     if logs or not runs:
-        beside += [file for file in set(files) - set(logs) if _is_broken(file)]
+        beside += filter(_is_broken, set(files) - set(logs))
     return runs + logs if len(runs + logs) == 1 else runs + logs + beside
+
+
+def _no_rollouts(folders: Sequence[Path], files: Sequence[Path], known: Known) -> tuple[list[Path], list[Path]]:
+    """Return the folders and files that hold no rollouts by their names or contents."""
+    others = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
+    return others, [file for file in files if known(file) or not _are_rollouts(file)]
 
 
 def _below(folders: Sequence[Path], known: Known, without: Collection[Path], depth: int) -> tuple[list[Path], list[Path]]:

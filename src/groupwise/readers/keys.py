@@ -215,11 +215,16 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     if any(meaning.quantity.startswith("reward") for meaning in meanings):
         return meanings
     known = {meaning.column for meaning in meanings}
-    for key in columns:
-        if key not in known and not _evaluated(key)[1] and _SUCCESS.fullmatch(_plain_name(key)):
+    for key in filter(_names_success, columns):
+        if key not in known:
             return (*meanings, Meaning(key, "reward", "success by its name alone: the log calls nothing a reward", ambiguous=True))
     text = "reward on held-out prompts, the only one in the log: it is judged as the reward"
     return tuple(replace(one, quantity="reward", definition=text) if one.quantity == "eval/reward" else one for one in meanings)
+
+
+def _names_success(key: str) -> bool:
+    """Return whether a key of training names a success."""
+    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_plain_name(key)) is not None
 
 
 @cache

@@ -538,7 +538,8 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
     texts = [pl.Series("prompt", rows.prompt, dtype=pl.Utf8), pl.Series("completion", rows.completion, dtype=pl.Utf8)]
-    numbers = [_finite(name, store.dense(columns[name])) for name in sorted(columns, key=_place) if columns[name]]
+    values = {name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]}
+    numbers = [pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None) for name, found in values.items()]
     known = np.isfinite(step)
     table = pl.DataFrame([pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers])
     notes += noted(int((~known).sum()), "row has", "rows have", "no whole number as its step: left out")
@@ -575,11 +576,6 @@ def _first_filled(store: RowStore, keys: Sequence[str]) -> str:
     return next((key for key, count in counts.items() if 2 * count >= store.count), max(counts, key=lambda key: counts[key], default=""))
 
 
-def _finite(name: str, values: Array) -> pl.Series:
-    """Return a column in which what is no finite number is missing."""
-    return pl.Series(name, np.where(np.isfinite(values), values, np.nan), dtype=pl.Float64).fill_nan(None)
-
-
 def _summed(table: pl.DataFrame, functions: Sequence[str], notes: list[str]) -> pl.DataFrame:
     """Return the table with the plain sum of its reward functions as the reward, where the advantages do not contradict it."""
     base = [name for name in ("step", "prompt_id", "prompt", "completion", "advantage") if name in table.columns]
@@ -607,7 +603,7 @@ def _record(
     """Return the record whose steps are means over rollouts."""
     found = list(notes)
     rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
-    if not any(rollouts[column].count() for column in rewards):
+    if not max(map(pl.Series.count, rollouts.select(rewards)), default=0):
         raise UnreadableRunError(f"expected rewards that are numbers, got none in {name[:80]}: name theirs with --column reward=NAME")
     config = _sized(rollouts, config, found)
     chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]

@@ -241,7 +241,9 @@ class Journal(AbstractContextManager["Journal"]):
             if content.torn:
                 self._keep_apart(content)
                 self._file.truncate(content.end)
-            self._open_line = content.end > 0 and not _ends_a_line(self._file, content.end)
+            if content.end:
+                self._file.seek(content.end - 1)
+            self._open_line = content.end > 0 and self._file.read(1) != b"\n"
         except OSError as error:
             self._file.close()
             raise _unwritable(path, error) from None
@@ -308,12 +310,6 @@ class Journal(AbstractContextManager["Journal"]):
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
-
-
-def _ends_a_line(file: Any, end: int) -> bool:
-    """Return whether the byte before a place is a line feed."""
-    file.seek(end - 1)
-    return bool(file.read(1) == b"\n")
 
 
 _OPEN: WeakSet[Journal] = WeakSet()

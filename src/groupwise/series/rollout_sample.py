@@ -58,7 +58,10 @@ def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: 
         .select("step", "prompt_id", "group")
     )
     rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort("group", maintain_order=True)
-    longest = () if record.config.value("max_completion_length") is not None else _longest_texts(record)
+    longest: tuple[str, ...] = ()
+    if record.config.value("max_completion_length") is None and record.rollouts is not None:
+        texts = record.rollouts.select(pl.col("completion").drop_nulls().unique())
+        longest = tuple(texts.top_k(_LONGEST_TEXTS, by=pl.col("completion").str.len_bytes())["completion"])
     repeated = len(sizes) - different
     if not repeated:
         return Sample(rows, 0, (), longest)
@@ -85,13 +88,6 @@ def recurrence_notes(record: RunRecord, first: int, last: int) -> tuple[str, ...
         return ()
     said = recurrence(len(groups), different)
     return (f"{said}, counted as if they were {len(groups):,}: the intervals over prompts are too narrow.",)
-
-
-def _longest_texts(record: RunRecord) -> tuple[str, ...]:
-    """Return the completions among which the longest in tokens is to be sought: the 4,096 longest in bytes."""
-    assert record.rollouts is not None
-    texts = record.rollouts.select(pl.col("completion").drop_nulls().unique())
-    return tuple(texts.top_k(_LONGEST_TEXTS, by=pl.col("completion").str.len_bytes())["completion"])
 
 
 def without_groups(rows: pl.DataFrame, wrong: Sequence[int], limit: int) -> tuple[pl.DataFrame, int, tuple[str, ...]]:

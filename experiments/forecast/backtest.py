@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.analysis.backtest import TriedRun, trial_of
-from groupwise.analysis.calibrate import Calibrated, calibrated
+from groupwise.analysis.backtest import Calibrated, TriedRun, calibrated, trial_of
 from groupwise.curves.backtest import SHARES, trial
 from groupwise.curves.calibration import UNCALIBRATED, shipped
 from groupwise.curves.rivals import Method

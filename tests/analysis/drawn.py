@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.analysis import shards as room
-from groupwise.analysis.components import Measurement, measure_run
-from groupwise.analysis.shards import ScoreShard, ShardScores, Spread, TokenGroup
+from groupwise.analysis import components as room
+from groupwise.analysis.components import Measurement, ScoreShard, ShardScores, Spread, TokenGroup, measure_run
 from groupwise.engine.engine import Engine
 from groupwise.estimators.moments import GroupMoments, moments_of_scores
 from groupwise.record.run import RunRecord, rollouts_table, steps_table

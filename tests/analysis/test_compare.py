@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import groupwise as gw
-from groupwise.analysis.compare_answer import answered
-from groupwise.analysis.compare_facts import ComparedGroup, ComparedRun, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import ComparedGroup, ComparedRun, answered, shared_key, shown_decimals
 from groupwise.comparison.compare import Question
 from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing
 from groupwise.diagnostics.judgement import Judgement, State

@@ -14,7 +14,7 @@ import pytest
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.evidence import error_chart, zero_variance_chart
 from groupwise.analysis.fitted import cut
-from groupwise.analysis.group_size import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
+from groupwise.analysis.plan import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components, plan_group_size

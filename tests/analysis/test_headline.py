@@ -9,8 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from groupwise.analysis.fitted import Ahead, Fitted, fit_metric
-from groupwise.analysis.headline import ahead, aimed, gained
+from groupwise.analysis.fitted import Ahead, Fitted, ahead, aimed, fit_metric, gained
 from groupwise.curves.results import Target
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord

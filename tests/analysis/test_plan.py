@@ -9,8 +9,7 @@ import pytest
 
 import groupwise
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.group_size import LOG_COMPLETIONS
-from groupwise.analysis.plan import NOT_LOGGED, Batch, plan
+from groupwise.analysis.plan import LOG_COMPLETIONS, NOT_LOGGED, Batch, plan
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components

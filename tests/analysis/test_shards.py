@@ -29,9 +29,12 @@ torch = pytest.importorskip("torch")
 
 from tests.analysis.drawn import GROUPS, POISON, SLOWLY, DrawnShard, random_run  # noqa: E402
 
-from groupwise.analysis import shards as room  # noqa: E402
-from groupwise.analysis.components import Measurement, measure_run  # noqa: E402
-from groupwise.analysis.shards import Spread  # noqa: E402
+from groupwise.analysis import components as room  # noqa: E402
+from groupwise.analysis.components import (  # noqa: E402
+    Measurement,
+    Spread,
+    measure_run,
+)
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
 from groupwise.trainer.tasks import Vocabulary  # noqa: E402

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from groupwise.analysis.sparkline import reward_heights
+from groupwise.analysis.charts import reward_heights
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 

@@ -15,6 +15,7 @@ from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.stability import (
     NO_GUARANTEE,
     StabilityEvidence,
+    map_chart,
     measured_stability,
     mixture_notes,
     ranged,
@@ -22,7 +23,6 @@ from groupwise.analysis.stability import (
     stability_evidence,
     with_ratio,
 )
-from groupwise.analysis.stability_charts import map_chart
 from groupwise.analysis.summary import summarise
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval

@@ -36,7 +36,7 @@ def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
 
 def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
     keys = {chart.key for charts in summary.charts.values() for chart in charts}
-    assert {"forecast", "residuals", "autocorrelation", "zero_variance_groups"} <= keys
+    assert {"forecast", "residuals", "zero_variance_groups"} <= keys
     screen = {chart.key for chart in (*summary.screen.sparks, *summary.screen.others)}
     assert {"completion_length", "entropy", "kl", "gradient_norm", "dead_group_share", "reward_std_within_group"} <= screen
     assert "evaluation" in {line.role for line in summary.screen.chart.lines}

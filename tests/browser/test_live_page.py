@@ -6,12 +6,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.conftest import append_rows, reward_at
+from tests.browser.conftest import Watcher, append_rows, reward_at
 
 from groupwise.record.run import Meaning, RecordWriter
 
@@ -67,15 +67,21 @@ def hover(page: Any, chart: str, part: float) -> str:
     return str(page.locator(f"{chart} .panel-head").first.inner_text())
 
 
+@pytest.fixture(scope="module")
+def failed(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a watcher of a run that failed a while ago."""
+    watcher = Watcher([collapse(tmp_path_factory.mktemp("failed") / "run.jsonl", minutes_ago=43)])
+    yield watcher.address
+    watcher.stop()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_failed_run_says_so_first_in_both_themes_and_widths(
-    scheme: str, width: int, tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
-) -> None:
-    opened = open_page(watch(collapse(tmp_path / "run.jsonl", minutes_ago=43)).address, scheme=scheme, width=width)
+def test_a_failed_run_says_so_first_in_both_themes_and_widths(scheme: str, width: int, failed: str, open_page: Callable[..., Any]) -> None:
+    opened = open_page(failed, scheme=scheme, width=width)
     page = opened.page
     wait_for_text(page, "#state", "✗ FAILED since step 40")
-    assert re.fullmatch(r"step 60 · finished 4[345] min ago", page.locator("#where").inner_text())
+    assert re.fullmatch(r"step 60 · finished (4[3-9]|5\d) min ago", page.locator("#where").inner_text())
     assert page.locator("#headline").inner_text()
     assert page.locator("#lines dt").first.inner_text() == "first sign"
     assert page.locator("#forecast").inner_text() == ""
@@ -97,10 +103,11 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
     assert opened.complaints == []
 
 
-def test_the_failure_is_shaded_and_no_other_part(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
-    opened = open_page(watch(collapse(tmp_path / "run.jsonl")).address, width=1280)
+def test_the_failure_is_shaded_and_no_other_part(failed: str, open_page: Callable[..., Any]) -> None:
+    opened = open_page(failed, width=1280)
     page = opened.page
-    wait_for_text(page, "#state", "✗ FAILING since step 40")
+    wait_for_text(page, "#state", "✗ FAILED since step 40")
+    page.wait_for_selector("#main-chart canvas")
     page.wait_for_timeout(300)
     alpha_at = """(parts) => {
       const canvas = document.querySelector('#main-chart canvas');
@@ -146,10 +153,20 @@ def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
     assert opened.complaints == []
 
 
-def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(
-    tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
-) -> None:
-    opened = open_page(watch(append_rows(tmp_path / "run.jsonl", 1, 101)).address, width=1280)
+@pytest.fixture(scope="module")
+def learning(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a watcher of a run that learns and counts its tokens."""
+    home = tmp_path_factory.mktemp("learning") / "run"
+    with RecordWriter(home, name="made") as writer:
+        for step in range(1, 102):
+            writer.append({"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, "tokens": 100.0 * step}, sync=False)
+    watcher = Watcher([home])
+    yield watcher.address
+    watcher.stop()
+
+
+def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(learning: str, open_page: Callable[..., Any]) -> None:
+    opened = open_page(learning, width=1280)
     page = opened.page
     page.wait_for_selector("#charts canvas")
     smooth(page, 0)
@@ -268,24 +285,20 @@ def test_a_page_says_when_it_lost_the_watcher_and_that_another_has_another_addre
     wait_for_text(page, "#where", "step 70")
 
 
-def test_charts_of_a_run_stand_over_its_tokens_too(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
-    home = tmp_path / "run"
-    with RecordWriter(home, name="made") as writer:
-        for step in range(1, 41):
-            writer.append({"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, "tokens": 100.0 * step}, sync=False)
-    opened = open_page(watch(home).address, width=1280)
+def test_charts_of_a_run_stand_over_its_tokens_too(learning: str, open_page: Callable[..., Any]) -> None:
+    opened = open_page(learning, width=1280)
     page = opened.page
-    wait_for_text(page, "#where", "step 40")
+    wait_for_text(page, "#where", "step 101")
     page.wait_for_selector(f"{PLOT} canvas")
     assert page.locator("#along option").all_inner_texts() == ["step", "tokens"]
     page.select_option("#along", "tokens")
     page.wait_for_timeout(200)
     page.locator(PLOT).focus()
-    assert press(page, "End") == "tokens 4,000"
+    assert press(page, "End") == "tokens 10,100"
     page.select_option("#along", "step")
     page.wait_for_timeout(200)
     page.locator(PLOT).focus()
-    assert press(page, "End") == "step 40"
+    assert press(page, "End") == "step 101"
     assert opened.complaints == []
 
 

@@ -16,7 +16,7 @@ from tests.cli.asked import printed, refused
 from groupwise import __version__
 from groupwise.analysis.fitted import fit_metric
 from groupwise.cli import app as cli
-from groupwise.cli.shared import Opening, steps_of
+from groupwise.cli.shared import pairs, steps_of
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 from groupwise.files import free_target, write_whole
 
@@ -79,8 +79,6 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
 
 def test_every_command_is_listed_with_its_own_first_sentence() -> None:
     """The list stands beside the modules, so that it loads none of them."""
-    modules = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
-    assert set(cli.COMMANDS) <= modules
     for name, about in cli.COMMANDS.items():
         command = cli.command(name)
         assert command.name == name
@@ -310,9 +308,8 @@ def test_a_terminal_that_knows_only_ascii_gets_its_text(log: Path) -> None:
 
 
 def test_pairs_and_steps_are_split_as_typed() -> None:
-    opening = Opening.parse(column=["reward=a=b"], settings=[" group_size = 8 "], config=None)
-    assert opening.columns == {"reward": "a=b"}
-    assert opening.settings == {"group_size": "8"}
+    assert pairs("--column", "NAME=COLUMN", ["reward=a=b"]) == {"reward": "a=b"}
+    assert pairs("--set", "KEY=VALUE", [" group_size = 8 "]) == {"group_size": "8"}
     assert steps_of("1, 2.5 ,3e2") == [1.0, 2.5, 300.0]
     assert steps_of(None) is None
     with pytest.raises(InvalidArgumentError, match="'x'"):

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.sweep import JOURNAL, OWN, record_of, sweep_of
-from groupwise.analysis.sweep_answer import Foretold, _group_size
+from groupwise.analysis.sweep import JOURNAL, OWN, Foretold, _group_size, record_of, sweep_of
 from groupwise.cli.app import main
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError, InvalidArgumentError

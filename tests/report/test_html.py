@@ -184,7 +184,7 @@ def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: 
     assert record.rollouts is not None
     prompt = json.dumps(record.rollouts["prompt"][0])[1:-1]
     assert prompt in json.dumps(json.loads(Page(render([summarise(record)])).scripts[0]))
-    page = render([summarise(record, completions=0)])
+    page = render([summarise(record, room=(POINTS, 0))])
     assert prompt not in json.dumps(json.loads(Page(page).scripts[0]))
     assert "<h2>Rollouts</h2>" not in page
     assert "<h2>Prompts</h2>" not in page
@@ -298,7 +298,7 @@ def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Mak
     meanings = [Meaning(f"f{i}", f"reward/f{i}", "one of many") for i in range(8)] + [Meaning(kind, kind, kind) for kind in kinds]
     meanings += [Meaning("reward", "reward", "sum"), Meaning("eval_reward", "eval/reward", "on other prompts")]
     record = RunRecord("long", steps_table(range(size), columns), meanings=tuple(meanings))
-    assert len(render([summarise(record, points=POINTS)]).encode()) <= 400_000
+    assert len(render([summarise(record)]).encode()) <= 400_000
 
 
 def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page: str) -> None:

@@ -181,7 +181,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def asked(hub: Hub, view: str = "newest", first: int = 0, most: int = 100, *, whole: bool = False) -> Any:
     """What a page gets of the completions of the first run."""
-    return json.loads(asyncio.run(hub.rollouts(0, view, first, most, whole=whole)))
+    return json.loads(hub.rollouts(0, view, first, most, whole=whole))
 
 
 def write_rollouts(home: Path, steps: Sequence[int], text: str = "") -> Path:
@@ -218,8 +218,8 @@ def test_completions_are_given_out_in_parts_by_view_else_what_to_log_is_said(tmp
     assert (found["range"], found["stale"]) == ([0.0, 0.75], False)
     assert len(asked(hub, most=10**9)["rows"]) == 8
     assert asked(hub, "truncated")["rows"] == []
-    assert json.loads(asyncio.run(hub.prompts(0)))["table"]["rows"][0][0] == "p"
-    assert json.loads(asyncio.run(hub.prompts(1)))["table"]["rows"] == []
+    assert json.loads(hub.prompts(0))["table"]["rows"][0][0] == "p"
+    assert json.loads(hub.prompts(1))["table"]["rows"] == []
 
 
 def test_completions_of_a_log_that_grew_have_another_version_and_are_not_read_all_the_time(
@@ -491,8 +491,7 @@ def test_a_report_does_not_wait_for_a_judgement(tmp_path: Path, monkeypatch: pyt
         """Never done with a judgement."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            self.judges = getattr(self, "judges", getattr(fn, "func", None) is shown)
-            return Future() if self.judges else super().submit(fn, *args, **kwargs)
+            return Future() if getattr(fn, "func", None) is shown else super().submit(fn, *args, **kwargs)
 
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Busy)
 
@@ -518,7 +517,6 @@ class Held(Inline):
     """Computes when it is told to."""
 
     asked: list[tuple[Future[Any], Callable[[], Any]]] = []  # noqa: RUF012 - emptied by the fixture
-    ended = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -526,14 +524,11 @@ class Held(Inline):
         Held.asked.append((future, lambda: fn(*args, **kwargs)))
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        Held.ended += 1
-
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
     monkeypatch.setattr(live_hub, "whole_page", lambda record, *_, **__: f"{len(record.steps)} rows")
-    Held.asked, Held.ended = [], 0
+    Held.asked = []
     return Held
 
 
@@ -568,80 +563,6 @@ def test_six_who_want_a_report_at_once_share_one_which_is_kept_until_there_are_n
         await settled()
         answer()
         assert await later == b"31 rows"
-
-    asyncio.run(talk())
-
-
-def test_a_report_goes_on_while_one_waits_and_is_ended_when_nobody_does(tmp_path: Path, held: type[Held]) -> None:
-    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), write_log(tmp_path / "other.jsonl", 40), pool=held)
-    for index in (0, 1):
-        hub.update(index)
-
-    async def talk() -> None:
-        first, second = (asyncio.create_task(hub.report(0)) for _ in range(2))
-        other = asyncio.create_task(hub.report(1))
-        await settled()
-        assert len(held.asked) == 1  # one report at a time
-        first.cancel()
-        await settled()
-        assert (held.ended, len(held.asked)) == (0, 1)
-        second.cancel()
-        await settled()
-        assert (held.ended, len(held.asked)) == (1, 2)  # its process ended, and the next report began in another
-        held.asked.pop(0)
-        answer()
-        assert await other == b"40 rows"
-        again = asyncio.create_task(hub.report(0))
-        await settled()
-        answer()
-        assert await again == b"30 rows"
-
-    asyncio.run(talk())
-
-
-def test_a_client_that_leaves_no_longer_waits_for_its_report(tmp_path: Path, held: type[Held]) -> None:
-    hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=held)
-    hub.update(0)
-    sent: list[Any] = []
-
-    async def talk() -> None:
-        left = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            if not sent:
-                sent.append({"type": "http.request", "body": b"", "more_body": False})
-                return sent[0]  # type: ignore[no-any-return]
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        path = f"/{TOKEN}/report/1"
-        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"127.0.0.1:8750")]}
-        asked = asyncio.ensure_future(application(hub, TOKEN)(scope, receive, send))
-        await settled()
-        assert len(held.asked) == 1
-        left.set()
-        await settled()
-        assert asked.done()
-        assert held.ended == 1
-
-    asyncio.run(talk())
-
-
-def test_no_more_than_a_few_reports_are_kept(tmp_path: Path, held: type[Held], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_hub, "_KEPT_REPORTS", 2)
-    hub = hub_of(*(write_log(tmp_path / f"{name}.jsonl", 30) for name in "abc"), pool=held)
-
-    async def talk() -> None:
-        for index in range(3):
-            hub.update(index)
-            asked = asyncio.create_task(hub.report(index))
-            await settled()
-            answer()
-            await asked
-        assert sorted(hub._made) == [1, 2]
 
     asyncio.run(talk())
 

@@ -11,9 +11,8 @@ import pytest
 
 from groupwise.cli.app import main
 from groupwise.readers.follow import Follower
-from groupwise.report.live import application
+from groupwise.report.live import GAUGES, application, exposition
 from groupwise.report.live_hub import Hub, followers_of, shown
-from groupwise.report.live_metrics import GAUGES, exposition
 
 PAGE, OWN = "p" * 32, "m" * 32
 SAMPLE = re.compile(r'^(groupwise_\w+)\{(\w+="(?:[^"\\\n]|\\.)*"(?:,\w+="(?:[^"\\\n]|\\.)*")*)\} (\S+)$')

@@ -1,4 +1,4 @@
-"""How well forecasts did on many runs, as plain data: all of them together by the share that was seen, and each run's errors.
+"""How well forecasts did on many runs, as plain data, and a table of calibration from runs that have ended, scored on those left out.
 
 The scores are made in `curves.backtest`; here runs get their names and the numbers their sentences.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.curves.backtest import Trial, rows_seen, trial
+from groupwise.curves.calibration import UNCALIBRATED, Calibration, calibrate
 from groupwise.curves.results import Backtest
 from groupwise.curves.scoreboard import FEWEST_CLUSTERS, BacktestSummary, Pooled, summarise_backtests
+from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, number, share
@@ -124,3 +126,45 @@ def cluster_of(path: Path) -> str:
     """Name the cluster of a run: its folder, and its own name without numbers, so that seeds and settings of one sweep fall together."""
     name = path.resolve().name if path.name in ("", ".", "..") else path.name
     return clean(f"{path.absolute().parent.name}/{re.sub(r'[0-9]+(?:[._-][0-9]+)*', '#', name)}")
+
+
+_FEWEST_TO_LEAVE_OUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A table, and the scores of the runs that it was made from."""
+
+    table: Calibration
+    by_others: BacktestSummary  # each cluster by the table of the others
+    uncalibrated: BacktestSummary  # by no table
+
+    def sentence(self) -> str:
+        """What the table is worth, in a sentence."""
+        whole, bare = self.by_others.whole, self.uncalibrated.whole
+        return (
+            f"The 90 % band held {held(whole)} of the window means, {share(whole.above)} lay above it and {share(whole.below)} below; "
+            f"without a table it held {share(bare.coverage.value)}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"table": self.table.as_dict(), "by_others": self.by_others.as_dict(), "uncalibrated": self.uncalibrated.as_dict()}
+
+
+def calibrated(tried: Sequence[TriedRun], step: Callable[[str], None] = lambda _doing: None) -> Calibrated:
+    """Make a table, and score every cluster by the table of the others."""
+    clusters = sorted({one.cluster for one in tried})
+    if len(clusters) < _FEWEST_TO_LEAVE_OUT:
+        raise InsufficientDataError(
+            f"expected runs of at least {_FEWEST_TO_LEAVE_OUT} clusters, got {count(len(clusters), 'cluster')}: "
+            "names in one folder that differ only in numbers are one; add runs of other work"
+        )
+    cases = [one.trial.case(one.cluster, one.name) for one in tried]
+    scored = []
+    for cluster in clusters:
+        step(f"leaving out {cluster}")
+        table = calibrate([case for case in cases if case.cluster != cluster])
+        scored += [(cluster, one.trial.score(table)) for one in tried if one.cluster == cluster]
+    bare = [(one.cluster, one.trial.score(UNCALIBRATED)) for one in tried]
+    return Calibrated(calibrate(cases), summarise_backtests(scored), summarise_backtests(bare))

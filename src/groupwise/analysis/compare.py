@@ -16,11 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.analysis.charts import Chart, Line, Mark, Role, mean_size, rounded, running_mean, smooth_line
-from groupwise.analysis.compare_answer import answered, noted
-from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, ComparedRun
+from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, ComparedRun, answered, noted
 from groupwise.analysis.fitted import cut
-from groupwise.analysis.given import record_of_numbers
-from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, short_name, typed_groups, unpaired_note
+from groupwise.analysis.run_groups import (
+    RunGroup,
+    differing_settings,
+    grouped_by,
+    paired_by,
+    record_of_numbers,
+    short_name,
+    typed_groups,
+    unpaired_note,
+)
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
 from groupwise.comparison.curves import FEWEST_ROWS, Curve, curve, within
@@ -179,9 +186,9 @@ def compare_runs(
 ) -> RunComparison:
     """Judge every run, fit it, and compare the groups."""
     paired = groups if pair_by is None else paired_by(groups, pair_by)
-    rows = _left_out([[_taken(record, metric, until, step) for record in group.runs] for group in paired], paired=pair_by is not None)
+    rows = [[_taken(record, metric, until, step) for record in group.runs] for group in paired]
+    used = _leave_out(rows, paired=pair_by is not None)
     _need_rows(rows, metric)
-    used = _used(rows)
     compared = [[run for run in rows[g] if not run.left_out] for g in used]
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
@@ -191,21 +198,15 @@ def compare_runs(
     shown = _shown(paired, rows, used, found)
     differing, differ = differing_settings(paired, besides=[name for name in (sorted_by, pair_by) if name])
     unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
-    notes = (*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None), *_key_notes(every))
-    return RunComparison(every[0].metric, shown, curves, found, answered(shown, found), differing, notes)
+    notes = [*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None)]
+    notes += _key_notes({series.metric for series in every})
+    return RunComparison(every[0].metric, shown, curves, found, answered(shown, found), differing, tuple(notes))
 
 
-def _used(rows: Sequence[Sequence[_Taken]]) -> list[int]:
-    """Which groups are compared: those with a run that is not left out, none where there is only one of them."""
-    used = [g for g, row in enumerate(rows) if any(not run.left_out for run in row)]
-    return used if len(used) > 1 else []
-
-
-def _key_notes(every: Sequence[MetricSeries]) -> list[str]:
+def _key_notes(keys: set[str]) -> list[str]:
     """Say under which keys the runs log the metric, where they are several."""
-    columns = {series.metric for series in every}
-    listed = ", ".join(sorted(clean(column, longest=60) for column in columns))
-    return [f"The runs log it under several keys: {listed}."] if len(columns) > 1 else []
+    listed = ", ".join(sorted(clean(key, longest=60) for key in keys))
+    return [f"The runs log it under several keys: {listed}."] if len(keys) > 1 else []
 
 
 def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
@@ -223,7 +224,7 @@ def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool
     return replace(question, rises=all(series.healthy == "up" for series in every), bounds=bounds, paired=paired)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Taken:
     """One run as it goes into a comparison."""
 
@@ -254,30 +255,29 @@ def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[
     return _Taken(mine, series, judge(mine), max(1.0, series.window * steps / spacing))
 
 
-def _left_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[list[_Taken]]:
-    """Say of runs why they are shown and not compared: too few rows, or so early an end that the others would be cut down to it."""
-    found = [[_without(run, f"{run.rows} rows of {FEWEST_ROWS} needed", out=run.rows < FEWEST_ROWS) for run in row] for row in rows]
-    ends = _ended_early(found)
-    if sum(any(not run.left_out for run in row) for row in ends) > 1:  # else nothing would be left to compare
-        found = ends
-    return _without_partner(found) if paired else found
+def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
+    """Say of runs why they are shown and not compared, and return which groups are: those with a run left, none where there is only one."""
+    every = [run for row in rows for run in row]
+    _say([run for run in every if run.rows < FEWEST_ROWS], "{run.rows} rows of {fewest} needed")
+    longest = max((run.last_step for run in every if not run.left_out), default=math.nan)
+    early = [run for run in every if run.last_step < _SHORT * longest]  # the others would be cut down to their ends
+    if len(_used(rows, early)) > 1:
+        _say(early, "ends at step {run.last_step:,.0f}")
+    for partners in zip(*rows, strict=True) if paired else ():
+        _say(partners if any(run.left_out for run in partners) else (), "no partner")
+    used = _used(rows)
+    return used if len(used) > 1 else []
 
 
-def _ended_early(rows: Sequence[Sequence[_Taken]]) -> list[list[_Taken]]:
-    """Leave out runs that end long before the longest."""
-    longest = max((run.last_step for row in rows for run in row if not run.left_out), default=math.nan)
-    return [[_without(run, f"ends at step {run.last_step:,.0f}", out=run.last_step < _SHORT * longest) for run in row] for row in rows]
+def _say(runs: Sequence[_Taken], why: str) -> None:
+    """Leave runs out for a reason, unless they are for another."""
+    for run in runs:
+        run.left_out = run.left_out or why.format(run=run, fewest=FEWEST_ROWS)
 
 
-def _without_partner(rows: Sequence[Sequence[_Taken]]) -> list[list[_Taken]]:
-    """Leave out runs of pairs of which another is left out."""
-    lost = {place for row in rows for place, run in enumerate(row) if run.left_out}
-    return [[_without(run, "no partner", out=place in lost) for place, run in enumerate(row)] for row in rows]
-
-
-def _without(run: _Taken, why: str, *, out: bool) -> _Taken:
-    """A run that is left out for a reason, unless it is for another."""
-    return replace(run, left_out=why) if out and not run.left_out else run
+def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> list[int]:
+    """Return which groups have a run that is not left out."""
+    return [g for g, row in enumerate(rows) if any(not run.left_out and run not in without for run in row)]
 
 
 def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:

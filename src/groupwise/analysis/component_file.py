@@ -1,15 +1,13 @@
 """Variance components on disk: saved ones, and scores from which they are estimated.
 
 Saved components are one JSON file beside the run, with the pseudo-values that bands are made from and what they were computed from. Scores
-are an `.npz` that nobody vouches for: every member is judged by its header before it is unpacked, so that no pickle is loaded and no more
-memory is taken than the file holds numbers.
+are an `.npz` that nobody vouches for: no pickle is loaded, and what swells beyond reason is not unpacked.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from groupwise.estimators.components import (
     components_of_sums,
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
+from groupwise.files import write_whole
 from groupwise.wording import clean
 
 FORMAT, VERSION = "groupwise-components", 1
@@ -91,15 +90,11 @@ def save_components(components: Components, path: str | Path, *, provenance: Map
         "pseudo_values": None if components.pseudo_PC is None else _plain(components.pseudo_PC),
         "provenance": dict(provenance),
     }
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-        partial.replace(target)
     except OSError as error:
         raise GroupwiseError(f"expected to write {target}, got {error.strerror or error}: choose a folder that you can write") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(target, json.dumps(plain, indent=1), force=True)
     return target
 
 
@@ -216,47 +211,38 @@ _LARGEST = 1e15
 _SUSPICIOUS_BYTES, _SUSPICIOUS_FACTOR = 2**28, 100
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreFile:
-    """What a file of scores holds of N rollouts."""
-
-    score_ND: NDArray[Any] | None  # scores or sketches, or None where inner products are given
-    gram_NN: NDArray[Any] | None  # inner products, or None
-    reward_N: NDArray[Any]  # rewards
-    prompt_N: NDArray[Any]  # labels of the prompts
-
-
 def is_score_file(path: Path) -> bool:
     """Return whether a path is meant as an `.npz`: by its ending, or by the first bytes of a zip archive."""
     return path.suffix.lower() == ".npz" or _beginning(path, 4) == b"PK\x03\x04"
 
 
-def read_score_file(path: Path, *, group_size: int | None = None) -> ScoreFile:
-    """Read scores, Gram matrices or sketches of rollouts from an `.npz`."""
+def read_score_file(path: Path, *, group_size: int | None = None) -> dict[str, NDArray[Any]]:
+    """Read rewards, prompts, and scores (sketches too) or a Gram matrix of rollouts from an `.npz`, by the arguments of `components`."""
     arrays = _arrays(path)
     names = [name for name in _OF_SCORES if name in arrays]
     if len(names) != 1 or REWARD not in arrays:
         listed = ", ".join(clean(name, longest=40) for name in list(arrays)[:8]) or "nothing"
         raise UnreadableRunError(f"expected {_WANTED} in {path}, got {listed}: save them with numpy.savez")
-    reward = arrays[REWARD]
-    if PROMPT in arrays:
-        if group_size is not None:
-            raise InvalidArgumentError(f"expected no --group-size, got {group_size}: {path} has {PROMPT}, which says whose group it is")
+    (name,), reward = names, arrays[REWARD]
+    if PROMPT not in arrays:
+        prompt = _consecutive(path, len(reward) if reward.ndim else 0, group_size)
+    elif group_size is None:
         prompt = arrays[PROMPT]
     else:
-        prompt = _consecutive(path, len(reward) if reward.ndim else 0, group_size)
-    _check_size(arrays[names[0]], reward, names[0])
+        raise InvalidArgumentError(f"expected no --group-size, got {group_size}: {path} has {PROMPT}, which says whose group it is")
+    score = arrays[name]
+    _check_size(score, name, _LARGEST**2 if name == GRAM else _LARGEST)
+    _check_size(reward, REWARD, _LARGEST)
     # Half precision would overflow in the first squared length.
-    score = arrays[names[0]].astype(np.float32) if arrays[names[0]].dtype == np.float16 else arrays[names[0]]
-    return ScoreFile(None if names[0] == GRAM else score, score if names[0] == GRAM else None, reward, prompt)
+    score = score.astype(np.float32) if score.dtype == np.float16 else score
+    return {"reward_N": reward, "prompt_N": prompt, GRAM if name == GRAM else SCORES: score}
 
 
-def _check_size(values: NDArray[Any], reward: NDArray[Any], name: str) -> None:
+def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
     """Refuse numbers whose eighth powers, which the intervals need, would overflow; those that are not finite are refused later."""
-    for which, array, limit in ((name, values, _LARGEST**2 if name == GRAM else _LARGEST), (REWARD, reward, _LARGEST)):
-        largest = max(float(array.max()), -float(array.min())) if array.size else 0.0
-        if limit < largest < math.inf:
-            raise InvalidArgumentError(f"expected numbers of at most {limit:g} in {which}, got {largest:g}: divide them by a constant")
+    largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
+    if limit < largest < math.inf:
+        raise InvalidArgumentError(f"expected numbers of at most {limit:g} in {name}, got {largest:g}: divide them by a constant")
 
 
 def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[Any]:
@@ -274,52 +260,43 @@ def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[A
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays that are wanted, after their headers have been judged."""
+    """Read the arrays that are wanted, of others the name alone, out of an archive that nobody vouches for."""
+    wanted = {*_OF_SCORES, REWARD, PROMPT}
+    name = ""
     try:
         with zipfile.ZipFile(path) as archive:
-            _judge(path, archive)
+            members = archive.infolist()
+        size, unpacked = path.stat().st_size, sum(member.file_size for member in members)
+        if len(members) > _MOST_MEMBERS:
+            raise UnreadableRunError(f"expected {_WANTED} in {path}, got an archive of {len(members):,} files: save these arrays alone")
+        if unpacked > _SUSPICIOUS_BYTES and unpacked > _SUSPICIOUS_FACTOR * size:
+            raise UnreadableRunError(
+                f"expected scores in {path}, got {size:,} bytes that swell to {unpacked:,}: save the arrays with numpy.savez"
+            )
+        arrays: dict[str, NDArray[Any]] = {}
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] if name in {*_OF_SCORES, REWARD, PROMPT} else np.empty(0) for name in file.files[:_MOST_MEMBERS]}
-    except (GroupwiseError, MemoryError):
+            for name in file.files:
+                arrays[name] = file[name] if name in wanted else np.empty(0)
+                if arrays[name].dtype.kind not in ("biufUS" if name == PROMPT else "biuf"):
+                    raise _not_plain(path, name, arrays[name].dtype)
+    except GroupwiseError:
         raise
+    except MemoryError:
+        raise UnreadableRunError(f"expected {_WANTED} in {path}, got arrays beyond the memory: save fewer rollouts, or sketches") from None
     except FileNotFoundError:
         raise UnreadableRunError(f"expected {_WANTED} in {path}, got no such file: check the path") from None
     except PermissionError as error:
         raise UnreadableRunError(f"expected {_WANTED} in {path}, got {error.strerror}: change its mode") from None
-    except Exception:  # noqa: BLE001 - what a damaged or hostile archive raises has no end
+    except Exception as error:  # noqa: BLE001 - what a damaged or hostile archive raises has no end
+        if "Object arrays" in str(error):
+            raise _not_plain(path, name, "objects") from None
         raise UnreadableRunError(f"expected {_WANTED} in {path}, got a damaged file: save it again with numpy.savez") from None
+    return arrays
 
 
-def _judge(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive whose members do not hold what their headers say, or would not fit."""
-    members = archive.infolist()
-    if len(members) > _MOST_MEMBERS:
-        raise UnreadableRunError(f"expected {_WANTED} in {path}, got an archive of {len(members):,} files: save these arrays alone")
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > _SUSPICIOUS_BYTES and unpacked > _SUSPICIOUS_FACTOR * path.stat().st_size:
-        raise UnreadableRunError(
-            f"expected scores in {path}, got {path.stat().st_size:,} bytes that swell to {unpacked:,}: save the arrays with numpy.savez"
-        )
-    for member in members:
-        name = member.filename.removesuffix(".npy")
-        if name in {*_OF_SCORES, REWARD, PROMPT}:
-            _judge_member(path, archive, member, name)
-
-
-def _judge_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> None:
-    """Refuse a member that is no plain array of numbers or labels, or is not as large as its header says."""
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        start = file.tell()
-    if dtype.hasobject or dtype.kind not in ("biufUS" if name == PROMPT else "biuf"):
-        raise UnreadableRunError(f"expected plain numbers in {name} of {path}, got {clean(dtype, longest=60)}: convert it before saving")
-    declared = math.prod(shape) * dtype.itemsize
-    if declared != member.file_size - start:
-        raise UnreadableRunError(
-            f"expected {declared:,} bytes of {name} in {path}, as its header says, got {member.file_size - start:,}: save it again"
-        )
+def _not_plain(path: Path, name: str, came: object) -> UnreadableRunError:
+    """Return the refusal of an array that holds anything but numbers."""
+    return UnreadableRunError(f"expected plain numbers in {name} of {path}, got {clean(came, longest=60)}: convert it before saving")
 
 
 def components_of_scores(
@@ -331,14 +308,7 @@ def components_of_scores(
 ) -> Components:
     """Estimate the components of scores in an `.npz`."""
     held = read_score_file(path, group_size=group_size)
-    found = components(
-        held.reward_N,
-        held.prompt_N,
-        score_ND=held.score_ND,
-        gram_NN=held.gram_NN,
-        zero_mean=zero_mean,
-        level=_LEVEL if level is None else level,
-    )
+    found = components(**held, zero_mean=zero_mean, level=_LEVEL if level is None else level)
     if found.others["reward_variance"].value == 0:
         raise InsufficientDataError(
             f"expected rewards that differ within some group, got {found.prompts} groups with equal rewards throughout: "

@@ -21,15 +21,12 @@ from groupwise.analysis.charts import (
     Role,
     mean_size,
     observed_line,
-    rounded,
     running_mean,
     smooth_line,
     useful_range,
     with_mean,
 )
-from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.analysis.headline import subject
-from groupwise.curves.results import FitResult
+from groupwise.analysis.fitted import Fitted, Outlook, subject
 from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.estimators.zero_variance import ZeroVarianceShare
@@ -70,7 +67,12 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     if fitted.fit is None:
         return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
-    lines += _law_lines(fitted, fitted.fit) if fitted.law_holds else []
+    if fitted.law_holds:
+        fit, steps = fitted.fit, fitted.clock.steps
+        band = next((percent(interval.level) for interval in fit.parameters.values()), "95 %") + " band"
+        for rival, role in zip(fitted.rivals(), _RIVAL_ROLES, strict=False):
+            lines.append(smooth_line(law_name(rival.law), role, steps(rival.time_T), rival.curve_T, points=90))
+        lines.append(smooth_line(law_name(fit.law), "law", steps(fit.time_T), fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band))
     marks: tuple[Mark, ...] = ()
     caption = ""
     if fitted.outlook is not None:
@@ -82,15 +84,6 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     y_range = useful_range(*(line.ordinates for line in lines), shown=np.concatenate([fitted.series.value_T, fitted.held_out_value]))
     title = capital(subject(fitted.metric, fitted.quantity).removeprefix("the "))
     return Chart("forecast", f"{title}, law and forecast", STEP, "", tuple(lines), marks, caption, wide=True, y_range=y_range)
-
-
-def _law_lines(fitted: Fitted, fit: FitResult) -> list[Line]:
-    """Return the fitted law with the band of its mean, its rivals behind it."""
-    rivals = zip(fitted.rivals(), _RIVAL_ROLES, strict=False)
-    lines = [smooth_line(law_name(rival.law), role, fitted.clock.steps(rival.time_T), rival.curve_T, points=90) for rival, role in rivals]
-    band = next((percent(interval.level) for interval in fit.parameters.values()), "95 %") + " band"
-    step = fitted.clock.steps(fit.time_T)
-    return [*lines, smooth_line(law_name(fit.law), "law", step, fit.curve_T, low_T=fit.low_T, high_T=fit.high_T, band=band)]
 
 
 def _forecast_lines(outlook: Outlook) -> list[Line]:
@@ -109,36 +102,16 @@ def _forecast_lines(outlook: Outlook) -> list[Line]:
 
 
 def residual_charts(fitted: Fitted, *, points: int = POINTS) -> list[Chart]:
-    """Chart what the law leaves over, and its correlation with itself."""
+    """Chart what the law leaves over."""
     fit = fitted.fit
     if fit is None or fit.n < 4:
         return []
-    step = fitted.clock.steps(fit.time_T)
     residual = np.asarray(fit.residual_T, dtype=float)
-    spread = f"Standard deviation {number(float(np.std(residual)))}."
-    scatter = Chart("residuals", "Residuals", STEP, "logged − law", with_mean("residual", step, residual, points=points), (), spread)
-    lag, correlation, limit = autocorrelation(residual)
-    band = Line("independent rows", "limit", (0.5, float(lag[-1]) + 0.5), (None, None), (-limit, -limit), (limit, limit), "95 %")
-    stems = Line("correlation", "stem", tuple(int(k) for k in lag), rounded(correlation))
-    most = max(0.3, 1.1 * float(np.abs(correlation).max()))
-    reach = (-most if correlation.min() < -limit else -0.3, most)
     smoothed = f" The series looks averaged over {fit.noise.smoothing} rows." if fit.noise.smoothing > 1 else ""
-    inside = "inside" if abs(correlation[0]) <= limit else "outside"
-    caption = f"Neighbouring rows correlate by {number(float(correlation[0]), digits=2)}, {inside} the band of independent rows.{smoothed}"
-    title = "Correlation of residuals"
-    return [scatter, Chart("autocorrelation", title, "lag, rows", "correlation", (band, stems), (), caption, y_range=reach)]
-
-
-def autocorrelation(residual_T: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    r"""Sample autocorrelation and the half-width within which 95 % of those of independent rows lie.
-
-    $\hat\rho_k = \sum_t e_t e_{t+k} / \sum_t e_t^2$, $\pm 1.96/\sqrt{T}$
-    """
-    e = residual_T - residual_T.mean()
-    most = max(1, min(MOST_LAGS, e.size // 4))
-    total = float(e @ e)
-    values = [float(e[:-k] @ e[k:]) / total if total > 0 else 0.0 for k in range(1, most + 1)]
-    return np.arange(1.0, most + 1), np.array(values), 1.96 / math.sqrt(e.size)
+    correlation = f"neighbouring rows correlate by {number(fit.noise.lag1, digits=2)}"
+    caption = f"Standard deviation {number(float(np.std(residual)))}; {correlation}.{smoothed}"
+    lines = with_mean("residual", fitted.clock.steps(fit.time_T), residual, points=points)
+    return [Chart("residuals", "Residuals", STEP, "logged − law", lines, (), caption)]
 
 
 def group_chart(evidence: GroupEvidence, *, points: int = POINTS) -> Chart | None:
@@ -295,6 +268,5 @@ def zero_variance_chart(statistics: RewardStatistics, present: int | None) -> Ch
 
 def _share_line(name: str, role: Role, rows: Sequence[ZeroVarianceShare], band: str) -> Line:
     """Return shares over the group size, with their band."""
-    low, high = ([getattr(row.share, end) for row in rows] for end in ("low", "high"))
-    size, value = [row.group_size for row in rows], [row.share.value for row in rows]
-    return smooth_line(name, role, size, value, low_T=low, high_T=high, band=band, points=len(rows))
+    low, high, value = ([getattr(row.share, end) for row in rows] for end in ("low", "high", "value"))
+    return smooth_line(name, role, [row.group_size for row in rows], value, low_T=low, high_T=high, band=band, points=len(rows))

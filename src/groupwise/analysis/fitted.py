@@ -1,7 +1,8 @@
-"""One metric of one run with its fit and forecast, on the clock of the log.
+"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain sentences.
 
 `fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `curves`. A `Clock` interpolates
-between logged steps, optimiser updates, tokens and seconds, and beyond the log goes on at the pace of the last half.
+between logged steps, optimiser updates, tokens and seconds, and beyond the log goes on at the pace of the last half. The sentences at
+the end put results into words, compute nothing, and judge no run.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.curves.results import FitResult, Forecast, Target, band_said
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, finite_or_none
+from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.plain import Plain, Said, plain
 from groupwise.record.run import RunRecord
-from groupwise.wording import sentence
+from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
 
 if TYPE_CHECKING:
     from groupwise.curves.calibration import Calibration
@@ -301,7 +302,7 @@ def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, .
 
     series, clock = bare.series, bare.clock
     first, last = float(series.step_T[0]), float(series.step_T[-1])
-    wanted = _checked(ahead.at, first) if ahead.at else _sensible_steps(first, last)
+    wanted = _wanted_steps(ahead.at, first, last)
     grid = np.linspace(last, max(last, *wanted), _GRID)
     step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
     time_S = np.array([clock.time(step) for step in step_S])
@@ -325,32 +326,100 @@ def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, .
 def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     """What is foretold, with what the law of the fit says of the end."""
     result, rows, grid = foretold(bare, ahead)
-    clock, done = bare.clock, _arrival(fit, bare.series)
+    clock, nan = bare.clock, math.nan
+    took = fit.parameters.get("time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level))  # nan of a law that does not move
+    start = float(bare.series.time_T[0]) - (bare.series.window - 1)
+    done = Interval(start + took.value, start + took.low, start + took.high, took.level)
     reached = result.target and dataclasses.replace(result.target, reached=clock.in_steps(result.target.reached))
     spent = clock.tokens(done.value), clock.hours(done.value)
     return Outlook(result, rows, grid, fit, clock.in_steps(done), *spent, float(grid[0].step), float(grid[-1].step), reached)
 
 
-def _arrival(fit: FitResult, series: MetricSeries) -> Interval:
-    """When 95 % of the way is done, in the clock of the series; nan of a law that does not move."""
-    nan = math.nan
-    took = fit.parameters.get("time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level))
-    start = float(series.time_T[0]) - (series.window - 1)
-    return Interval(start + took.value, start + took.low, start + took.high, took.level)
-
-
-def _checked(at: Sequence[float], first: float) -> list[float]:
-    """Return the steps asked for, if they can be forecast."""
-    for step in at:
-        if not first <= step <= _LAST_STEP:
-            advice = "use a later one" if step < first else "use an earlier one"
-            raise InvalidArgumentError(f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}")
-    return [float(step) for step in at]
-
-
-def _sensible_steps(first: float, last: float) -> list[float]:
-    """Return steps a tenth, a quarter, a half and a whole run beyond the last, rounded to two digits of the distance."""
+def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
+    """Return the steps asked for, if they can be forecast; else a tenth, a quarter, a half and a whole run beyond the last, rounded."""
+    if at:
+        for step in at:
+            if not first <= step <= _LAST_STEP:
+                advice = "use a later one" if step < first else "use an earlier one"
+                raise InvalidArgumentError(f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}")
+        return [float(step) for step in at]
     span = max(last - first, 1.0)
-    unit = 10.0 ** (math.floor(math.log10(span)) - 1)
+    unit = 10.0 ** (math.floor(math.log10(span)) - 1)  # two digits of the distance
     rounded = [max(last + 1, round((last + part * span) / unit) * unit) for part in (0.1, 0.25, 0.5, 1.0)]
     return sorted({float(round(step)) for step in rounded})
+
+
+THIS_LAW = "this law alone"
+
+
+def subject(metric: str, quantity: str) -> str:
+    """Return what a metric is called in a sentence: "the reward", 'the reward "format"', '"val/score"'."""
+    if quantity == "reward":
+        return "the reward"
+    return f'the reward "{clean(quantity.removeprefix("reward/"))}"' if quantity.startswith("reward/") else f'"{clean(metric)}"'
+
+
+def ahead(fitted: Fitted) -> str:
+    """Say in a sentence where a metric stands and where it is forecast to be."""
+    outlook = fitted.outlook
+    if outlook is None:
+        return ""
+    who, here, far = subject(fitted.metric, fitted.quantity), outlook.grid[0], outlook.rows[-1]
+    # What the forecast starts from: a law may not hold, and one row is noise.
+    level = alike(here.mean_low, here.mean, here.mean_high)[1]
+    now = capital(f"{who} is {level} at step {fitted.clock.step_T[-1]:,.0f}")
+    if outlook.result.status == "still":
+        return f"{now}; {readable(outlook.result.message)}."
+    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    to_come = far.step > fitted.clock.step_T[-1]
+    where = f"is forecast at {mean} ({low} to {high}) by" if to_come else f"is put at {mean} ({low} to {high}) for"
+    return f"{now}, and its mean {where} step {far.step:,.0f}."
+
+
+def gained(fitted: Fitted) -> str:
+    """Say what the steps ahead are expected to gain, and at what cost."""
+    outlook = fitted.outlook
+    if outlook is None or not fitted.rewarding or outlook.gain_to <= outlook.gain_from:
+        return ""
+    gain, clock = outlook.result.expected_gain, fitted.clock
+    low, value, high = alike(gain.low, gain.value, gain.high)
+    hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
+    cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
+    doubt = " A gain is not certain." if gain.low <= 0 else ""
+    sign = "" if value.startswith("−") else "+"
+    return f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to {high}).{doubt}"
+
+
+def aimed(outlook: Outlook) -> str:
+    """Say how likely a target is reached, and by which step."""
+    found = outlook.target
+    if found is None:
+        return ""
+    if math.isnan(found.chance):
+        return str(found)
+    said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
+    if not math.isfinite(found.reached.low):
+        return f"{said}."
+    return f"{said}; {_when(found.reached, outlook.gain_from)}."
+
+
+def _when(reached: Interval, now: float) -> str:
+    """Say by which step a target is reached, where it may be; the step now stands for all before it."""
+    earliest, likely, latest = (f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high))
+    if reached.high <= now:
+        return "it stands above that already"
+    if math.isfinite(reached.high):
+        return f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: {earliest} to {latest})"
+    probably = f"probably reached {_by(likely, reached.value, now)}" if math.isfinite(reached.value) else "probably not reached by then"
+    return f"it is {probably}, and hardly before {earliest}" if reached.low > now else f"it is {probably}"
+
+
+def _by(step: str, reached: float, now: float) -> str:
+    """Say by which step, or that it is so now."""
+    return f"by {step}" if reached > now else "already"
+
+
+def spent_by_then(outlook: Outlook) -> list[str]:
+    """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
+    found = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    return found + ([duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else [])

@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 import polars as pl
 
 from groupwise import __version__
-from groupwise.analysis.sparkline import reward_heights
+from groupwise.analysis.charts import reward_heights
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
 from groupwise.engine.engine import Engine, EngineError, Limits, Outcome
@@ -27,7 +28,7 @@ from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
 from groupwise.readers.follow import signature_of
-from groupwise.record.run import RunRecord, has_ended
+from groupwise.record.run import has_ended
 from groupwise.wording import clean
 
 UNREADABLE = "unreadable"
@@ -92,11 +93,9 @@ class Judge:
         """Return a row for each run of a path."""
         seen = self.seen(path)
         try:
-            return [self._row(path, "", open_run(path, **self.asked), seen)]
+            return [self._row(path, "", seen)]
         except SeveralRunsError as several:
-            return [self._part(path, name, seen) for name in several.names]
-        except GroupwiseError as error:
-            return [FleetRow.unreadable(path, str(error), seen=seen)]
+            return [self._row(path, part, seen) for part in several.names]
 
     def seen(self, path: str) -> str:
         """Return what the files of a path are now, and what judges them."""
@@ -104,15 +103,14 @@ class Judge:
         told = repr((__version__, sorted(self.asked.items(), key=str), config, self.seconds, signature_of(Path(path))))
         return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:16]
 
-    def _part(self, path: str, part: str, seen: str) -> FleetRow:
-        """Judge one run of a file that holds several."""
+    def _row(self, path: str, part: str, seen: str) -> FleetRow:
+        """Judge the run of a path, or one of those of a file that holds several."""
         try:
-            return self._row(path, part, open_run(f"{path}#{part}", **self.asked), seen)
+            record = open_run(f"{path}#{part}" if part else path, **self.asked)
         except GroupwiseError as error:
+            if isinstance(error, SeveralRunsError) and not part:
+                raise
             return FleetRow.unreadable(path, str(error), part=part, seen=seen)
-
-    def _row(self, path: str, part: str, record: RunRecord, seen: str) -> FleetRow:
-        """Judge a record."""
         ended = has_ended(record)
         found = judge(record, ended=ended)
         heights = reward_heights(record)
@@ -166,32 +164,19 @@ def judge_fleet(
     save: Save = lambda _rows: None,
     told: Told = lambda _doing, _done, _total: None,
 ) -> Fleet:
-    """Judge the runs at and below paths, but those that have not changed since they were last judged.
+    """Judge the runs at and below paths, but those that have not changed since the `known` rows; a row each.
 
-    Args:
-        paths: folders of runs, and runs.
-        asked: columns, settings and config, as `open_run` takes them.
-        engine: whose workers judge.
-        known: rows of the last time.
-        seconds: that a run may take.
-        without: files that are no run: those that are written.
-        save: keeps what is done so far; it is called now and then, where the work is interrupted, and at the end.
-        told: is shown what is being done.
-
-    Returns:
-        One row a run.
-
-    Raises:
-        UnreadableRunError: no run can be read.
+    `asked` is what `open_run` takes, `without` are files that are no run, and `save` keeps what is done so far: it is called now and
+    then, where the work is interrupted, and at the end.
     """
     judges = Judge(asked, seconds)
-    table = _by_path(known)
-    same: dict[str, bool] = {}
+    table: dict[str, list[FleetRow]] = {}
+    for row in known:
+        table.setdefault(row.path, []).append(row)
 
+    @cache
     def unchanged(name: str) -> bool:
-        if name in table and name not in same:
-            same[name] = all(row.seen == judges.seen(name) for row in table[name])
-        return same.get(name, False)
+        return name in table and all(row.seen == judges.seen(name) for row in table[name])
 
     def known_run(path: Path) -> bool:
         return unchanged(str(path)) and any(row.state != UNREADABLE for row in table[str(path)])
@@ -200,14 +185,23 @@ def judge_fleet(
     found = list(dict.fromkeys(str(run) for path in paths for run in runs_below(path, known_run, without)))
     rows = {name: table[name] for name in found if unchanged(name)}
     wanted = [name for name in found if name not in rows]
-    progress = _Progress(judges, rows, len(wanted), save, told)
-    limits = Limits(seconds=seconds, memory=MEMORY)
+    done, saved = 0, time.monotonic()
+
+    def take(outcome: Outcome) -> None:
+        nonlocal done, saved
+        rows[outcome.name] = outcome.value if outcome.done else [_ended(outcome, judges)]
+        done += 1
+        told(Path(outcome.name).name, done, len(wanted))
+        if time.monotonic() - saved > _BETWEEN_SAVES:
+            save(_worst_first(rows))
+            saved = time.monotonic()
+
     try:
-        engine.map(judges, {name: name for name in wanted}, limits=limits, each=progress.take)
+        engine.map(judges, {name: name for name in wanted}, limits=Limits(seconds=seconds, memory=MEMORY), each=take)
     except (KeyboardInterrupt, EngineError):
-        save(progress.sorted())
+        save(_worst_first(rows))
         raise
-    fleet = Fleet(progress.sorted(), progress.done)
+    fleet = Fleet(_worst_first(rows), done)
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(why if len(fleet.runs) == 1 else f"none of {len(fleet.runs):,} runs can be read; {why}")
@@ -215,40 +209,16 @@ def judge_fleet(
     return fleet
 
 
-def _by_path(rows: Iterable[FleetRow]) -> dict[str, list[FleetRow]]:
-    """Return rows by their path."""
-    found: dict[str, list[FleetRow]] = {}
-    for row in rows:
-        found.setdefault(row.path, []).append(row)
-    return found
+def _ended(outcome: Outcome, judges: Judge) -> FleetRow:
+    """Return the row of a path whose worker ended before it was judged."""
+    why = f"expected a run that can be judged, but {outcome.sentence.removeprefix(f'shard {outcome.name}: ')}"
+    return FleetRow.unreadable(outcome.name, why, seen=judges.seen(outcome.name))
 
 
-class _Progress:
-    """The rows so far."""
-
-    def __init__(self, judges: Judge, rows: dict[str, list[FleetRow]], wanted: int, save: Save, told: Told) -> None:
-        """Begin with what is known."""
-        self._judges, self._rows, self._wanted, self._save, self._told = judges, rows, wanted, save, told
-        self.done, self._saved = 0, time.monotonic()
-
-    def take(self, outcome: Outcome) -> None:
-        """Take what a worker says of a path, and now and then keep all that is done."""
-        found = outcome.value
-        if not outcome.done:
-            why = f"expected a run that can be judged, but {outcome.sentence.removeprefix(f'shard {outcome.name}: ')}"
-            found = [FleetRow.unreadable(outcome.name, why, seen=self._judges.seen(outcome.name))]
-        self._rows[outcome.name] = found
-        self.done += 1
-        self._told(Path(outcome.name).name, self.done, self._wanted)
-        if time.monotonic() - self._saved > _BETWEEN_SAVES:
-            self._save(self.sorted())
-            self._saved = time.monotonic()
-
-    def sorted(self) -> tuple[FleetRow, ...]:
-        """Return all rows, worst first, those of one state by their paths."""
-        place = {str(state): number for number, state in enumerate(WORST_FIRST)}
-        rows = (row for rows in self._rows.values() for row in rows)
-        return tuple(sorted(rows, key=lambda row: (place[row.state], row.path, row.part)))
+def _worst_first(found: Mapping[str, list[FleetRow]]) -> tuple[FleetRow, ...]:
+    """Return all rows, worst first, those of one state by their paths."""
+    place = {str(state): number for number, state in enumerate(WORST_FIRST)}
+    return tuple(sorted((row for rows in found.values() for row in rows), key=lambda row: (place[row.state], row.path, row.part)))
 
 
 def read_table(path: Path) -> list[FleetRow]:

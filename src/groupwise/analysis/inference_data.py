@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.analysis.fitted import Fitted, fit_metric
+from groupwise.analysis.fitted import fit_metric
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
@@ -31,7 +31,9 @@ def inference_data(record: RunRecord, metric: str, law: str | None) -> Any:
         az = None
     if not hasattr(az, "InferenceData"):
         raise GroupwiseError("expected arviz 0.x, got none: pip install 'arviz<1', or use run.fit().as_dict()")
-    fits = [_fitted(record, metric, law, level) for level in LEVELS]
+    fits = [fit_metric(record, metric, level=level, law=law) for level in LEVELS]
+    if fits[0].fit is None:
+        raise InsufficientDataError(fits[0].problem)
     shown = fits[LEVELS.index(_SHOWN_LEVEL)].in_steps()
     intervals = {name: [one.by_law(None).parameters[name] for one in fits] for name in shown.parameters}
     drawn = {name: draws(found, seed) for seed, (name, found) in enumerate(intervals.items())}
@@ -58,11 +60,3 @@ def draws(intervals: Sequence[Interval], seed: int = 0) -> Float | None:
     quantile = np.maximum.accumulate(np.concatenate([low[::-1], [np.clip(intervals[0].value, low[0], high[0])], high]))
     drawn = np.interp((np.arange(DRAWS) + 0.5) / DRAWS, at, quantile)
     return np.asarray(np.random.default_rng(seed).permutation(drawn))
-
-
-def _fitted(record: RunRecord, metric: str, law: str | None, level: float) -> Fitted:
-    """Fit at one level, or say why there is no fit."""
-    found = fit_metric(record, metric, level=level, law=law)
-    if found.fit is None:
-        raise InsufficientDataError(found.problem)
-    return found

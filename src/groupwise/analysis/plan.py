@@ -1,28 +1,228 @@
-"""What a run says of its group size in one result: its batch in words, zero-variance groups at larger sizes, a plan from components.
+"""What a run says of its group size: a plan from components that lie beside it, or else what its rewards alone say.
 
 The best size needs the variance components of the gradient; without them the result is what rewards say, and the command for the rest.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 
-from groupwise.analysis.component_file import components_beside
-from groupwise.analysis.group_size import LOG_COMPLETIONS, batch_of
-from groupwise.errors import InsufficientDataError
+from groupwise.analysis.component_file import components_beside, load_components, path_beside
+from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
+from groupwise.estimators.components import Components
+from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import percent
 from groupwise.plain import Plain, Said
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import group_evidence, zero_variance_outlook
-from groupwise.wording import count
+from groupwise.series.groups import group_evidence, recent_steps, zero_variance_outlook
+from groupwise.series.rollout_sample import recurrence_notes
+from groupwise.theory.final_gap import excess_sentence
+from groupwise.wording import clean, count, sentence, shown_argument
+
+LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
+MISSING = f"Group size: {LOG_COMPLETIONS}."
+_MOST_FACTS, _LONGEST_FACT = 24, 80
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFacts:
+    """What rewards alone say of the last steps of a run."""
+
+    statistics: RewardStatistics  # of the groups
+    first_step: int  # that was used
+    last_step: int  # that was used
+    left_out: int  # rollouts there without a finite reward
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was used."""
+        used = f"{self.statistics.prompts:,} groups of steps {self.first_step:,} to {self.last_step:,} were used."
+        lost = (f"{self.left_out:,} rollouts without a finite reward were left out.",) if self.left_out else ()
+        return (used, *lost, *self.statistics.notes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        steps = {"first": self.first_step, "last": self.last_step}
+        return {**self.statistics.as_dict(), "steps": steps, "notes": list(self.notes)}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizeEvidence(Plain):
+    """The section on the group size."""
+
+    KEYS = ("components", "plan", "baselines", "rewards_alone=rewards", "final_gap", "provenance", "notes")
+
+    components: Components | None = None  # measured beside the run, or None
+    plan: GroupSizePlan | None = None  # at the run's own budget, or None
+    baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
+    rewards: RewardFacts | None = None  # what rewards alone say, where there are no components
+    notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # what the components were computed from
+    missing: str = ""  # what to log, where nothing can be said; else ""
+    # what the size in use costs in the end beside an oracle baseline, in a sentence; "" where unknown
+    final_gap: str = ""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What it comes to, in sentences."""
+        if self.plan is not None:
+            return (self.plan.status, self.final_gap) if self.final_gap else (self.plan.status,)
+        if self.components is not None:
+            return (self.components.status,)
+        return () if self.rewards is None else (LABEL, self.rewards.statistics.status)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        shown = Plain.as_dict(self) | {"final_gap": self.final_gap or None, "provenance": shown_provenance(self.provenance)}
+        if self.plan is not None:  # the components stand beside it, and no more of its curve than a table shows
+            sizes = set(shown_sizes(self.plan))
+            shown["plan"].pop("components", None)
+            shown["plan"]["curve"] = [point.as_dict() for point in self.plan.curve if point.group_size in sizes]
+        return shown
+
+
+def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until: float | None = None) -> GroupSizeEvidence:
+    """Collect what a run says of its group size."""
+    notes: tuple[str, ...] = ()
+    place = None if opened is None else path_beside(opened)
+    if place is not None and place.is_file():
+        try:
+            if until is None:
+                saved = load_components(place)
+                return _planned(record, saved.components, saved.provenance)
+            notes = ("Components lie beside the run, but not as of an earlier step: they are left aside.",)
+        except GroupwiseError as error:
+            notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
+    try:
+        facts = reward_facts(record)
+    except GroupwiseError:
+        return GroupSizeEvidence(notes=notes, missing=MISSING)
+    command = f"The gradient's own numbers: {measure_command(opened)}"
+    repeated = recurrence_notes(record, facts.first_step, facts.last_step)
+    return GroupSizeEvidence(rewards=facts, notes=(*facts.notes, *repeated, *notes, command))
+
+
+def _planned(record: RunRecord, components: Components, provenance: Mapping[str, Any]) -> GroupSizeEvidence:
+    """Plan at the run's own budget."""
+    size, prompts = batch_of(record)
+    notes = list(provenance_notes(provenance))
+    if size is None or prompts is None or size < 2:
+        notes.append("No plan without the batch in use: give it with --set group_size=G and --set prompts_per_step=B.")
+        return GroupSizeEvidence(components, notes=(*notes, *components.notes), provenance=provenance)
+    try:
+        plan = plan_from_components(components, Budget(float(size * prompts)), present=size)
+    except GroupwiseError as error:
+        return GroupSizeEvidence(components, notes=(*notes, sentence(clean(error)), *components.notes), provenance=provenance)
+    baselines = compare_baselines(components, size, prompts)
+    notes += [*plan.notes, *scaling_notes(record)]
+    end = _final_gap(baselines, size)
+    return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance, final_gap=end)
+
+
+def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:
+    """What the size in use costs in the end beside an oracle: its error over the oracle's, less one."""
+    ratio = next(row.ratio for row in baselines if row.name == "oracle")
+    if not (0 < ratio.value <= 1):
+        return ""
+    low, high = (1 / end - 1 if end > 0 else math.inf for end in (ratio.high, ratio.low))
+    return excess_sentence(size, (1 / ratio.value - 1, low, high))
+
+
+def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what components were computed from as one sentence, however odd the file is."""
+    facts = []
+    for name, value in shown_provenance(provenance).items():
+        told = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
+        facts += [] if value is None else [f"{name.replace('_', ' ')} {told}"]
+    return (f"Measured with {', '.join(facts)}.",) if facts else ()
+
+
+def shown_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that a page may show: short cleaned texts and numbers, paths from elsewhere cut to their own names."""
+    shown: dict[str, Any] = {}
+    for name, value in list(provenance.items())[:_MOST_FACTS]:
+        pair = isinstance(value, list) and len(value) == 2 and all(isinstance(end, int | float) for end in value)
+        if isinstance(value, str):
+            shown[clean(name, longest=40)] = clean(shown_argument(value, []), longest=_LONGEST_FACT)
+        elif pair or value is None or isinstance(value, int | float):
+            shown[clean(name, longest=40)] = value
+    return shown
+
+
+def scaling_notes(record: RunRecord) -> tuple[str, ...]:
+    """Say that dividing advantages by a deviation changes what is estimated, where the run does so."""
+    scaling = record.config.value("scale_rewards")
+    if scaling not in {"group", "batch"}:
+        return ()
+    return (f"The run divides its advantages by the deviation of the {scaling}; these numbers are for advantages that are not divided.",)
+
+
+def measure_command(opened: Path | None) -> str:
+    """Return the command that measures components of a run."""
+    name = "RUN" if opened is None else shlex.quote(opened.name or str(opened))
+    return f"groupwise components {name} --model CHECKPOINT"
+
+
+def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
+    """Return rollouts of a group and prompts of a step: from the settings, else the median of the completions."""
+    size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
+    if record.rollouts is not None and len(record.rollouts) and (size is None or prompts is None):
+        groups = record.rollouts.group_by("step", "prompt_id").len()
+        size = int(np.median(groups["len"].to_numpy())) if size is None else size
+        prompts = int(np.median(groups.group_by("step").len()["len"].to_numpy())) if prompts is None else prompts
+    return size, prompts
+
+
+def reward_facts(record: RunRecord, *, steps: tuple[int, int] | None = None, level: float = 0.95) -> RewardFacts:
+    """Return what the rewards of a run's completions say; a group is the rollouts of one prompt at one step."""
+    rollouts = record.rollouts
+    if rollouts is None or not len(rollouts):
+        raise InsufficientDataError(f"expected completions in {clean(record.name)}, got none: {LOG_COMPLETIONS}")
+    column = _reward_column(rollouts)
+    first, last = recent_steps(rollouts) if steps is None else steps
+    chosen = rollouts.filter(pl.col("step").is_between(first, last)).sort("step", "prompt_id", maintain_order=True)
+    known = chosen.filter(pl.col(column).is_finite())
+    if not len(known):
+        span = f"{int(rollouts['step'].min()):,} to {int(rollouts['step'].max()):,}"  # type: ignore[arg-type]
+        raise InsufficientDataError(f"expected rewards at steps {first:,} to {last:,}, got none: the completions are of steps {span}")
+    label = known.select(pl.struct("step", "prompt_id").rle_id()).to_series().to_numpy()
+    statistics = reward_statistics(known[column].to_numpy(), label, level=level)
+    return RewardFacts(statistics, int(known["step"][0]), int(known["step"][-1]), len(chosen) - len(known))
+
+
+def _reward_column(rollouts: pl.DataFrame) -> str:
+    """Return the column of the total reward, or of the one function there is."""
+    functions = [name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()]
+    if "reward" in rollouts.columns and rollouts["reward"].count():
+        return "reward"
+    if len(functions) == 1:
+        return functions[0]
+    got = "none" if not functions else f"{len(functions)} functions without their total"
+    raise InsufficientDataError(f"expected the reward of each completion, got {got}: name it with --column reward=COLUMN")
+
+
+def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:
+    """Return the group sizes that a short table shows: powers of two near the best, and every size that the plan speaks of."""
+    largest = plan.curve[-1].group_size
+    spoken = {plan.group_size, *plan.within_2_percent, *plan.within_10_percent}
+    spoken |= {plan.present.group_size} if plan.present is not None else set()
+    most = min(largest, max(64, 8 * plan.group_size))
+    powers = {2**k for k in range(1, most.bit_length()) if plan.group_size <= 32 * 2**k}
+    known = {point.group_size for point in plan.curve}
+    return sorted((spoken | powers) & known)
+
 
 NOT_LOGGED = (
     "Zero-variance groups: not logged. Log frac_reward_zero_std, or the completions with their rewards (TRL: log_completions=True)."
@@ -124,19 +324,14 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     held = components_beside(opened)
     if held is None:
         return plan_of_rewards(record, opened)
-    size, _ = batch_of(record)
-    budget = budget or _budget_in_use(record)
+    size, prompts = batch_of(record)
+    if budget is None:
+        if size is None or prompts is None or size < 2:
+            raise InsufficientDataError("expected the batch in use, got none: give budget, or the settings group_size and prompts_per_step")
+        budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None
     found = plan_from_components(held, budget, present=present)
     return replace(plan_of_rewards(record, opened), plan=found, command="")
-
-
-def _budget_in_use(record: RunRecord) -> Budget:
-    """Return the run's own rollouts of one step as a budget."""
-    size, prompts = batch_of(record)
-    if size is None or prompts is None or size < 2:
-        raise InsufficientDataError("expected the batch in use, got none: give budget, or the settings group_size and prompts_per_step")
-    return Budget(float(size * prompts))
 
 
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:

@@ -15,7 +15,6 @@ import polars as pl
 
 from groupwise.analysis.charts import rounded
 from groupwise.analysis.rollouts import tail_of
-from groupwise.arrays import Float
 from groupwise.estimators.allocation import allocation_by_spread, shrunk_variance
 from groupwise.intervals import Interval, wilson
 from groupwise.plain import Plain
@@ -34,6 +33,11 @@ STANDINGS = {
     "too hard": "all of them are the lowest",
     "flat": "all of them are equal",
 }
+_METHOD = (
+    "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 at least, and beyond the first in "
+    "proportion to the standard deviation of its newest rewards, as if scores of all prompts had one norm; {}."
+)
+_ENDS = {True: "in brackets, at the ends of its pass rate's 95 % interval", False: "without an interval, for rewards take many values"}
 LOG_PROMPTS = "Log the texts of prompts with their rewards to see which of them teach."
 
 
@@ -82,11 +86,12 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
     given = allocation_by_spread(variance, budget)
     order = np.argsort(-given, kind="stable")
     chosen = order if len(order) <= shown else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
-    price = _rollouts_for(variance, given)
+    deviation = float(np.sqrt(variance).sum())
+    price = float((given - 1).sum()) / deviation if deviation > 0 else 0.0  # rollouts beyond the first that a deviation of 1 is worth
     standing = [_standing(row, values) for row in prompts.iter_rows(named=True)]
     rows = [_row(prompts.row(int(at), named=True), standing[at], int(given[at]), values if binary else None, price) for at in chosen]
     told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
-    return PromptTable(_said(told, len(prompts), visits, given, size), _method(binary=binary), binary, size, told, tuple(rows))
+    return PromptTable(_said(told, len(prompts), visits, given, size), _METHOD.format(_ENDS[binary]), binary, size, told, tuple(rows))
 
 
 def _visits(record: RunRecord) -> pl.DataFrame | None:
@@ -136,12 +141,6 @@ def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
     return "solved" if row["high"] == values[1] else "too hard" if row["low"] == values[0] else "flat"
 
 
-def _rollouts_for(variance_P: Float, given_P: Any) -> float:
-    """Return the rollouts beyond the first that a deviation of 1 is worth at this budget."""
-    deviation = float(np.sqrt(variance_P).sum())
-    return float((given_P - 1).sum()) / deviation if deviation > 0 else 0.0
-
-
 def _row(row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None, price: float) -> PromptRow:
     """Return one prompt as it is shown."""
     now: Interval | None = None
@@ -180,12 +179,3 @@ def _said(standings: tuple[tuple[str, int], ...], prompts: int, visits: pl.DataF
     taught = float(visits["teaches"].mean())  # type: ignore[arg-type]
     first = f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; {100 * taught:.0f} % of all visits taught."
     return f"{first} At {size:,.3g} rollouts a visit on average, they deserve {int(given.min())} to {int(given.max())}."
-
-
-def _method(*, binary: bool) -> str:
-    """Say what the allocation rests on."""
-    ends = "in brackets, at the ends of its pass rate's 95 % interval" if binary else "without an interval, for rewards take many values"
-    return (
-        "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 at least, and beyond the first in "
-        f"proportion to the standard deviation of its newest rewards, as if scores of all prompts had one norm; {ends}."
-    )

@@ -189,15 +189,11 @@ def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
     else:
         equal = outcomes.group_by("step", "prompt_id").agg((pl.col("outcome").n_unique() == 1).alias("zero_variance"))
         frame = frame.join(equal, on=["step", "prompt_id"], how="left", maintain_order="left")
-    return frame.with_columns(_truncated(frame, record).alias("truncated"), _disagreement(frame).alias("disagreement"))
-
-
-def _truncated(frame: pl.DataFrame, record: RunRecord) -> pl.Expr:
-    """Return whether a completion was cut off: as logged, else by its length and the limit, else unknown."""
+    # A completion was cut off as logged, else by its length and the limit, else it is not known.
     limit = record.config.value("max_completion_length")
-    if "ended" in frame.columns:
-        return pl.col("ended") <= 0
-    return pl.col("length") >= limit if limit is not None and "length" in frame.columns else pl.lit(None, dtype=pl.Boolean)
+    cut = pl.col("length") >= limit if limit is not None and "length" in frame.columns else pl.lit(None, dtype=pl.Boolean)
+    cut = pl.col("ended") <= 0 if "ended" in frame.columns else cut
+    return frame.with_columns(cut.alias("truncated"), _disagreement(frame).alias("disagreement"))
 
 
 def _disagreement(frame: pl.DataFrame) -> pl.Expr:

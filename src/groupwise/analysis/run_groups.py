@@ -1,4 +1,4 @@
-"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in besides.
+"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in besides; a run of given numbers.
 
 A setting is looked for in a run's configuration, then in a column of its log that holds one value throughout, then in its name, as
 `rho0.50_seed42` says rho and seed. Nothing is compared here.
@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os.path import commonprefix
+from typing import Any
+
+import numpy as np
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RULES
 from groupwise.wording import clean
 
@@ -58,11 +61,6 @@ def _plain(text: str) -> str:
     return text
 
 
-def _is_number(text: str) -> bool:
-    """Whether a text is a number, which says nothing without the name of its setting."""
-    return re.fullmatch(_NUMBER, text) is not None
-
-
 def _order(text: str) -> tuple[str, float, str]:
     """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6, lr=1e-5."""
     with suppress(ValueError):
@@ -92,7 +90,7 @@ def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None =
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
     said = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
-    names = _told_apart([f"{said} {value}" if _is_number(value) else short_name(value) for value in order])
+    names = _told_apart([f"{said} {value}" if re.fullmatch(_NUMBER, value) else short_name(value) for value in order])
     return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
 
 
@@ -110,16 +108,14 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     """Name groups of runs as they were typed."""
-    common = [_common([record.name for record in row]) for row in records]
+    common = []
+    for row in records:
+        prefix = commonprefix([record.name for record in row])  # noqa: RUF071 - of letters, not of folders
+        # Without what stands before a seed's number.
+        common.append(prefix if len(row) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix))
     lost = [len(row) > 1 and (len(name) < 2 or common.count(name) > 1) for name, row in zip(common, records, strict=True)]
     names = [f"group {place}" if lost[place - 1] else short_name(name) for place, name in enumerate(common, start=1)]
     return [RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)]
-
-
-def _common(names: Sequence[str]) -> str:
-    """What names begin with, without what stands before a seed's number."""
-    prefix = commonprefix(names)  # noqa: RUF071 - of letters, not of folders
-    return prefix if len(names) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix)
 
 
 def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
@@ -164,3 +160,21 @@ def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = (
             said.append(f"{name} ({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})")
     notes = [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."] if between else []
     return tuple(between), notes + ([f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."] if within else [])
+
+
+def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
+    """Return a record of the values of a metric, at steps 1, 2, ..., or of two rows, steps and values."""
+    try:
+        value = np.asarray(numbers, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them") from None
+    if value.ndim == 1:
+        value = np.stack([np.arange(1.0, value.size + 1), value])
+    if value.ndim != 2 or len(value) != 2:
+        raise InvalidArgumentError(f"expected values, or steps and values, got an array of shape {value.shape}: give one or two rows")
+    step = value[0]
+    if not (np.isfinite(step) & (np.abs(step) < 2**53) & (step == np.round(step))).all():
+        raise InvalidArgumentError("expected whole steps, got others: give the steps of the log, and fit(times, values) for another clock")
+    record = RunRecord(name, steps_table(step.astype(int).tolist(), {metric: value[1]}))
+    record.validate()
+    return record

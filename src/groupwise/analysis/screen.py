@@ -14,8 +14,7 @@ import polars as pl
 
 from groupwise.analysis.charts import POINTS, Axis, Chart, FloatArray, Mark, Role, axes_of, useful_range, with_mean
 from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
-from groupwise.analysis.fitted import Fitted
-from groupwise.analysis.headline import subject
+from groupwise.analysis.fitted import Fitted, subject
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord

@@ -1,6 +1,6 @@
-"""What a run says of its stability: the force from its fitted reward, the lag and the momentum from its settings, and the margin.
+"""What a run says of its stability: the force from its fitted reward, lag and momentum from its settings, the margin, and the map.
 
-The verdict is never "unstable": a curve alone does not tell that.
+The verdict is never "unstable": a curve alone does not tell that. The map has the learning rate over the refresh interval.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from groupwise.analysis.charts import Chart
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted
-from groupwise.analysis.stability_charts import map_chart
 from groupwise.diagnostics.margin import LARGE, NO_APPROACH, doubts_of, fits_with_a_force, judged, margin_of
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.mode import ImportanceRatio, RateLimit, Stability
     from groupwise.stability.swings import EarlyWarning, LastingSwing
-
 
 _OF_A_FORCE = (
     "regime", "stable", "spectral_radius", "margin", "max_learning_rate", "max_refresh_interval", "max_refresh_status", "max_momentum",
@@ -112,18 +113,14 @@ class StabilityEvidence(Plain):
 
 
 def ranged(interval: Interval) -> str:
-    """Write a value with its interval."""
+    """Write a value with its interval; a lower end of no use is not bounded."""
     if interval.low == interval.high:
         return number(interval.value)
     if math.isinf(interval.high):
-        return f"{number(interval.value)} ({_lower_end(interval.low)})"
+        low = f"at least {number(interval.low)}" if interval.low > 0 else "not bounded"
+        return f"{number(interval.value)} ({low})"
     low, value, high = alike(interval.low, interval.value, interval.high)
     return f"{value} ({low} to {high})"
-
-
-def _lower_end(low: float) -> str:
-    """An interval without an upper end."""
-    return f"at least {number(low)}" if low > 0 else "not bounded"
 
 
 def ranged_margin(interval: Interval) -> str:
@@ -134,7 +131,9 @@ def ranged_margin(interval: Interval) -> str:
     value = margin_alone(interval.value)
     if interval.low >= LARGE or interval.low == interval.high:
         return value
-    return f"{value} ({f'{number(interval.low)} to over {LARGE:,.0f}' if bounded else _lower_end(interval.low)})"
+    if bounded:
+        return f"{value} ({number(interval.low)} to over {LARGE:,.0f})"
+    return ranged(interval).replace(number(interval.value), value, 1)
 
 
 def margin_alone(margin: float) -> str:
@@ -207,11 +206,14 @@ def measured_stability(
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
     from groupwise.stability.mode import rate_limits
-    from groupwise.stability.swings import lasting_swing
+    from groupwise.stability.swings import early_warning, lasting_swing
 
     fit = fitted.by_law(None)
     swing = lasting_swing(fit.value_T)
-    swings = _swings(swing) if swing.lasts else ""
+    swings = ""
+    if swing.lasts:
+        reach, period = number(swing.amplitude), number(swing.period)
+        swings = f"the reward keeps swinging at the end of the log, by {reach} to either side every {period} rows"
     if fit.status in NO_APPROACH:
         if swings:
             return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
@@ -219,13 +221,15 @@ def measured_stability(
             f"expected a reward that approaches a plateau, got one that does not ({readable(fit.message).rstrip('.')}): "
             "no force can be read off it; give --stiffness instead of a run"
         )
-    rate = _positive(record.config.value("learning_rate"))
+    rate = record.config.value("learning_rate")
+    rate = rate if rate is not None and rate > 0 else None
     told_rate = None if adam else rate
     law = law_name(fit.law)
     told, force, margin = margin_of(fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=told_rate)
     doubts = doubts_of(fit, told, force, law=law, swings=swings)
     found = judged(force.force.value, momentum, lag.left[0], learning_rate=rate)
-    warning = _warning(told) if warn else None
+    windows = min(10, len(told.residual_T) // 20)  # five at least tell whether swings grow along the run
+    warning = early_warning(told.residual_T, windows=windows, level=ALARM) if warn and windows >= 5 else None
     notes = _notes(record, fit, found, lag, force, told=told, adam=adam)
     if warning is not None and warning.p_value < ALARM:
         notes.append(warning.status)
@@ -245,26 +249,8 @@ def measured_stability(
     )
 
 
-def _positive(rate: float | None) -> float | None:
-    """A learning rate above 0, or None."""
-    return rate if rate is not None and rate > 0 else None
-
-
 ALARM = 0.05
 """False-alarm rate of the sentence on growing swings."""
-
-
-def _swings(swing: LastingSwing) -> str:
-    """A swing of the last rows, in words."""
-    return f"the reward keeps swinging at the end of the log, by {number(swing.amplitude)} to either side every {number(swing.period)} rows"
-
-
-def _warning(told: FitResult) -> EarlyWarning | None:
-    """Whether swings grow along the run; None where the log is too short for five windows."""
-    from groupwise.stability.swings import early_warning
-
-    windows = min(10, len(told.residual_T) // 20)
-    return early_warning(told.residual_T, windows=windows, level=ALARM) if windows >= 5 else None
 
 
 def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
@@ -297,3 +283,80 @@ def _notes(
     elif lag.left[0] is not lag:
         return [*notes, NO_LAG_LEFT, *lag.notes]
     return [*notes, *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
+
+
+FloatArray = NDArray[np.float64]
+_POINTS = 72
+_FURTHEST = 64
+_ROOM = 3.0  # factor of learning rate left free above and below what must be seen
+_DIGITS = 5
+_KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-buffered async"}
+
+
+def map_chart(found: Stability, learning_rate: float | None, *, force: Interval | None = None) -> Chart:
+    """Chart the stability of a mode over learning rate and refresh interval."""
+    from groupwise.stability.mode import largest_rates
+
+    rate = 1.0 if learning_rate is None else learning_rate
+    lag = "refresh" if found.lag == "none" else found.lag
+    spread = np.unique(np.round(np.geomspace(1, max(_FURTHEST, 4 * found.refresh_interval), _POINTS)))
+    interval = np.union1d(spread, [float(found.refresh_interval)])
+    limit, rule = largest_rates(lag, found.momentum, found.force / rate, interval, stale_share=found.stale_share)
+    seen = np.concatenate([limit[1:], rule, [rate]])  # an on-policy limit far above all else is cut off
+    bottom, top = _digits(float(seen.min()) / _ROOM), _digits(float(seen.max()) * _ROOM)
+    x = tuple(int(value) for value in interval)
+    nothing = (None,) * len(x)
+    allowed = bool((rule > limit * (1 + 1e-9)).any())  # by the published rule, of what is unstable
+    lines = [Line("unstable", "unstable", x, nothing, _written(limit), _written(np.full(len(x), top)))]
+    if allowed:
+        lines.append(Line("allowed by the rule, yet unstable", "unsafe", x, nothing, _written(limit), _written(np.maximum(limit, rule))))
+    lines.append(_boundary(x, limit, found.force, force))
+    lines.append(Line("published rule", "rival", x, _written(rule)))
+    free = np.full(len(x), found.bounds[1] * rate / found.force)
+    if found.bounds[1] > found.threshold and free[0] < top:
+        lines.append(Line("boundary with the exact ratio", "second_rival", x, _written(free)))
+    lines.append(Line("you are here", "here", (found.refresh_interval,), _written(np.array([rate]))))
+    return Chart(
+        "stability_map",
+        "Stability over learning rate and refresh interval",
+        "refresh interval, optimiser updates",
+        "learning rate" if learning_rate is not None else "learning rate, present = 1",
+        tuple(lines),
+        caption=_caption(found, lag, free=free[0], unsafe=allowed, band=force is not None),
+        wide=True,
+        y_range=(bottom, top),
+        x_scale="log2",
+        y_scale="log10",
+    )
+
+
+def _boundary(x: tuple[int, ...], limit: FloatArray, force: float, interval: Interval | None) -> Line:
+    """The exact boundary, with the band that the force leaves."""
+    if interval is None or interval.low <= 0 or math.isinf(interval.high):
+        return Line("exact boundary", "law", x, _written(limit))
+    low, high = _written(limit * force / interval.high), _written(limit * force / interval.low)
+    return Line("exact boundary", "law", x, _written(limit), low, high, f"{100 * interval.level:.0f} % band")
+
+
+def _caption(found: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:
+    """Say what the map holds fixed, and what to see."""
+    words = [f"{_KINDS[lag]} at momentum {number(found.momentum)} and the present stiffness, without an importance ratio."]
+    if found.lag == "none":
+        words.append("The run is on-policy, at 1; the rest is what several updates a generation would do.")
+    if found.bounds[1] > found.threshold:
+        words.append(f"With the exact ratio the boundary is {number(free)} throughout.")
+    if band:
+        words.append("The band is what the log leaves open.")
+    if unsafe:
+        words.append("Part of what the published rule allows is unstable.")
+    return " ".join(words)
+
+
+def _written(values: FloatArray) -> tuple[float | None, ...]:
+    """Round each value to its own five significant digits: a logarithmic axis shows small ones as well as large ones."""
+    return tuple(_digits(float(value)) if math.isfinite(value) else None for value in values)
+
+
+def _digits(value: float) -> float:
+    """Round to five significant digits."""
+    return float(f"{value:.{_DIGITS - 1}e}")

@@ -13,7 +13,7 @@ from typing import Any
 from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, nothing_fitted
-from groupwise.analysis.group_size import GroupSizeEvidence, group_size_evidence
+from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
 from groupwise.analysis.rollouts import HELD, Held, held_rollouts
 from groupwise.analysis.screen import Screen, screen_of
@@ -26,37 +26,7 @@ from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
 from groupwise.wording import clean, readable, shown_path
 
-_FEWEST_POINTS = 120
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """One known setting: its name, value and where it was found."""
-
-    name: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class MeaningRow(Plain):
-    """One logged key and what it means."""
-
-    column: str
-    quantity: str
-    definition: str
-    doubt: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRow(Plain):
-    """One file that was read."""
-
-    path: str
-    reader: str
-    bytes: int
-    rows: int
-    note: str
+_FEWEST_POINTS, _FEWEST_HELD = 120, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +47,11 @@ class Summary(Plain):
     stability: StabilityEvidence  # what the run says of it
     rollouts: Held | None  # the completions that the page holds, or None
     prompts: PromptTable  # which of them teach, and what each deserves
-    settings: tuple[SettingRow, ...]  # the known ones
+    settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: tuple[str, ...]  # names of the others
-    meanings: tuple[MeaningRow, ...]  # of the logged keys
+    meanings: tuple[dict[str, str], ...]  # column, quantity, definition and doubt of each logged key
     notes: tuple[str, ...]  # of the reader and of the fit
-    sources: tuple[SourceRow, ...]  # the files
+    sources: tuple[dict[str, Any], ...]  # path, reader, bytes, rows and note of each file
 
     def as_dict(self) -> dict[str, Any]:
         """Everything on the page as plain data for JSON."""
@@ -100,7 +70,7 @@ class Summary(Plain):
                 "stability": self.stability,
                 "rollouts": self.rollouts,
                 "prompts": self.prompts,
-                "settings": {row.name: {"value": row.value, "source": row.source} for row in self.settings},
+                "settings": self.settings,
                 "unknown_settings": self.unknown_settings,
                 "columns": self.meanings,
                 "notes": self.notes,
@@ -110,9 +80,9 @@ class Summary(Plain):
         return shown
 
 
-def page_points(runs: int) -> int:
-    """Return the points of a line on a page of so many runs: with many, lines keep fewer, so that pages stay small."""
-    return max(_FEWEST_POINTS, POINTS // runs)
+def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
+    """Return the points of a line and the completions of each of so many runs on a page: with many, each has fewer of both."""
+    return max(_FEWEST_POINTS, POINTS // runs), min(completions, max(_FEWEST_HELD, HELD // runs))
 
 
 def summarise(
@@ -122,8 +92,7 @@ def summarise(
     until: float | None = None,
     at: Sequence[float] | None = None,
     forecast_level: float = 0.9,
-    points: int = POINTS,
-    completions: int = HELD,
+    room: tuple[int, int] = (POINTS, HELD),
     opened: Path | None = None,
     ended: bool = True,
 ) -> Summary:
@@ -135,8 +104,7 @@ def summarise(
         until: last step to use, or None for all.
         at: steps to forecast at, or None for a few beyond the last.
         forecast_level: nominal coverage of the forecast's bands.
-        points: largest number of points of a drawn line.
-        completions: largest number of completions that the page holds; with 0 no text of a prompt either.
+        room: the largest number of points of a drawn line, and of completions that the page holds; with 0 no text of a prompt either.
         opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
         ended: whether the run is over, as `judge` takes it.
 
@@ -158,16 +126,16 @@ def summarise(
     judgement = judge(used, ended=ended)
     no_forecast = _no_forecast(judgement, fitted)
     groups = group_evidence(used)
+    points, completions = room
     small = points // 2  # half the width needs no more
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
-    charts = {
-        "forecast": () if no_forecast else _made(forecast_chart(fitted, points=points)),
-        "residuals": tuple(residual_charts(fitted, points=small)),
-        "group_size": (*_group_size_charts(group_size, used), *_made(group_chart(groups, points=small))),
+    charts: dict[str, Sequence[Chart | None]] = {
+        "forecast": [] if no_forecast else [forecast_chart(fitted, points=points)],
+        "residuals": residual_charts(fitted, points=small),
+        "group_size": [_group_size_chart(group_size, used), group_chart(groups, points=small)],
         "stability": stability.charts,
     }
-    settings, unknown = _settings(record)
     return Summary(
         name=clean(record.name) or "unnamed run",
         judgement=judgement,
@@ -177,14 +145,16 @@ def summarise(
         last_step=int(used.steps["step"][-1]),
         rows=len(used.steps),
         until=until,
-        charts=charts,
+        charts={section: tuple(chart for chart in made if chart is not None) for section, made in charts.items()},
         no_forecast=no_forecast,
         group_size=group_size,
         stability=stability,
         rollouts=held_rollouts(used, most=completions) if completions else None,
         prompts=prompt_table(used) if completions else PromptTable(""),
-        settings=settings,
-        unknown_settings=unknown,
+        settings={
+            name: {"value": clean(setting.value), "source": clean(setting.source)} for name, setting in record.config.known().items()
+        },
+        unknown_settings=record.config.unknown(),
         meanings=_meanings(record),
         notes=_notes(record, fitted),
         sources=_sources(record, opened),
@@ -210,42 +180,40 @@ def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
     return fitted.problem
 
 
-def _made(chart: Chart | None) -> tuple[Chart, ...]:
-    """Return a chart where there is one."""
-    return () if chart is None else (chart,)
-
-
-def _group_size_charts(found: GroupSizeEvidence, record: RunRecord) -> tuple[Chart, ...]:
+def _group_size_chart(found: GroupSizeEvidence, record: RunRecord) -> Chart | None:
     """Chart the error over the group size, or else the share of zero-variance groups, where either is known."""
     if found.plan is not None:
-        return (error_chart(found.plan),)
+        return error_chart(found.plan)
     if found.rewards is None:
-        return ()
+        return None
     statistics = found.rewards.statistics
-    return _made(zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size))
+    return zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size)
 
 
-def _settings(record: RunRecord) -> tuple[tuple[SettingRow, ...], tuple[str, ...]]:
-    """Return the known settings and the names of the unknown ones."""
-    known = record.config.known()
-    rows = tuple(SettingRow(name, clean(setting.value), clean(setting.source)) for name, setting in known.items())
-    return rows, record.config.unknown()
-
-
-def _meanings(record: RunRecord) -> tuple[MeaningRow, ...]:
+def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
     """Return what each logged key means, with the doubts."""
-    rows = []
-    for meaning in record.meanings:
-        doubt = "carries nothing here" if meaning.unavailable else "ambiguous" if meaning.ambiguous else ""
-        rows.append(MeaningRow(clean(meaning.column), clean(meaning.quantity), clean(meaning.definition, longest=400), doubt))
-    return tuple(rows)
+    return tuple(
+        {
+            "column": clean(meaning.column),
+            "quantity": clean(meaning.quantity),
+            "definition": clean(meaning.definition, longest=400),
+            "doubt": "carries nothing here" if meaning.unavailable else "ambiguous" if meaning.ambiguous else "",
+        }
+        for meaning in record.meanings
+    )
 
 
-def _sources(record: RunRecord, opened: Path | None) -> tuple[SourceRow, ...]:
+def _sources(record: RunRecord, opened: Path | None) -> tuple[dict[str, Any], ...]:
     """Return the files, named from the run's own name on: a page is for others, who have no business with our folders."""
     return tuple(
-        SourceRow(clean(shown_path(s.path, opened), longest=400), clean(s.reader), s.bytes, s.rows, clean(s.note, longest=400))
-        for s in record.sources
+        {
+            "path": clean(shown_path(source.path, opened), longest=400),
+            "reader": clean(source.reader),
+            "bytes": source.bytes,
+            "rows": source.rows,
+            "note": clean(source.note, longest=400),
+        }
+        for source in record.sources
     )
 
 

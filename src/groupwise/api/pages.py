@@ -12,7 +12,7 @@ from groupwise.record.run import RunRecord, has_ended
 
 def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, *, metric: str, force: bool) -> Path:
     """Write one page on runs, each with what it was opened from; return its path."""
-    from groupwise.analysis.summary import page_points, summarise
+    from groupwise.analysis.summary import page_room, summarise
     from groupwise.report.html import render
 
     if not runs:
@@ -20,7 +20,7 @@ def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, 
     target = Path(path)
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
     free_target(target, logs, force=force, way=PYTHON)
-    points = page_points(len(runs))
-    summaries = [summarise(record, metric=metric, points=points, opened=opened, ended=has_ended(record)) for record, opened in runs]
+    room = page_room(len(runs))
+    summaries = [summarise(record, metric=metric, room=room, opened=opened, ended=has_ended(record)) for record, opened in runs]
     write_whole(target, render(summaries), force=force, way=PYTHON)
     return target

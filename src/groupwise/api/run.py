@@ -212,7 +212,7 @@ class Run(RunRecord):
 
     def _lines(self, *, bars: bool = True, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""
-        from groupwise.analysis.sparkline import reward_heights
+        from groupwise.analysis.charts import reward_heights
         from groupwise.report.screen import judgement_lines
 
         return judgement_lines(self.judgement, reward_heights(self) if bars else (), plain=plain)
@@ -275,7 +275,7 @@ def open_run(
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
     """Return what a user calls a run: a record, a path, the values of a metric, or its steps and values."""
-    from groupwise.analysis.given import record_of_numbers
+    from groupwise.analysis.run_groups import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:
         return given

@@ -1,6 +1,6 @@
 """The command line: one group of commands, and the one edge where an error becomes a line and an exit code.
 
-A command is the function of its name in the module of its name, and that module is loaded when the command is asked for.
+A command is the function of its name in the module of its name or of a near one, and that module is loaded when the command is asked for.
 """
 
 from __future__ import annotations
@@ -45,15 +45,19 @@ COMMANDS = {
     "train": "Train a small policy by GRPO on a task whose truth is known, and write the run as a record.",
 }
 
+_BESIDE = {"forecast": "fit", "calibrate": "backtest", "check": "diagnose"}  # commands in the module of another
+
 # The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def command(name: str) -> Any:
     """Load one command, with its options."""
-    function = getattr(importlib.import_module(f"groupwise.cli.{name}"), name)
+    from groupwise.cli.shared import opened
+
+    function = getattr(importlib.import_module(f"groupwise.cli.{_BESIDE.get(name, name)}"), name)
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    alone.command(name=name)(function)
+    alone.command(name=name)(opened(function))
     return typer.main.get_command(alone)
 
 

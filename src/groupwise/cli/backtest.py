@@ -1,4 +1,4 @@
-"""The command `groupwise backtest`: forecasts scored on what came after."""
+"""The commands `groupwise backtest`, forecasts scored on what came after, and `groupwise calibrate`, a table of how runs went on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.plain import to_json
 
 if TYPE_CHECKING:
     from groupwise.analysis.backtest import TriedRun
@@ -35,9 +36,7 @@ def backtest(
     level: cli.BandLevel = 0.9,
     calibration: cli.CalibrationTable = None,
     min_rows: Annotated[int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))] = 20,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the scores of every run.")] = False,
     as_json: cli.Json = False,
 ) -> None:
@@ -47,7 +46,6 @@ def backtest(
     from groupwise.curves.calibration import shipped
     from groupwise.report.text import print_scores
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     table = cli.calibration_of(calibration) or shipped()
     tried = tried_runs(runs, opening, metric, from_share or SHARES, min_rows, quiet=as_json)
     scores = Scores.of([ScoredRun(one.name, one.cluster, one.trial.score(table, level=level)) for one in tried.runs], tried.left_out)
@@ -103,3 +101,35 @@ def tried_runs(
         name, reason = tried.left_out[0]
         raise InsufficientDataError(reason if len(paths) == 1 else f"none of {len(paths)} runs can be scored; {name}: {reason}")
     return tried
+
+
+def calibrate(
+    runs: cli.Runs,
+    *,
+    output: Annotated[Path, cli.option("FILE.json", "The table to write.", "-o", "--output")],
+    metric: cli.Metric = "reward",
+    min_rows: Annotated[int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))] = 40,
+    opening: cli.Opening,
+    force: Annotated[bool, cli.flag("--force", "Overwrite a table that is there already.")] = False,
+    as_json: cli.Json = False,
+) -> None:
+    """Make a table of how runs went on after a forecast, which stretches the bands of forecasts to come."""
+    from groupwise.analysis.backtest import calibrated
+    from groupwise.curves.backtest import SHARES
+    from groupwise.curves.rivals import last_mean, smoothing
+    from groupwise.files import free_target, write_whole
+    from groupwise.report.text import print_calibration
+
+    configs = [opening.config] if opening.config else []
+    free_target(output, [*runs, *configs], force=force, endings=(".json",))
+    methods = {"last_mean": last_mean, "smoothing": smoothing}
+    tried = tried_runs(runs, opening, metric, SHARES, min_rows, methods=methods, quiet=as_json)
+    with cli.advancing(quiet=as_json, total=len({one.cluster for one in tried.runs})) as step:
+        found = calibrated(tried.runs, step)
+    free_target(output, [*runs, *configs, *tried.logs], force=force)
+    write_whole(output, to_json(found.table.as_dict()) + "\n", force=force)
+    if as_json:
+        cli.print_json(found.as_dict() | {"left_out": [{"run": name, "reason": reason} for name, reason in tried.left_out]})
+    else:
+        print_calibration(found, tried.left_out, cli.out_console())
+        cli.print_lines(f"The table: {output}")

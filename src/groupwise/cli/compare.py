@@ -40,9 +40,7 @@ def compare(
     seed_deviation: Annotated[float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")] = None,
     level: cli.FitLevel = 0.95,
     output: Annotated[Path | None, cli.option("FILE", "Draw two groups into this .svg.", "--output", "-o")] = None,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     why: Annotated[bool, typer.Option("--why", "-v", help="Also print the tests, every run's judgement, and what to know.")] = False,
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a figure that is there already.")] = False,
@@ -54,7 +52,6 @@ def compare(
     from groupwise.report.comparison import print_comparison
     from groupwise.report.figures import standalone
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
     if output is not None:

@@ -78,91 +78,80 @@ def components(
     gpus_per_task: Annotated[int | None, cli.option("N", "GPUs of each worker of the engine; by default none.", check=cli.whole(0))] = None,
     level: cli.Level = None,
     output: Annotated[Path | None, cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Replace a file of components that is there already.")] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
-    from groupwise.analysis import component_file
-    from groupwise.analysis.components import Measurement, measure_run
-    from groupwise.analysis.shards import Spread
+    from groupwise.analysis.component_file import is_components, is_score_file, path_beside
+    from groupwise.analysis.components import Measurement, Spread, measure_run
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
-    of_model = _given({"--adapter": adapter, "--groups": groups, "--aggregation": aggregation, "--temperature": temperature})
-    of_model += _given({"--layers": layers, "--sketch-width": sketch_width, "--max-completion-length": max_completion_length})
-    of_engine = _given({"--workers": workers, "--shards": shards, "--gpus-per-task": gpus_per_task})
-    of_model += _given({"--precision": precision, "--engine": engine})
-    if engine is None and of_engine:
-        raise InvalidArgumentError(f"{of_engine[0]} goes with --engine, which is not given: name local, ray or slurm, or leave it out")
-    if model is None and of_model:
-        raise InvalidArgumentError(f"{of_model[0]} goes with --model CHECKPOINT, which is not given: name the model, or leave it out")
-    of_run = _given({"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
-    of_scores, mean = _given({"--group-size": group_size}), _given({"--zero-mean/--any-mean": zero_mean})
-    keep = partial(_keep, force=force, as_json=as_json)
-    if component_file.is_components(source):
-        _refuse(source, "which is no run", of_run)
-        _refuse(source, "which holds components already", [*of_scores, *mean, *_given({"--output": output})])
-        _show(component_file.load_components(source, level=level), None, as_json=as_json, told=True)
-        return
-    if not source.is_dir() and component_file.is_score_file(source):
-        _refuse(source, "which is no run", of_run)
-        _check_target(output, [source], force=force)
-        found = component_file.components_of_scores(source, level=level, zero_mean=zero_mean is not False, group_size=group_size)
-        keep(component_file.SavedComponents(found, {"file": source.name}), output)
+    between = _steps(steps)
+    given: dict[str, Any] = {"adapter": adapter, "groups": groups, "aggregation": aggregation, "temperature": temperature}
+    given |= {"layers": layers, "sketch_width": sketch_width, "max_completion_length": max_completion_length, "precision": precision}
+    _goes_with("--engine", engine, "local, ray or slurm", {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task})
+    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine})
+    of_scores, mean = {"--group-size": group_size}, {"--zero-mean/--any-mean": zero_mean}
+    if not source.is_dir() and (is_components(source) or is_score_file(source)):
+        _refuse(source, "which is no run", {"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
+        if is_components(source):
+            _refuse(source, "which holds components already", {**of_scores, **mean, "--output": output})
+        _of_file(source, output, level, group_size=group_size, zero_mean=zero_mean is not False, force=force, as_json=as_json)
         return
     _refuse(source, "which is no file of scores", of_scores)
-    between, level = _steps(steps), _LEVEL if level is None else level
+    level = _LEVEL if level is None else level
     if model is None:
         _refuse(source, "which has no scores without --model CHECKPOINT", mean)
-        if output is not None:
-            raise InvalidArgumentError("--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components")
-        _show_rewards(source, opening, between, level, as_json=as_json)
+        _show_rewards(source, opening, between, level, output, as_json=as_json)
         return
-    how = Measurement(
-        model,
-        adapter,
-        groups=64 if groups is None else groups,
-        steps=between,
-        seed=seed,
-        aggregation=aggregation or "sum",  # type: ignore[arg-type]
-        temperature=temperature,
-        layers=tuple(layers or ()),
-        sketch_width=sketch_width,
-        max_completion_length=max_completion_length,
-        zero_mean=zero_mean,
-        precision=precision or "float32",  # type: ignore[arg-type]
-        level=level,
-    )
-    target = component_file.path_beside(source) if output is None else output
+    known: dict[str, Any] = {name: tuple(value) if name == "layers" else value for name, value in given.items() if value}
+    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **known)
+    target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     journal = target.with_name(f".{target.name}.shards")
     spread = None if engine is None else Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0, journal)
     with cli.progress(quiet=as_json) as show:
-        keep(measure_run(record, how, partial(show, "taking scores"), spread), target)
+        _keep(measure_run(record, how, partial(show, "taking scores"), spread), target, force=force, as_json=as_json)
 
 
-def _given(options: Mapping[str, Any]) -> list[str]:
-    """Return the names of the options that were given."""
-    return [name for name, value in options.items() if value not in (None, [])]
+def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:
+    """Refuse options whose other option is not given."""
+    given = [option for option, value in options.items() if value not in (None, [])]
+    if given and there is None:
+        option = f"--{given[0].replace('_', '-')}"
+        raise InvalidArgumentError(f"{option} goes with {name}, which is not given: name {what}, or leave it out")
 
 
-def _refuse(source: Path, reason: str, options: Sequence[str]) -> None:
+def _refuse(source: Path, reason: str, options: Mapping[str, Any]) -> None:
     """Refuse options that have no meaning for what was given."""
-    if options:
-        raise InvalidArgumentError(f"expected no {options[0]} with {source}, {reason}: leave it out")
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InvalidArgumentError(f"expected no {given[0]} with {source}, {reason}: leave it out")
 
 
-def _check_target(target: Path | None, inputs: Sequence[Path], *, force: bool) -> None:
+def _of_file(
+    source: Path, output: Path | None, level: float | None, *, group_size: int | None, zero_mean: bool, force: bool, as_json: bool
+) -> None:
+    """Show the components in a file, or estimate those of its scores."""
+    from groupwise.analysis.component_file import SavedComponents, components_of_scores, is_components, load_components
+
+    if is_components(source):
+        _show(load_components(source, level=level), None, as_json=as_json, told=True)
+        return
+    if output is not None:
+        _check_target(output, [source], force=force)
+    found = components_of_scores(source, level=level, zero_mean=zero_mean, group_size=group_size)
+    _keep(SavedComponents(found, {"file": source.name}), output, force=force, as_json=as_json)
+
+
+def _check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
     """Refuse a target that may not be written, before any work is done."""
     from groupwise.analysis.component_file import check_free
 
-    if target is not None:
-        free_target(target, inputs, force=True)
-        check_free(target, force=force)
+    free_target(target, inputs, force=True)
+    check_free(target, force=force)
 
 
 def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: bool) -> None:
@@ -176,7 +165,7 @@ def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: 
 
 def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: bool) -> None:
     """Print components, and in words what they were measured on where that is to be told."""
-    from groupwise.analysis.group_size import provenance_notes
+    from groupwise.analysis.plan import provenance_notes
     from groupwise.report.text import print_components
 
     if as_json:
@@ -190,10 +179,14 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
     print_components(found.components, notes, cli.out_console())
 
 
-def _show_rewards(source: Path, opening: cli.Opening, steps: tuple[int, int] | None, level: float, *, as_json: bool) -> None:
-    """Print what rewards alone say of a run, and the command that gets the rest."""
+def _show_rewards(
+    source: Path, opening: cli.Opening, steps: tuple[int, int] | None, level: float, output: Path | None, *, as_json: bool
+) -> None:
+    """Print what rewards alone say of a run, and the command that gets the rest; there is nothing to save."""
+    if output is not None:
+        raise InvalidArgumentError("--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components")
     from groupwise.analysis.component_file import path_beside
-    from groupwise.analysis.group_size import reward_facts
+    from groupwise.analysis.plan import reward_facts
     from groupwise.report.text import print_reward_facts
     from groupwise.series.rollout_sample import recurrence_notes
 

@@ -1,4 +1,4 @@
-"""The command `groupwise fit`: one metric, all laws."""
+"""The commands `groupwise fit`, one metric and all laws, and `groupwise forecast`, where one metric goes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,51 @@ def fit(
     law: Annotated[str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
-    from groupwise.analysis.fitted import cut, fit_metric
+    from groupwise.analysis.fitted import fit_metric
     from groupwise.curves.laws import law_by_name
-    from groupwise.diagnostics.judge import judge
-    from groupwise.record.run import has_ended
     from groupwise.report.text import print_fit
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     if law is not None:
         law_by_name(law)
     record = opening.open(run)
     fitted = fit_metric(record, metric, until=until, level=level, law=law)
     if fitted.fit is None:
         raise InsufficientDataError(fitted.problem)
-    judged = judge(cut(record, until), ended=has_ended(record))
-    stands = {"state": judged.state, "headline": judged.headline}
+    judged = cli.judgement_of(record, until)
     if as_json:
-        cli.print_json(stands | fitted.as_dict())
+        cli.print_json(cli.stands(judged) | fitted.as_dict())
     else:
         print_fit(fitted, judged, cli.out_console())
+
+
+def forecast(
+    run: cli.Run,
+    *,
+    metric: cli.Metric = "reward",
+    until: cli.Until = None,
+    at: cli.At = None,
+    target: Annotated[float | None, cli.option("LEVEL", "Say how likely the mean ends above this level, and when it is reached.")] = None,
+    level: cli.BandLevel = 0.9,
+    calibration: cli.CalibrationTable = None,
+    opening: cli.Opening,
+    as_json: cli.Json = False,
+) -> None:
+    """Forecast one metric, with a band for its mean and one for the next rows."""
+    from groupwise.analysis.fitted import Ahead, fit_metric
+    from groupwise.report.text import print_forecast
+
+    steps = cli.steps_of(at)
+    record = opening.open(run)
+    table = cli.calibration_of(calibration)
+    fitted = fit_metric(record, metric, until=until, ahead=Ahead(steps, level, target, table))
+    if fitted.outlook is None:
+        raise InsufficientDataError(fitted.problem)
+    judged = cli.judgement_of(record, until)
+    if as_json:
+        cli.print_json({**cli.stands(judged), "metric": fitted.metric, **fitted.outlook.as_dict()})
+    else:
+        print_forecast(fitted, judged, cli.out_console())

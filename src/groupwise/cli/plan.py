@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
@@ -29,21 +29,21 @@ class Spending:
     rollout_cost: float | None  # of one rollout
     prompt_pool: int | None  # number of different prompts
 
-    def budget(self, *, amount: float | None = None, rollout_cost: float | None = None) -> Budget:
-        """Return the budget, with what was found out for what was not given."""
+    def budget(self) -> Budget:
+        """Return the budget, or ask for what it lacks."""
         from groupwise.estimators.best_group_size import Budget
 
-        whole = amount if self.amount is None else self.amount
-        if whole is None:
+        amount, cost = self.amount, self.rollout_cost
+        if amount is None:
             raise InvalidArgumentError(f"--budget is missing: say how many {self.unit} one optimiser step may cost, as --budget 1024")
-        cost = self.rollout_cost if self.rollout_cost is not None else 1.0 if self.unit == "rollouts" else rollout_cost
-        if cost is None:
+        if cost is None and self.unit != "rollouts":
             raise InvalidArgumentError(f"--rollout-cost is missing: say how many {self.unit} one rollout costs, as --rollout-cost 500")
-        if cost > 0 and math.isfinite(whole) and whole / cost > _MOST_ROLLOUTS:
+        cost = 1.0 if cost is None else cost
+        if cost > 0 and math.isfinite(amount) and amount / cost > _MOST_ROLLOUTS:
             raise InvalidArgumentError(
-                f"--budget expects at most the cost of {_MOST_ROLLOUTS:g} rollouts; got {whole:g}: use a smaller one"
+                f"--budget expects at most the cost of {_MOST_ROLLOUTS:g} rollouts; got {amount:g}: use a smaller one"
             )
-        return Budget(whole, self.prompt_cost, cost, self.unit, self.prompt_pool)
+        return Budget(amount, self.prompt_cost, cost, self.unit, self.prompt_pool)
 
 
 def plan(
@@ -68,57 +68,50 @@ def plan(
     false_negatives: Annotated[float, cli.option("F", "Share of right answers that it will fail.")] = 0.0,
     group_size: Annotated[int | None, cli.option("G", "The group size in use; by default the run's own.")] = None,
     level: cli.Level = None,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
     """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
     from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
-    from groupwise.diagnostics.judge import judge
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
-    from groupwise.record.run import has_ended
     from groupwise.report.text import print_plan
     from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config)
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     numbers = {"--vp": vp, "--t": t, "--r": r}
-    if source is not None:
-        _refuse_both(source, numbers)
     notes: list[str] = []
     baselines: tuple[BaselineRow, ...] = ()
     judged: Judgement | None = None
     errors = VerifierErrors(false_positives, false_negatives)
+    errs = errors.slope < 1
     if source is None:
-        _refuse_needless(opening, level, errs=errors.slope < 1)
+        needless = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
+        _refuse_needless([name for name, given in needless.items() if given], errs=errs)
         found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
     else:
+        _refuse_both(source, numbers)
         held = components_of_file(source, level=level)
         if held is None:
             record = opening.open(source)
-            judged = judge(record, ended=has_ended(record))
+            judged = cli.judgement_of(record)
             held = components_beside(source, level=level)
             if held is None:
-                _refuse_errors(source, errs=errors.slope < 1)
-                _show_rewards(record, source, judged, as_json=as_json)
+                _show_rewards(record, source, judged, errs=errs, as_json=as_json)
                 return
             notes.append(batch_in_use(record).said)
-            whole, group_size = _of_run(record, spending, group_size, notes)
+            spending, group_size = _of_run(record, spending, group_size, notes)
         elif opening:
             raise InvalidArgumentError(f"expected no --set, --config or --column with {source}, which is no run: leave them out")
-        else:
-            whole = spending.budget()
-        held = with_verifier_errors(held, errors) if errors.slope < 1 else held
-        found = plan_from_components(held, whole, present=group_size)
+        held = with_verifier_errors(held, errors) if errs else held
+        found = plan_from_components(held, spending.budget(), present=group_size)
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
     if not as_json:
         print_plan(found, baselines, notes, cli.out_console(), judged)
         return
-    data = _stands(judged) | found.as_dict()
+    data = ({} if judged is None else cli.stands(judged)) | found.as_dict()
     if source is not None:
         data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
     cli.print_json(data)
@@ -133,74 +126,63 @@ def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
 
 def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
     """Return Vp, T and R as they were typed."""
-    values = [value for value in numbers.values() if value is not None]
-    if len(values) < len(numbers):
-        missing = [name for name, value in numbers.items() if value is None]
+    missing = [name for name, value in numbers.items() if value is None]
+    if missing:
         absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
-    return values[0], values[1], values[2]
+    first, second, third = numbers.values()
+    return cast("float", first), cast("float", second), cast("float", third)
 
 
-def _refuse_errors(source: Path, *, errs: bool) -> None:
-    """Refuse errors of a verifier where only rewards are known."""
-    if errs:
-        raise InvalidArgumentError(
-            f"expected components beside {source} for --false-positives and --false-negatives, got none: run groupwise components first"
-        )
-
-
-def _refuse_needless(opening: cli.Opening, level: float | None, *, errs: bool) -> None:
+def _refuse_needless(needless: list[str], *, errs: bool) -> None:
     """Refuse options that speak of a run or of its uncertainty where three numbers are given, and those that need more numbers."""
     if errs:
         raise InvalidArgumentError(
             "expected a run or a file of components with --false-positives and --false-negatives, got --vp, --t and --r: "
             "what errors add depends on the scores of right and wrong answers, which those three do not tell"
         )
-    asked = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
-    needless = [name for name, given in asked.items() if given]
     if needless:
         raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
 
 
-def _stands(judged: Judgement | None) -> dict[str, Any]:
-    """How a run stands, for JSON; nothing of numbers and files."""
-    return {} if judged is None else {"state": judged.state, "headline": judged.headline}
-
-
-def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json: bool) -> None:
-    """Print what rewards alone say, and the command for the rest."""
+def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, errs: bool, as_json: bool) -> None:
+    """Print what rewards alone say, and the command for the rest; of errors of a verifier they say nothing."""
     from groupwise.analysis.plan import plan_of_rewards
     from groupwise.report.text import print_run_plan
 
+    if errs:
+        raise InvalidArgumentError(
+            f"expected components beside {source} for --false-positives and --false-negatives, got none: run groupwise components first"
+        )
     found = plan_of_rewards(record, source)
     if as_json:
-        cli.print_json(_stands(judged) | found.as_dict())
+        cli.print_json(cli.stands(judged) | found.as_dict())
     else:
         print_run_plan(found, judged, cli.out_console())
 
 
-def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Budget, int | None]:
-    """Return the budget and the size in use, with what the run tells of both; add to the notes what it told."""
-    from groupwise.analysis.group_size import batch_of, scaling_notes
+def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Spending, int | None]:
+    """Return what a step costs and the size in use, with what the run tells of both; add to the notes what it told."""
+    from groupwise.analysis.plan import batch_of, scaling_notes
+    from groupwise.wording import count
 
     size, prompts = batch_of(record)
     rollouts = None if size is None or prompts is None else size * prompts
-    cost = None
     if spending.rollout_cost is None and spending.unit != "rollouts":
         cost, how = _rollout_cost(record, spending.unit, rollouts)
+        spending = replace(spending, rollout_cost=cost)
         notes.append(how)
-    amount = None
-    if spending.amount is None and spending.unit == "rollouts" and spending.rollout_cost is None and not spending.prompt_cost and rollouts:
-        amount = float(rollouts)
-        notes.append(f"The budget is the run's own: {prompts:,} {'prompt' if prompts == 1 else 'prompts'} with {size} rollouts each.")
-    budget = spending.budget(amount=amount, rollout_cost=cost)
+    elif spending.amount is None and spending.rollout_cost is None and not spending.prompt_cost and rollouts:
+        spending = replace(spending, amount=float(rollouts))
+        notes.append(f"The budget is the run's own: {count(prompts or 0, 'prompt')} with {size} rollouts each.")
+    largest = spending.budget().largest_group
     notes += scaling_notes(record)
     if group_size is not None or size is None or size < 2:
-        return budget, group_size
-    if size > budget.largest_group:
+        return spending, group_size
+    if size > largest:
         notes.append(f"The run's own group size, {size}, is beyond this budget and is not compared.")
-        return budget, None
-    return budget, size
+        return spending, None
+    return spending, size
 
 
 def _rollout_cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[float | None, str]:

@@ -9,7 +9,7 @@ from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
 
 DEFAULT = Path("groupwise-report.html")
-HELD, _FEWEST_HELD = 100, 12  # completions of all runs of a page together, and of each
+HELD = 100  # completions of all runs of a page together
 
 
 def report(
@@ -22,9 +22,7 @@ def report(
     until: cli.Until = None,
     at: cli.At = None,
     level: cli.BandLevel = 0.9,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     completions: Annotated[
         int, cli.option("N", "Completions that the page holds, with their texts; 0 for none.", check=cli.whole(0, HELD))
     ] = HELD,
@@ -35,22 +33,22 @@ def report(
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
     """Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several."""
+    from groupwise.analysis.charts import reward_heights
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.fitted import cut
-    from groupwise.analysis.sparkline import reward_heights
-    from groupwise.analysis.summary import page_points, summarise
+    from groupwise.analysis.summary import page_room, summarise
     from groupwise.record.run import has_ended
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
 
-    opening = cli.Opening.parse(column=column, settings=settings, config=config, gpus=gpus, price=price)
+    opening = opening.priced(gpus, price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
-    configs = [config] if config else []
+    configs = [opening.config] if opening.config else []
     inputs = [*runs, *map(path_beside, runs), *configs]
     if target is not None:
         free_target(target, inputs, force=force)
-    points, most = page_points(len(runs)), max(_FEWEST_HELD, HELD // len(runs))
+    room = page_room(len(runs), completions)
     summaries, heights = [], []
     with cli.advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
@@ -58,14 +56,7 @@ def report(
             record = opening.open(path)
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
-            asked: dict[str, Any] = {
-                "metric": metric,
-                "until": until,
-                "at": steps,
-                "forecast_level": level,
-                "points": points,
-                "completions": min(completions, most),
-            }
+            asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "room": room}
             summaries.append(summarise(record, **asked, opened=path, ended=has_ended(record)))
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))

@@ -5,15 +5,17 @@ Every refusal is one line that says what was expected and what came.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from groupwise.curves.calibration import Calibration
-    from groupwise.diagnostics.judgement import State
+    from groupwise.diagnostics.judgement import Judgement, State
     from groupwise.engine.engine import Engine
     from groupwise.record.run import RunRecord
 
@@ -60,30 +62,26 @@ def share(param: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
-def finite(param: typer.CallbackParam, value: float | None) -> float | None:
-    """Refuse a step that is no number."""
-    if value is not None and not math.isfinite(value):
-        raise InvalidArgumentError(f"{param.opts[0]} expects a step; got {value}")
-    return value
+def number(wanted: str, holds: Callable[[float], bool]) -> Check:
+    """Refuse a number of which something does not hold."""
+
+    def check(param: typer.CallbackParam, value: float | None) -> float | None:
+        if value is not None and not holds(value):
+            came = f"{value:g}" if isinstance(value, float) else value
+            raise InvalidArgumentError(f"{param.opts[0]} expects {wanted}; got {came}")
+        return value
+
+    return check
 
 
-def positive(param: typer.CallbackParam, value: float | None) -> float | None:
-    """Refuse a number that is not above 0, and infinity."""
-    if value is not None and not 0 < value < math.inf:
-        raise InvalidArgumentError(f"{param.opts[0]} expects a positive number; got {value:g}")
-    return value
+finite = number("a step", math.isfinite)
+positive = number("a positive number", lambda value: 0 < value < math.inf)
 
 
 def whole(least: int, most: float = math.inf) -> Check:
     """Refuse a whole number outside a range."""
-
-    def check(param: typer.CallbackParam, value: int | None) -> int | None:
-        if value is not None and not least <= value <= most:
-            wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
-            raise InvalidArgumentError(f"{param.opts[0]} expects a whole number {wanted}; got {value}")
-        return value
-
-    return check
+    wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+    return number(f"a whole number {wanted}", lambda value: least <= value <= most)
 
 
 def one_of(*words: str) -> Check:
@@ -137,37 +135,67 @@ class Opening:
     settings: Mapping[str, str]  # setting -> value, as the user typed it
     config: Path | None  # a file with settings
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        column: Sequence[str] | None,
-        settings: Sequence[str] | None,
-        config: Path | None,
-        gpus: int | None = None,
-        price: float | None = None,
-    ) -> Opening:
-        """Split NAME=VALUE texts; --gpus and --price are settings with options of their own."""
-        given = pairs("--set", "KEY=VALUE", settings or ())
-        given |= {} if gpus is None else {"gpus": str(gpus)}
-        given |= {} if price is None else {"gpu_price": str(price)}
-        return cls(pairs("--column", "NAME=COLUMN", column or ()), given, config)
+    def priced(self, gpus: int | None, price: float | None) -> Opening:
+        """Add --gpus and --price, which are settings with options of their own."""
+        given = {"gpus": gpus, "gpu_price": price}
+        return replace(self, settings={**self.settings, **{name: str(value) for name, value in given.items() if value is not None}})
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was given, as the readers take it."""
+        given = {"columns": self.columns, "settings": self.settings, "config": self.config}
+        return {name: value for name, value in given.items() if value}
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
         from groupwise.readers import open_run
 
-        return open_run(path, columns=self.columns or None, settings=self.settings or None, config=self.config)
+        return open_run(path, **self.asked)
 
     def open_all(self, path: Path, *, by: str = "") -> list[RunRecord]:
         """Open every run of a path, told apart by a column too."""
         from groupwise.readers import open_runs
 
-        return open_runs(path, columns=self.columns or None, settings=self.settings or None, config=self.config, by=by)
+        return open_runs(path, **self.asked, by=by)
 
     def __bool__(self) -> bool:
         """Whether anything was given."""
-        return bool(self.columns or self.settings or self.config)
+        return bool(self.asked)
+
+
+def opened(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command whose `opening`, where it takes one, is made of three options: --set, --config and --column."""
+    signature = inspect.signature(command)
+    if "opening" not in signature.parameters:
+        return command
+
+    @wraps(command)
+    def with_options(*, settings: list[str] | None, config: Path | None, column: list[str] | None, **given: Any) -> Any:
+        columns = pairs("--column", "NAME=COLUMN", column or ())
+        return command(**given, opening=Opening(columns, pairs("--set", "KEY=VALUE", settings or ()), config))
+
+    hints, made = get_type_hints(command, include_extras=True), []
+    for name, parameter in signature.parameters.items():
+        options = {"settings": Settings, "config": Config, "column": Column} if name == "opening" else {}
+        made += [inspect.Parameter(option, parameter.kind, default=None, annotation=hint) for option, hint in options.items()]
+        made += [] if options else [parameter.replace(annotation=hints[name])]
+    with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in made} | {"return": hints["return"]}
+    return with_options
+
+
+def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
+    """Judge a run as it stood at a step, or as it is."""
+    from groupwise.analysis.fitted import cut
+    from groupwise.diagnostics.judge import judge
+    from groupwise.record.run import has_ended
+
+    return judge(cut(record, until), ended=has_ended(record))
+
+
+def stands(judged: Judgement) -> dict[str, Any]:
+    """Return how a run stands, for the JSON of commands that answer another question."""
+    return {"state": judged.state, "headline": judged.headline}
 
 
 def exit_code(states: Iterable[State], *, fail_on: str) -> int:

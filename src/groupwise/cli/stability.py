@@ -56,9 +56,7 @@ def stability(
     law: Annotated[str | None, cli.option("NAME", "Read the force off this law instead of the best one.")] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a map that is there already.")] = False,
 ) -> None:
@@ -67,25 +65,25 @@ def stability(
     from groupwise.curves.laws import law_by_name
     from groupwise.report.text import print_stability
 
-    typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval)
-    loss = Loss(importance_ratio, kl_in, stale_share)
-    typed.check(trainer, loss)
+    of_loss: dict[str, Any] = {"importance_ratio": importance_ratio, "kl_in": kl_in, "stale_share": stale_share}
+    typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval, **of_loss)
+    typed.check(trainer)
     if law is not None:
         law_by_name(law)
-    inputs = [place for place in (path, config) if place is not None]
+    inputs = [place for place in (path, opening.config) if place is not None]
     if output is not None:
         free_target(output, inputs, force=force, endings=(".html", ".svg"))
-    opening, told = _trainer_apart(cli.Opening.parse(column=column, settings=settings, config=config), trainer, of_run=path is not None)
+    opening, told = _trainer_apart(opening, trainer, of_run=path is not None)
     if path is None:
-        answer = _of_numbers(typed, loss, told)
+        answer = _of_numbers(typed, told)
     else:
         record = opening.open(path)
         inputs += cli.logs_of(record)
         fit = partial(fit_metric, metric=metric, until=until, level=level, law=law)
-        answer = _of_run(typed.over(record, loss), typed, loss, told, fit, chosen=law is not None)
+        answer = _of_run(typed.over(record), typed, told, fit, chosen=law is not None)
     if output is not None:
         free_target(output, inputs, force=force)
-        typed_paths = [place for place in (path, config, output) if place is not None]
+        typed_paths = [place for place in (path, opening.config, output) if place is not None]
         write_whole(output, answer.drawn(output, typed_paths), force=force)
     if as_json:
         cli.print_json(answer.data)
@@ -106,16 +104,19 @@ class Typed:
     second_moment: float | None  # of Adam along the mode
     lag_kind: str | None  # none, fixed, refresh or async
     refresh_interval: int | None  # updates between two generations; of a fixed lag the lag itself
+    importance_ratio: str | None  # none, exact or clipped
+    kl_in: str | None  # none, reward or loss
+    stale_share: float | None  # share of the force that is stale
 
-    def check(self, trainer: str | None, loss: Loss) -> None:
+    def check(self, trainer: str | None) -> None:
         """Check what needs no run: ranges and names, and that the lag is said once."""
         from groupwise.series.staleness import optimizer_of
         from groupwise.stability.lags import lag_by_name
 
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidArgumentError(f"--momentum expects a number of at least 0 and below 1; got {self.momentum:g}")
-        if loss.stale_share is not None and not abs(loss.stale_share) <= _WIDEST_SHARE:
-            raise InvalidArgumentError(f"--stale-share expects a number of at most {_WIDEST_SHARE} in size; got {loss.stale_share:g}")
+        if self.stale_share is not None and not abs(self.stale_share) <= _WIDEST_SHARE:
+            raise InvalidArgumentError(f"--stale-share expects a number of at most {_WIDEST_SHARE} in size; got {self.stale_share:g}")
         if self.lag_kind is not None:
             lag_by_name(self.lag_kind)
         if self.optimizer is not None:
@@ -157,36 +158,14 @@ class Typed:
             )
         return [scale * value for value in stiffness]
 
-    @property
-    def heavy_ball(self) -> str:
-        """The optimiser, as it is treated."""
-        return "adam" if self.adam else "sgd"
-
-    def over(self, record: RunRecord, loss: Loss) -> RunRecord:
+    def over(self, record: RunRecord) -> RunRecord:
         """Let what was typed stand in for what the run says."""
-        given = {
-            "learning_rate": self.learning_rate,
-            "optimizer": self.optimizer,
-            "momentum": self.momentum,
-            "beta1": self.momentum,
-            "lag_kind": self.lag_kind,
-            "refresh_interval": self.refresh_interval,
-            "importance_ratio": loss.importance_ratio,
-            "kl_in": loss.kl_in,
-        }
+        names = ("learning_rate", "optimizer", "momentum", "lag_kind", "refresh_interval", "importance_ratio", "kl_in")
+        given = {name: getattr(self, name) for name in names} | {"beta1": self.momentum}
         return replace(record, config=record.config.with_settings(given, "the command line"))
 
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What was typed of the loss; None is not given."""
-
-    importance_ratio: str | None  # none, exact or clipped
-    kl_in: str | None  # none, reward or loss
-    stale_share: float | None  # share of the force that is stale
-
-    def over(self, lag: LagSetting) -> LagSetting:
-        """Return a lag with what was typed in the place of what was found or asked."""
+    def on(self, lag: LagSetting) -> LagSetting:
+        """Return a lag with what was typed of the loss in the place of what was found or asked."""
         from groupwise.series.staleness import UNKNOWN_RATIO
         from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
 
@@ -214,8 +193,7 @@ class _Answer:
     def drawn(self, output: Path, typed: list[Path]) -> str:
         """Return the file of the map."""
         from groupwise.report.figures import standalone
-        from groupwise.report.html import made_by
-        from groupwise.report.stability_page import stability_page
+        from groupwise.report.html import made_by, stability_page
 
         if self.chart is None:
             raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {self.said}")
@@ -231,31 +209,26 @@ def _trainer_apart(opening: cli.Opening, trainer: str | None, *, of_run: bool) -
 
     own = {name: value for name, value in opening.settings.items() if trainer is not None and takes(trainer, name)}
     opening = replace(opening, settings={name: value for name, value in opening.settings.items() if name not in own})
-    if not of_run:
-        _refuse_unused(opening, trainer)
-    return opening, None if trainer is None else lag_of_trainer(trainer, own)
-
-
-def _refuse_unused(opening: cli.Opening, trainer: str | None) -> None:
-    """Refuse what only a run could use."""
-    if opening.settings:
+    if not of_run and opening.settings:
         names = ", ".join(name[:60] for name in opening.settings)
         whose = f"settings of {trainer} that tell its lag" if trainer else "--set with --trainer, or with a run"
         raise InvalidArgumentError(f"expected {whose}, got {names}: without a run there is --learning-rate, --momentum and so on")
-    if opening.columns or opening.config:
+    if not of_run and opening:
         raise InvalidArgumentError("expected a run with --column or --config, got none: name the run, or leave them out")
+    return opening, None if trainer is None else lag_of_trainer(trainer, own)
 
 
-def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None) -> _Answer:
+def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
-    from groupwise.analysis.stability import ADAM, mixture_notes, with_ratio
-    from groupwise.analysis.stability_charts import map_chart
+    from groupwise.analysis.stability import ADAM, map_chart, mixture_notes, with_ratio
     from groupwise.diagnostics.margin import judged
     from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
-    from groupwise.series.staleness import asking, kl_notes
+    from groupwise.series.staleness import LagSetting, asking, kl_notes, setting_of_trainer
     from groupwise.stability.mode import rate_limits
 
-    lag = loss.over(_lag_of_numbers(typed, told))
+    _refuse_missing(typed, lag_known=told is not None)
+    interval = 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1)
+    lag = typed.on(LagSetting(str(typed.lag_kind), interval) if told is None else setting_of_trainer(told))
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)
     stiffness = typed.stiffnesses()
     modes = tuple(judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness))
@@ -268,7 +241,7 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None) -> _Answer:
         "lag_shares": None,  # of a mixture, which earlier versions took
         "learning_rate": rate,
         "stiffness": stiffness[0],
-        "optimizer": typed.heavy_ball,
+        "optimizer": "adam" if typed.adam else "sgd",
         "importance_ratio": lag.importance_ratio,
         "kl_term": lag.kl_term,
         "limits": [limit.as_dict() for limit in limits],
@@ -282,16 +255,6 @@ def _of_numbers(typed: Typed, loss: Loss, told: TrainerLag | None) -> _Answer:
     grids = [stability_grid(found), limit_grid(limits), *([mode_grid(modes, stiffness)] if len(modes) > 1 else [])]
     said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
     return _Answer("Stability of a setting", said, found, data, grids, partial(map_chart, found, rate))
-
-
-def _lag_of_numbers(typed: Typed, told: TrainerLag | None) -> LagSetting:
-    """Return the lag of a whole setting, or ask for what is missing."""
-    from groupwise.series.staleness import LagSetting, setting_of_trainer
-
-    _refuse_missing(typed, lag_known=told is not None)
-    if told is not None:
-        return setting_of_trainer(told)
-    return LagSetting(str(typed.lag_kind), 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1))
 
 
 def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
@@ -313,25 +276,17 @@ def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
         raise InvalidArgumentError("--second-moment is Adam's: add --optimizer adam, or leave it out")
 
 
-def _of_run(
-    record: RunRecord,
-    typed: Typed,
-    loss: Loss,
-    told: TrainerLag | None,
-    fit: Callable[[RunRecord], Fitted],
-    *,
-    chosen: bool,
-) -> _Answer:
+def _of_run(record: RunRecord, typed: Typed, told: TrainerLag | None, fit: Callable[[RunRecord], Fitted], *, chosen: bool) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability
     from groupwise.report.stability_tables import evidence_grid, limit_grid
     from groupwise.series.staleness import lag_of, momentum_of, setting_of_trainer
 
-    for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", loss.stale_share)):
+    for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
         if value is not None:
             raise InvalidArgumentError(f"expected a run or {name}, got both: a run tells the force itself; leave out one of them")
     momentum, adam = momentum_of(record)
-    lag = loss.over(setting_of_trainer(told) if told is not None else lag_of(record))
+    lag = typed.on(setting_of_trainer(told) if told is not None else lag_of(record))
     fitted = fit(record)
     if not fitted.rewarding:
         raise MissingMetricError(f"expected a reward, got {fitted.metric}: the force is read off the approach of a reward to its plateau")

@@ -27,10 +27,9 @@ def sweep(
     as_json: cli.Json = False,
 ) -> int:
     """Train with every combination of some settings, and say which is best: exit code 1 where a training failed, 2 where all did."""
-    from groupwise.analysis.sweep import ended, run_sweep, sweep_of
-    from groupwise.analysis.sweep_answer import answer_of
+    from groupwise.analysis.sweep import answer_of, ended, run_sweep, sweep_of
     from groupwise.cli.train import settings_in
-    from groupwise.report.sweep import print_sweep
+    from groupwise.report.comparison import print_sweep
 
     wanted = settings_in(settings)
     asked = sweep_of(wanted, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -31,13 +32,11 @@ def watch(
     gpus: cli.Gpus = None,
     price: cli.Price = None,
     fail_on: cli.FailOn = "watch",
-    settings: cli.Settings = None,
-    config: cli.Config = None,
-    column: cli.Column = None,
+    opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
-    opening = cli.Opening.parse(column=column, settings=settings, config=config, gpus=gpus, price=price)
+    opening = opening.priced(gpus, price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if once:
@@ -64,7 +63,7 @@ def _token_in(file: Path | None) -> str:
 
 def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool) -> int:
     """Judge each run as it stands, as one that goes on, and return the exit code."""
-    from groupwise.analysis.sparkline import reward_heights
+    from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.report.screen import print_judgement
 
@@ -88,10 +87,7 @@ def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError("expected starlette and uvicorn for the live page, got none: pip install 'groupwise[live]'")
 
-    def follower(path: Path) -> Follower:
-        return Follower(path, columns=opening.columns or None, settings=opening.settings or None, config=opening.config)
-
-    followers = followers_of(runs, follower)
+    followers = followers_of(runs, partial(Follower, **opening.asked))
     bound, token = bound_socket(port), new_token()
     try:
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

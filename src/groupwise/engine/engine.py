@@ -6,6 +6,7 @@ try it is named and left out. Which engine runs - processes, Ray or SLURM - is k
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 import time
@@ -75,21 +76,8 @@ class Limits:
     tries: int = 2  # in all; a shard that the function refused with one of our errors is not begun again
 
 
-class Worker(Protocol):
-    """One worker."""
-
-    def send(self, payload: bytes) -> None:
-        """Hand over a shard."""
-
-    def answer(self) -> Answer | None:
-        """Return what it says, or None where it has ended."""
-
-    def ending(self) -> str:
-        """Return how it ended, in words."""
-
-
 class Crew(Protocol):
-    """Where workers come from."""
+    """Where workers come from; a worker sends a shard, answers (None where it has ended), and says in words how it ended."""
 
     def most(self, asked: int | None) -> int:
         """Return how many workers there can be at once, where so many are asked for or as many as there is room for."""
@@ -160,7 +148,7 @@ class Engine:
                 each(outcome)
             found[outcome.name] = outcome
 
-        self._run(function, shards, (cpus, gpus), limits, keep, stop)
+        self._run(function, shards, keep, gpus=gpus, cpus=cpus, limits=limits, stop=stop)
         return [found[name] for name in shards]
 
     def reduce(
@@ -172,21 +160,7 @@ class Engine:
         each: Callable[[Outcome], None] | None = None,
         **options: Any,
     ) -> Reduction[T]:
-        """Apply a function to every shard and add the values up, in an order that depends on the shards alone.
-
-        Args:
-            function: as in `map`.
-            shards: as in `map`.
-            add: adds two values; it runs in this process.
-            each: as in `map`.
-            options: as in `map`.
-
-        Returns:
-            The sum, and the outcomes in the order of the shards.
-
-        Raises:
-            EngineError: the engine cannot run.
-        """
+        """Apply a function to every shard as `map` does and add the values up in the order of the shards, whichever comes first."""
         total: Sum[T] = Sum(list(shards), add)
         found: dict[str, Outcome] = {}
 
@@ -196,23 +170,24 @@ class Engine:
             total.put(outcome.name, outcome.value)
             found[outcome.name] = replace(outcome, value=None)
 
-        needs = (options.pop("cpus", 1), options.pop("gpus", 0))
-        self._run(function, shards, needs, options.pop("limits", Limits()), keep, options.pop("stop", None))
+        self._run(function, shards, keep, **options)
         return Reduction(total.result, tuple(found[name] for name in shards))
 
     def _run(
         self,
         function: Function,
         shards: Mapping[str, Any],
-        needs: tuple[int, int],
-        limits: Limits,
         each: Callable[[Outcome], None],
-        stop: threading.Event | None,
+        *,
+        gpus: int = 0,
+        cpus: int = 1,
+        limits: Limits = Limits(),
+        stop: threading.Event | None = None,
     ) -> None:
         """Tell `each` of the outcome of every shard."""
         if not shards:
             return
-        crew = self._crew(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), *needs, limits.memory)
+        crew = self._crew(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory)
         try:
             _Job(crew, crew.most(self.workers), list(shards.items()), limits, each).run(stop or threading.Event())
         finally:
@@ -233,14 +208,6 @@ class Engine:
         return LocalCrew(function, cpus=cpus, gpus=gpus, memory=memory)
 
 
-@dataclass(slots=True)
-class _Try:
-    """A shard that a worker has."""
-
-    shard: int  # its place
-    begun: float  # on the monotonic clock
-
-
 class _Job:
     """Gives shards to workers until every one has an outcome."""
 
@@ -252,7 +219,7 @@ class _Job:
         self._failed_with: dict[int, Any] = {}  # the worker with which a shard failed
         self._starting: list[Any] = []
         self._idle: list[Any] = []
-        self._busy: dict[Any, _Try] = {}
+        self._busy: dict[Any, tuple[int, float]] = {}  # the place of the shard that a worker has, and when it was begun
         self._failed_starts = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -285,7 +252,7 @@ class _Job:
                 self._crew.dismiss(worker)
                 continue
             self._tries[shard] += 1
-            self._busy[worker] = _Try(shard, time.monotonic())
+            self._busy[worker] = shard, time.monotonic()
             worker.send(pickle.dumps(self._shards[shard][1], protocol=pickle.HIGHEST_PROTOCOL))
 
     def _hear(self, worker: Any) -> None:
@@ -322,63 +289,47 @@ class _Job:
 
     def _end_late(self) -> None:
         """End the workers whose shard takes longer than it may."""
-        limit = self._limits.seconds
-        if limit is None:
-            return
+        limit = math.inf if self._limits.seconds is None else self._limits.seconds
         for worker, given in list(self._busy.items()):
-            if time.monotonic() - given.begun > limit:
+            if time.monotonic() - given[1] > limit:
                 del self._busy[worker]
                 self._crew.dismiss(worker)
                 self._failed(given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True)
 
-    def _failed(self, given: _Try, status: Status, how: str, worker: Any, *, again: bool) -> None:
+    def _failed(self, given: tuple[int, float], status: Status, how: str, worker: Any, *, again: bool) -> None:
         """Put a shard back, or leave it out after its last try."""
-        if again and self._tries[given.shard] < self._limits.tries:
-            self._failed_with[given.shard] = worker
-            self._waiting.append(given.shard)
+        shard, _ = given
+        if again and self._tries[shard] < self._limits.tries:
+            self._failed_with[shard] = worker
+            self._waiting.append(shard)
         else:
-            self._close(given, status, sentence=f"shard {self._shards[given.shard][0]}: {how}")
+            self._close(given, status, sentence=f"shard {self._shards[shard][0]}: {how}")
 
-    def _close(self, given: _Try, status: Status, **facts: Any) -> None:
+    def _close(self, given: tuple[int, float], status: Status, **facts: Any) -> None:
         """Tell of an outcome."""
-        name = self._shards[given.shard][0]
-        seconds = time.monotonic() - given.begun
-        self._each(Outcome(name, status, tries=self._tries[given.shard], seconds=seconds, **facts))
+        shard, begun = given
+        self._each(Outcome(self._shards[shard][0], status, tries=self._tries[shard], seconds=time.monotonic() - begun, **facts))
 
     def _cancel(self) -> None:
         """Tell that the rest is cancelled."""
-        for shard in sorted([*self._waiting, *(given.shard for given in self._busy.values())]):
+        for shard in sorted([*self._waiting, *(shard for shard, _ in self._busy.values())]):
             name = self._shards[shard][0]
             self._each(Outcome(name, Status.CANCELLED, sentence=f"shard {name}: the job was stopped", tries=self._tries[shard]))
 
 
 class Sum(Generic[T]):
-    """Adds values up by a tree over the places of their names: whatever comes first, the same pairs are added, so the same bits result."""
+    """Adds values up in the order of their names: whatever comes first, the same pairs are added, so the same bits result."""
 
     def __init__(self, names: Sequence[str], add: Callable[[T, T], T]) -> None:
         """Begin with nothing."""
-        self._place = {name: place for place, name in enumerate(names)}
-        self._add = add
-        self._width = len(names)
-        self._kept: dict[tuple[int, int], T | None] = {}
+        self._names, self._add = deque(names), add
+        self._early: dict[str, T | None] = {}  # values that wait for those before them
         self.result: T | None = None
 
     def put(self, name: str, value: T | None) -> None:
         """Take the value of one name, None where it is left out; what can be added is added at once."""
-        level, place, width = 0, self._place.pop(name), self._width
-        while width > 1:
-            other = place ^ 1
-            if other < width:
-                if (level, other) not in self._kept:
-                    self._kept[level, place] = value
-                    return
-                there = self._kept.pop((level, other))
-                value = self._both(value, there) if place < other else self._both(there, value)
-            level, place, width = level + 1, place // 2, -(-width // 2)
-        self.result = value
-
-    def _both(self, first: T | None, second: T | None) -> T | None:
-        """Add two values, either of which may be left out."""
-        if first is None or second is None:
-            return second if first is None else first
-        return self._add(first, second)
+        self._early[name] = value
+        while self._names and self._names[0] in self._early:
+            following = self._early.pop(self._names.popleft())
+            if following is not None:
+                self.result = following if self.result is None else self._add(self.result, following)

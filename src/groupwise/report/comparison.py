@@ -1,4 +1,4 @@
-"""Show a comparison of runs in the terminal: the answer, a row for each group, and what a failed run was judged, in 80 columns.
+"""Show a comparison of runs, and a sweep, in the terminal: the answer, a row for each group, what a failed run was judged, in 80 columns.
 
 Every text of a log is cleaned and escaped. It computes nothing.
 """
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
-from groupwise.analysis.compare_facts import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.sweep import SweepAnswer, ended
 from groupwise.comparison.results import Comparison
 from groupwise.diagnostics.judgement import State
 from groupwise.report.tables import Grid
@@ -116,3 +117,27 @@ def _held(group: ComparedGroup, found: Comparison) -> str:
         return f"not by {found.late_to:.0f}"
     mean = f"{sum(held) / len(held):.0f}"
     return mean if len(held) == len(times) else f"{mean}, {len(held)}/{len(times)}"
+
+
+def print_sweep(found: SweepAnswer, console: Console) -> None:
+    """Print the best settings first, then what was trained and how the settings compare."""
+    best = found.best
+    if best is not None:
+        settings = ", ".join(f"{key} {value}" for key, value in best.values.items())
+        _print(
+            console, f"Best of {best.of}: {settings}, at {number(best.level)} in {count(best.runs, 'run')}. {sentence(best.against_next)}"
+        )
+    for foretold in found.foretold:
+        _print(console, foretold.said)
+    _print(console, ended(found.runs))
+    for note in found.notes:
+        _print(console, note)
+    for key, comparison in found.comparisons.items():
+        _print(console, f"\nBy {key}:")
+        print_comparison(comparison, console)
+
+
+def _print(console: Console, words: str) -> None:
+    """Print a line as it is."""
+    start = "\n" if words.startswith("\n") else ""
+    console.print(start + clean(words.strip(), longest=2000), highlight=False, markup=False, soft_wrap=True)

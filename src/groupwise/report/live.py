@@ -1,4 +1,4 @@
-"""Serve the live page: loopback only, to those who have its address, a page, its style and script, and a stream of what changes.
+"""Serve the live page: loopback only, to those who have its address, a page, its style and script, a stream of what changes, metrics.
 
 Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in `live_hub`. The token stands in the
 address and not in a cookie: cookies know no ports, so that a browser would show one to every other server of this machine.
@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import html
+import math
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from groupwise.analysis.rollouts import VIEWS
-from groupwise.errors import GroupwiseError
+from groupwise.diagnostics.judgement import State
+from groupwise.errors import GroupwiseError, MissingMetricError
+from groupwise.record.run import RunRecord
 from groupwise.report.live_hub import Hub
-from groupwise.report.live_metrics import MEDIA_TYPE, exposition
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -104,14 +106,10 @@ class Guard:
                 await _refuse(guarded, 401, "This address asks for the token of --metrics-token, as Authorization: Bearer.", _BEARER)
             else:
                 await self._application(scope, receive, guarded)
-        elif not self._knows(scope["path"]):
+        elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
             await _refuse(guarded, 403, "This page opens with the whole address that groupwise watch printed, and with no other.")
         else:
             await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)
-
-    def _knows(self, path: str) -> bool:
-        """Return whether a path begins with the token, in a time that says nothing of how much of it is right."""
-        return _same(path.removeprefix("/").partition("/")[0], self._token)
 
 
 def _same(given: str, token: str) -> bool:
@@ -126,27 +124,50 @@ async def _refuse(send: Send, status: int, words: str, *more: tuple[bytes, bytes
     await send({"type": "http.response.body", "body": f"{words}\n".encode()})
 
 
-async def _while_there(request: Request, what: Awaitable[bytes | None]) -> bytes | None:
-    """Wait for something as long as the client does; None where it left."""
-    made = asyncio.ensure_future(what)
+def _index_of(hub: Hub, request: Request) -> int:
+    """Return the place of the run that is asked for."""
+    from starlette.exceptions import HTTPException
 
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+    number: int = request.path_params["number"]
+    if not 1 <= number <= len(hub.runs):
+        raise HTTPException(404, "There is no such run.")
+    return number - 1
 
-    left = asyncio.create_task(gone())
+
+async def _report(hub: Hub, request: Request) -> Response:
+    """Answer with the report of a run, under its own policy."""
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+
     try:
-        await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
-        return made.result() if made.done() else None
-    finally:
-        made.cancel()
-        left.cancel()
+        made = await hub.report(_index_of(hub, request))
+    except GroupwiseError as error:
+        raise HTTPException(503, clean(error, longest=600)) from None
+    if made is None:
+        raise HTTPException(503, "There are no rows yet.")
+    found = _META.search(made)
+    assert found is not None  # every page of ours says what it may load
+    policy = f"{html.unescape(found[1].decode())}; frame-ancestors 'none'"
+    return Response(made, media_type="text/html", headers={"content-security-policy": policy})
+
+
+async def _rollouts(hub: Hub, request: Request) -> Response:
+    """Answer with a bounded part of a run's completions."""
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+
+    index, asked = _index_of(hub, request), request.query_params
+    view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
+    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
+        raise HTTPException(400, f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers.")
+    found = await asyncio.to_thread(hub.rollouts, index, view, int(first), int(most), whole="whole" in asked)
+    return Response(found, media_type="application/json")
 
 
 def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
     """Return the application that serves a hub to those who have the token; it follows the logs while it runs."""
     from starlette.applications import Starlette
-    from starlette.responses import PlainTextResponse, Response, StreamingResponse
+    from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
 
     async def page(_request: Request) -> Response:
@@ -159,20 +180,8 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
     async def metrics(_request: Request) -> Response:
         return Response(exposition(hub), headers={"content-type": MEDIA_TYPE})
 
-    async def report(request: Request) -> Response:
-        index = request.path_params["number"] - 1
-        if not 0 <= index < len(hub.runs):
-            return PlainTextResponse("There is no such run.", 404)
-        try:
-            made = await _while_there(request, hub.report(index))
-        except GroupwiseError as error:
-            return PlainTextResponse(clean(error, longest=600), 503)
-        if made is None:
-            return PlainTextResponse("There are no rows yet.", 503)
-        found = _META.search(made)
-        assert found is not None  # every page of ours says what it may load
-        policy = f"{html.unescape(found[1].decode())}; frame-ancestors 'none'"
-        return Response(made, media_type="text/html", headers={"content-security-policy": policy})
+    async def prompts(request: Request) -> Response:
+        return Response(await asyncio.to_thread(hub.prompts, _index_of(hub, request)), media_type="application/json")
 
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
@@ -199,35 +208,11 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
         Route("/live.js", file),
         Route("/events", events),
         Route("/metrics", metrics),
-        Route("/report/{number:int}", report),
+        Route("/report/{number:int}", partial(_report, hub)),
         Route("/rollouts/{number:int}", partial(_rollouts, hub)),
-        Route("/prompts/{number:int}", partial(_prompts, hub)),
+        Route("/prompts/{number:int}", prompts),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
-
-
-async def _rollouts(hub: Hub, request: Request) -> Response:
-    """Answer with a bounded part of a run's completions."""
-    from starlette.responses import PlainTextResponse, Response
-
-    index, asked = request.path_params["number"] - 1, request.query_params
-    view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
-    if not 0 <= index < len(hub.runs):
-        return PlainTextResponse("There is no such run.", 404)
-    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
-        return PlainTextResponse(f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers.", 400)
-    found = await hub.rollouts(index, view, int(first), int(most), whole="whole" in asked)
-    return Response(found, media_type="application/json")
-
-
-async def _prompts(hub: Hub, request: Request) -> Response:
-    """Answer with the table of a run's prompts."""
-    from starlette.responses import PlainTextResponse, Response
-
-    index = request.path_params["number"] - 1
-    if not 0 <= index < len(hub.runs):
-        return PlainTextResponse("There is no such run.", 404)
-    return Response(await hub.prompts(index), media_type="application/json")
 
 
 def _page(hub: Hub) -> str:
@@ -304,3 +289,76 @@ def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -
     )
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[bound])
+
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Each gauge with what it is; all begin with "groupwise_".
+GAUGES = {
+    "state": "1 for the state of the run, 0 for the others.",
+    "ended": "1 where nothing writes to the run any more.",
+    "step": "The newest step of the log.",
+    "rows": "Rows of the log.",
+    "metric": "The newest value of the metric that is watched.",
+    "changed_timestamp_seconds": "When the log last changed.",
+    "failed_since_step": "The step from which a failure holds.",
+    "first_sign_step": "The step of the first sign of a failure.",
+    "wasted_steps": "Steps since the first sign.",
+    "wasted_rollouts": "Rollouts since the first sign.",
+    "wasted_seconds": "Seconds since the first sign.",
+}
+
+
+def exposition(hub: Hub) -> str:
+    """Return all gauges of all runs."""
+    samples = [sample for index in range(len(hub.runs)) for sample in _samples(hub, index)]
+    lines = []
+    for name, about in GAUGES.items():
+        found = [line for gauge, line in samples if gauge == name]
+        lines += [f"# HELP groupwise_{name} {about}", f"# TYPE groupwise_{name} gauge", *found] if found else []
+    return "\n".join([*lines, ""])
+
+
+def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
+    """Yield the samples of one run, each with its gauge."""
+    run, said = hub.runs[index], hub.state(index)
+    judgement = (run.judged or {}).get("judgement") or {}
+    sign, cost = judgement.get("first_sign") or {}, judgement.get("cost") or {}
+    numbers = {
+        "ended": said["ended"],
+        "step": said["step"],
+        "rows": said["rows"],
+        "changed_timestamp_seconds": said["grew"] or None,
+        "failed_since_step": judgement.get("since_step"),
+        "first_sign_step": sign.get("step"),
+        **{f"wasted_{unit}": cost.get(unit) for unit in ("steps", "rollouts", "seconds")},
+    }
+    for gauge, value in numbers.items():
+        if value is not None:
+            yield gauge, f"groupwise_{gauge}{_labels(run=said['name'])} {_number(value)}"
+    if "state" in judgement:
+        for state in State:
+            yield "state", f"groupwise_state{_labels(run=said['name'], state=state.value)} {int(state.value == judgement['state'])}"
+    newest = None if run.follower.record is None else _newest(run.follower.record, hub.metric)
+    if newest is not None:
+        yield "metric", f"groupwise_metric{_labels(run=said['name'], metric=hub.metric)} {_number(newest)}"
+
+
+def _newest(record: RunRecord, metric: str) -> float | None:
+    """Return the newest value of a metric that is a number."""
+    try:
+        column = record.steps[record.column(metric)]
+    except MissingMetricError:
+        return None
+    known = [value for value in column.tail(100).to_list() if value is not None and math.isfinite(value)]
+    return float(known[-1]) if known else None
+
+
+def _number(value: float) -> str:
+    """Write a number as Prometheus reads it, all digits kept."""
+    return repr(float(value))
+
+
+def _labels(**labels: str) -> str:
+    """Write labels, what would end them escaped."""
+    escaped = {name: clean(value).replace("\\", r"\\").replace('"', r"\"") for name, value in labels.items()}
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

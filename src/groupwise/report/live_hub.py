@@ -40,7 +40,6 @@ INTERVAL = 1.0  # seconds between two looks at a log
 SHARE = 20  # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one processor at most
 BEAT = 5.0
 MOST_STREAMS = 256  # pages that are open at a time
-_KEPT_REPORTS = 8
 _TICK = 0.1
 _NICE = 10
 _POINTS, _FEWEST_POINTS = 1000, 120
@@ -79,8 +78,8 @@ class LiveRun:
 
 
 def new_pool() -> ProcessPoolExecutor:
-    """Return a pool of one process that leaves Ctrl-C to its parent, the processor to the training, and ends with its parent."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_settle)
+    """Return a pool of two processes, so that a report does not wait for a judgement; they leave the processor to the training."""
+    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"), initializer=_settle)
 
 
 @dataclass(slots=True)
@@ -93,14 +92,6 @@ class Kept:
     prompts: PromptTable | None = None
     due: float = 0.0  # when they may be read anew, on the monotonic clock
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass(slots=True)
-class Report:
-    """A report that is being made, for all who wait for it."""
-
-    task: asyncio.Task[bytes]
-    waiting: int = 0
 
 
 class Hub:
@@ -122,10 +113,8 @@ class Hub:
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
         self._parts: dict[tuple[int, str], tuple[int, str]] = {}  # the newest of each part of each run: its number and its JSON
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
-        self._report_pool: Executor | None = None  # a report does not wait for a judgement
-        self._making: dict[int, Report] = {}
-        self._made: dict[int, tuple[RunRecord, bool, bytes]] = {}  # the newest reports, the record of each and whether the run had ended
-        self._one_report = asyncio.Lock()
+        # The newest report of a run, made or being made, with the record that it is of and whether the run had ended.
+        self._reports: dict[int, tuple[tuple[RunRecord, bool], asyncio.Future[str]]] = {}
         self._kept = [Kept() for _ in self.runs]
         self.streams = 0  # pages that are open
         self._wake = asyncio.Event()
@@ -234,11 +223,10 @@ class Hub:
         run, started = self.runs[index], time.monotonic()
         record, run.stale = run.follower.record, False
         try:
-            found = await _ask(self._pool, partial(shown, ended=run.ended), record, self.metric, self.level)
+            found = await self._ask(partial(shown, ended=run.ended), record, self.metric, self.level)
         except BrokenProcessPool:
             self._failures += 1
             found = {"problem": "The process that judges the run died, perhaps for want of memory."}
-            self._pool = self._new_pool() if self._new_pool is not None else None
         except Exception as error:  # noqa: BLE001 - the page goes on without a judgement and says so
             found = {"problem": f"The run could not be judged: {clean(error, longest=200)}. This is a defect of groupwise."}
         finally:
@@ -249,57 +237,36 @@ class Hub:
         self._say(index, "judged", run.judged)
 
     async def report(self, index: int) -> bytes | None:
-        """Return the report of a run as it is now: made once for all who wait, and no longer made once nobody does."""
+        """Return the report of a run as it is now, made once for all who ask until it changes."""
         run = self.runs[index]
-        if run.follower.record is None or self._new_pool is None or self.stopping:
+        if run.follower.record is None or self._pool is None or self.stopping:
             return None
-        kept = self._made.get(index)
-        if kept is not None and kept[0] is run.follower.record and kept[1] == run.ended:
-            return kept[2]
-        making = self._making.get(index)
-        if making is None:
-            making = self._making[index] = Report(asyncio.create_task(self._make(index)))
-        making.waiting += 1
+        now = (run.follower.record, run.ended)
+        known, task = self._reports.get(index, (None, None))
+        failed = task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+        if task is None or known is None or known[0] is not now[0] or known[1] != now[1] or failed:
+            command = ["report", run.follower.path.name]
+            made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
+            task = asyncio.ensure_future(self._ask(made, run.follower.record, self.metric, self.level))
+            self._reports[index] = now, task
         try:
-            return await asyncio.shield(making.task)
-        finally:
-            making.waiting -= 1
-            if not making.waiting:
-                making.task.cancel()  # nothing where it is done
-                if self._making.get(index) is making:
-                    del self._making[index]
+            page: str = await asyncio.shield(task)
+        except BrokenProcessPool:
+            raise GroupwiseError("expected a report, got none: the process that makes it died, perhaps for want of memory") from None
+        return page.encode()
 
-    async def _make(self, index: int) -> bytes:
-        """Make the report of a run, after those that are being made, and keep it."""
-        async with self._one_report:
-            run = self.runs[index]
-            record, ended = run.follower.record, run.ended
-            assert record is not None
-            assert self._new_pool is not None
-            pool = self._report_pool = self._report_pool or self._new_pool()
-            made = partial(whole_page, ended=ended, opened=run.follower.path, command=["report", run.follower.path.name])
-            try:
-                page: bytes = (await _ask(pool, made, record, self.metric, self.level)).encode()
-            except (BrokenProcessPool, asyncio.CancelledError) as error:
-                _end(pool)  # which makes this report alone
-                self._report_pool = None
-                if isinstance(error, BrokenProcessPool):
-                    raise GroupwiseError(
-                        "expected a report, got none: the process that makes it died, perhaps for want of memory"
-                    ) from None
-                raise
-            self._made.pop(index, None)
-            self._made[index] = (record, ended, page)
-            while len(self._made) > _KEPT_REPORTS:
-                del self._made[next(iter(self._made))]
-            return page
+    async def _ask(self, what: Callable[..., Any], *arguments: Any) -> Any:
+        """Let the pool compute something; where its process dies, what comes next is computed by another."""
+        pool = self._pool
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, what, *arguments)
+        except BrokenProcessPool:
+            if self._pool is pool and self._new_pool is not None:
+                self._pool = self._new_pool()
+            raise
 
-    async def rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
-        """Return completions of a run as JSON, with how many each view has; in a thread, since a run may have a million."""
-        return await asyncio.to_thread(self._rollouts, index, view, first, most, whole=whole)
-
-    def _rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
-        """Return completions of a run."""
+    def rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
+        """Return completions of a run as JSON, with how many each view has; for a thread, since a run may have a million."""
         kept = self._kept_of(index)
         found = kept.rollouts
         if found is None:
@@ -308,12 +275,8 @@ class Hub:
         about = {"version": kept.version, "stale": stale, "counts": found.counts, "range": found.range}
         return to_json(about | found.part(view, first, most, whole=whole).as_dict())
 
-    async def prompts(self, index: int) -> str:
-        """Return the prompts of a run as JSON: what is said of them, and the cells of their table."""
-        return await asyncio.to_thread(self._prompts, index)
-
-    def _prompts(self, index: int) -> str:
-        """Return the prompts of a run."""
+    def prompts(self, index: int) -> str:
+        """Return the prompts of a run as JSON, for a thread: what is said of them, and the cells of their table."""
         from groupwise.report.tables import prompt_grid
 
         kept = self._kept_of(index)
@@ -343,27 +306,23 @@ class Hub:
             return
         self.streams += 1
         try:
-            async for event in self._messages(last):
-                yield event
+            about = {"runs": len(self.runs), "metric": clean(self.metric), "now": time.time()}
+            yield f"retry: 1000\n{_event('hello', to_json(about))}"
+            boot, _, seen = last.rpartition("-")
+            sent = int(seen) if boot == self.boot and re.fullmatch("[0-9]{1,15}", seen) and int(seen) <= self.version else 0
+            while not self.stopping:
+                wake = self._wake
+                for number, part, data in sorted((number, part, data) for (_, part), (number, data) in self._parts.items()):
+                    if number > sent:
+                        sent = number
+                        yield _event(part, data, f"{self.boot}-{number}")
+                try:
+                    await asyncio.wait_for(wake.wait(), BEAT)
+                except TimeoutError:
+                    yield _event("beat", to_json({"now": time.time()}))
+            yield _event("bye", to_json({"now": time.time()}))
         finally:
             self.streams -= 1
-
-    async def _messages(self, last: str) -> AsyncIterator[str]:
-        """Yield the events of a page."""
-        about = {"runs": len(self.runs), "metric": clean(self.metric), "now": time.time()}
-        yield f"retry: 1000\n{_event('hello', to_json(about))}"
-        boot, _, seen = last.rpartition("-")
-        sent = int(seen) if boot == self.boot and re.fullmatch("[0-9]{1,15}", seen) and int(seen) <= self.version else 0
-        while not self.stopping:
-            wake = self._wake
-            for number, part, data in sorted((number, part, data) for (_, part), (number, data) in self._parts.items() if number > sent):
-                sent = number
-                yield _event(part, data, f"{self.boot}-{number}")
-            try:
-                await asyncio.wait_for(wake.wait(), BEAT)
-            except TimeoutError:
-                yield _event("beat", to_json({"now": time.time()}))
-        yield _event("bye", to_json({"now": time.time()}))
 
     def stop(self) -> None:
         """End `follow` and `messages`."""
@@ -371,26 +330,14 @@ class Hub:
         self._wake.set()
 
     def close(self) -> None:
-        """Let go of the pools and of the reports that are being made."""
-        for making in self._making.values():
-            making.task.cancel()
-        for pool in (self._pool, self._report_pool):
-            if pool is not None:
-                _end(pool)
-        self._pool = self._report_pool = None
-
-
-def _end(pool: Executor) -> None:
-    """End a pool with what it computes."""
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.terminate()
-    pool.shutdown(wait=False, cancel_futures=True)
-
-
-async def _ask(pool: Executor | None, what: Callable[..., Any], *arguments: Any) -> Any:
-    """Let a pool compute something."""
-    assert pool is not None
-    return await asyncio.get_running_loop().run_in_executor(pool, what, *arguments)
+        """Let go of the pool, with what it computes."""
+        for _, task in self._reports.values():
+            task.cancel()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _names(followers: Sequence[Follower]) -> list[str]:
@@ -451,7 +398,7 @@ def whole_page(record: RunRecord, metric: str, level: float, *, ended: bool, ope
 
 
 def _settle() -> None:
-    """Begin as a process that others come before."""
+    """Begin as a process that others come before, that leaves Ctrl-C to its parent and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     with suppress(OSError, AttributeError):

@@ -73,15 +73,11 @@ def judgement_lines(found: Judgement, heights: Sequence[float | None] = (), *, p
         lines = [*head, *drawn, *bars]
         if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
             return lines
-        kept = _less(kept)
+        # The least of them goes: the second line of one, or one altogether.
+        least = max(kept, key=lambda one: one.rank)
+        shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
+        kept = [other for one in kept for other in (shorter if one is least else [one])]
     return [*head, *bars]
-
-
-def _less(kept: Sequence[_Line]) -> list[_Line]:
-    """Return the lines without the least of them: the second line of one, or one altogether."""
-    least = max(kept, key=lambda one: one.rank)
-    shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
-    return [other for one in kept for other in (shorter if one is least else [one])]
 
 
 def said_of(found: Judgement) -> list[tuple[str, str]]:
@@ -213,14 +209,14 @@ def _start(text: str, room: int) -> str:
     return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
 
 
-def _title(check: str) -> str:
-    """Return the name of a check as words."""
+def title_of(check: str) -> str:
+    """Return the name of a check or of a cause as words."""
     return capital(check.replace("_", " "))
 
 
 def _answer(check: Finding) -> str:
     """Return what a check answers, in a line."""
-    title = _title(check.check)
+    title = title_of(check.check)
     if check.status is Status.NONE:
         return clean(f"{title}: no sign of it", longest=_LONGEST)
     if check.status is Status.NOT_LOGGED:
@@ -236,13 +232,13 @@ def _numbers(checks: Iterable[Finding]) -> Iterable[str]:
         said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
         said += [f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value]
         if said:
-            yield clean(f"{_title(check.check)}: {'; '.join(said)}", longest=_LONGEST)
+            yield clean(f"{title_of(check.check)}: {'; '.join(said)}", longest=_LONGEST)
 
 
 def _measured(measures: Iterable[Measure]) -> Iterable[str]:
     """Yield each number beside a check, or why there is none and what to log."""
     for measure in measures:
-        name = f"{_title(measure.check)}, {measure.name.replace('_', ' ')}"
+        name = f"{title_of(measure.check)}, {measure.name.replace('_', ' ')}"
         if measure.value is not None:
             yield clean(f"{name} {_ends(measure.value)}: {measure.message}", longest=_LONGEST)
         else:

@@ -9,14 +9,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart
-from groupwise.analysis.group_size import shown_sizes
-from groupwise.analysis.headline import THIS_LAW, ahead, gained, said_of
+from groupwise.analysis.fitted import THIS_LAW, ahead, gained
+from groupwise.analysis.plan import shown_sizes
 from groupwise.analysis.prompt_table import PromptRow, PromptTable
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
-from groupwise.report.screen import head_of
+from groupwise.report.screen import head_of, title_of
 from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.tables import (
     Grid,
@@ -29,9 +29,8 @@ from groupwise.report.tables import (
     plan_grid,
     prompt_grid,
     reward_grid,
-    title_of,
 )
-from groupwise.wording import count, file_size, law_name, number, sentence
+from groupwise.wording import count, file_size, law_name, number, readable, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -225,7 +224,7 @@ def _law(summary: Summary, path: str) -> Markup:
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
-    lead = tag("p", text(f"{sentence(said_of(fit))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
+    lead = tag("p", text(f"{sentence(readable(fit.message))} {explained}. A high R² alone shows no inertia; the weights compare the laws."))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
@@ -332,7 +331,7 @@ def _notes(summary: Summary) -> Markup:
 
 def _settings(summary: Summary) -> Markup:
     """Return the settings with where each was found."""
-    rows = [[text(row.name.replace("_", " ")), isolated(row.value), isolated(row.source)] for row in summary.settings]
+    rows = [[text(name.replace("_", " ")), isolated(one["value"]), isolated(one["source"])] for name, one in summary.settings.items()]
     known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
     rest = tag("p", text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."), class_="small") if unknown else _NOTHING
@@ -341,20 +340,19 @@ def _settings(summary: Summary) -> Markup:
 
 def _columns(summary: Summary) -> Markup:
     """Return what each logged key means."""
-    if not summary.meanings:
-        return _NOTHING
-    rows = [
-        [isolated(r.column), text(r.quantity or "unknown"), isolated(r.definition + (f" ({r.doubt})" if r.doubt else ""))]
-        for r in summary.meanings
-    ]
-    return _folded(f"What each of the {len(rows)} logged keys means", table(["Key", "Read as", "Definition"], rows, keys={0}))
+    rows = []
+    for one in summary.meanings:
+        doubt = f" ({one['doubt']})" if one["doubt"] else ""
+        rows.append([isolated(one["column"]), text(one["quantity"] or "unknown"), isolated(one["definition"] + doubt)])
+    said = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
+    return _folded(f"What each of the {len(rows)} logged keys means", said)
 
 
 def _sources(summary: Summary) -> Markup:
     """Return the files."""
-    rows = [[isolated(s.path), text(s.reader), text(file_size(s.bytes)), text(f"{s.rows:,}"), isolated(s.note)] for s in summary.sources]
-    return (
-        _folded(count(len(rows), "file"), table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0}))
-        if rows
-        else _NOTHING
-    )
+    rows = [
+        [isolated(one["path"]), text(one["reader"]), text(file_size(one["bytes"])), text(f"{one['rows']:,}"), isolated(one["note"])]
+        for one in summary.sources
+    ]
+    said = table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0}) if rows else _NOTHING
+    return _folded(count(len(rows), "file"), said)

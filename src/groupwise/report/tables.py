@@ -20,32 +20,23 @@ from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """How one parameter is shown."""
-
-    label: str  # with its usual symbol
-    unit: str  # "" for a pure number, "metric" for the unit of the metric
-    meaning: str  # a clause
-
-
+# How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the metric, or none), and a clause.
 PARAMETER_WORDS = {
-    "plateau": Word("Plateau", "metric", "level that is approached"),
-    "start": Word("Start", "metric", "level at the beginning of the log"),
-    "natural_frequency": Word("Natural frequency ω", "rad per update", "stiffness over inertia, square root"),
-    "damping_ratio": Word("Damping ratio ζ", "", "below 1 it oscillates, above 1 it creeps"),
-    "tau1": Word("Slow time τ₁", "updates", "how long the approach takes"),
-    "tau2": Word("Fast time τ₂", "updates", "how long the start takes: the trace of inertia"),
-    "period": Word("Period", "updates", "of the oscillation"),
-    "overshoot": Word("Overshoot", "of the way", "beyond the plateau, as a share of plateau minus start"),
-    "inflection": Word("Inflection", "updates", "where the rise is steepest"),
-    "time_to_95": Word("Time to 95 %", "updates", "95 % of the way is done"),
-    "time_constant": Word("Time constant τ", "updates", "63 % of the way"),
-    "midpoint": Word("Midpoint", "updates", "half of the way"),
-    "width": Word("Width", "updates", "how long the step takes"),
-    "time_scale": Word("Time scale", "updates", "where the power law begins to show"),
-    "exponent": Word("Exponent", "", "steepness"),
+    "plateau": ("Plateau", "", "level that is approached"),
+    "start": ("Start", "", "level at the beginning of the log"),
+    "natural_frequency": ("Natural frequency ω", "rad per update", "stiffness over inertia, square root"),
+    "damping_ratio": ("Damping ratio ζ", "", "below 1 it oscillates, above 1 it creeps"),
+    "tau1": ("Slow time τ₁", "updates", "how long the approach takes"),
+    "tau2": ("Fast time τ₂", "updates", "how long the start takes: the trace of inertia"),
+    "period": ("Period", "updates", "of the oscillation"),
+    "overshoot": ("Overshoot", "of the way", "beyond the plateau, as a share of plateau minus start"),
+    "inflection": ("Inflection", "updates", "where the rise is steepest"),
+    "time_to_95": ("Time to 95 %", "updates", "95 % of the way is done"),
+    "time_constant": ("Time constant τ", "updates", "63 % of the way"),
+    "midpoint": ("Midpoint", "updates", "half of the way"),
+    "width": ("Width", "updates", "how long the step takes"),
+    "time_scale": ("Time scale", "updates", "where the power law begins to show"),
+    "exponent": ("Exponent", "", "steepness"),
 }
 
 BASELINE_NAMES = {
@@ -74,9 +65,9 @@ def parameter_grid(fit: FitResult) -> Grid:
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
     rows = []
     for name, interval in fit.parameters.items():
-        word = PARAMETER_WORDS.get(name, Word(capital(name.replace("_", " ")), "", ""))
+        label, unit, meaning = PARAMETER_WORDS.get(name, (capital(name.replace("_", " ")), "", ""))
         ends = " to ".join(alike(interval.low, interval.high))
-        rows.append((word.label, number(interval.value), ends, "" if word.unit == "metric" else word.unit, word.meaning))
+        rows.append((label, number(interval.value), ends, unit, meaning))
     return Grid(("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), tuple(rows), (1, 2))
 
 
@@ -238,8 +229,3 @@ def prompt_grid(found: PromptTable) -> Grid:
     now = "Pass rate now" if found.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
     return Grid(head, tuple(rows), (2, 3, 4, 5))
-
-
-def title_of(check: str) -> str:
-    """Return the name of a check or of a cause as words."""
-    return capital(check.replace("_", " "))

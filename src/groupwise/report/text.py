@@ -14,12 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.analysis.backtest import METHOD_NAMES, Scores
-from groupwise.analysis.calibrate import Calibrated
-from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.analysis.group_size import RewardFacts, shown_sizes
-from groupwise.analysis.headline import THIS_LAW, ahead, aimed, gained, said_of, spent_by_then
-from groupwise.analysis.plan import RunPlan
+from groupwise.analysis.backtest import METHOD_NAMES, Calibrated, Scores
+from groupwise.analysis.fitted import THIS_LAW, Fitted, Outlook, ahead, aimed, gained, spent_by_then
+from groupwise.analysis.plan import RewardFacts, RunPlan, shown_sizes
 from groupwise.curves.results import FitResult
 from groupwise.curves.scoreboard import ShareSummary
 from groupwise.diagnostics.judgement import Judgement
@@ -91,7 +88,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     print_first_line(judged, console)
     out.line("The law is fitted to all rows, those of the failure included, and explains nothing of it." if judged.alarm else "")
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
-    out.line(_status(fitted, said_of(fit), judged))
+    out.line(_status(fitted, fit, judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     explained = f"R² {number(fit.r_squared)}"
@@ -101,9 +98,9 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 
 
-def _status(fitted: Fitted, said: str, judged: Judgement) -> str:
+def _status(fitted: Fitted, fit: FitResult, judged: Judgement) -> str:
     """Return what a fit says of itself; a failure is dated once, by the judgement."""
-    return "" if judged.alarm and not fitted.law_holds else sentence(said)
+    return "" if judged.alarm and not fitted.law_holds else sentence(readable(fit.message))
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
@@ -117,7 +114,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.line(aimed(outlook))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
-    out.line(_status(fitted, said_of(outlook.law), judged))
+    out.line(_status(fitted, outlook.law, judged))
     out.line(f"95 % of the way: {_cost(outlook)}." if outlook.law.status == "converged" else "")  # an open plateau is no place to date
     if outlook.result.status == "short":
         out.notes((outlook.result.message,))

@@ -307,9 +307,10 @@ def _check_mode(force: float, momentum: float, interval: int, ratio: str, kl_ter
         raise InvalidArgumentError(
             f"expected a positive stiffness times learning rate, got {force}: without a restoring force nothing settles"
         )
-    for given, known in ((ratio, get_args(ImportanceRatio)), (kl_term, get_args(KLTerm))):
-        if given not in known:
-            raise InvalidArgumentError(f"expected one of {', '.join(known)}, got {given[:60]!r}")
+    if ratio not in get_args(ImportanceRatio):
+        raise InvalidArgumentError(f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}")
+    if kl_term not in get_args(KLTerm):
+        raise InvalidArgumentError(f"expected a KL term of none, reward, loss or unknown, got {kl_term[:60]!r}")
 
 
 def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:

@@ -75,6 +75,15 @@ def first_growth(kind: Lag, momentum_N: Float, interval: int) -> Float:
 
 def crossed(kind: Lag, force: float, momentum_N: Float, interval: int) -> Flags:
     """Return whether the lowest force at which a mode grows is at most a given one, for each momentum."""
+    if kind.by_block and kind.stale_share not in (0.0, 1.0):
+        found = grows(kind, force, momentum_N, interval)
+        rest = ~found  # stable at this force: only a scan tells whether an unstable stretch lies below it
+        if rest.any():
+            found[rest] = np.isfinite(_bracket(kind, momentum_N[rest], interval, most=force)[1])
+        return found
+    if kind.name == "mixed" or kind.stale_share not in (0.0, 1.0):
+        ages, weight = kind.delays(interval)
+        return np.array([first_crossing(float(mu), ages, weight, most=force) <= force for mu in momentum_N])
     return np.asarray(first_growth(kind, momentum_N, interval) <= force)
 
 
@@ -153,9 +162,11 @@ def _excess(kind: Lag, force: ArrayLike, momentum: ArrayLike, interval: int) -> 
     return np.where(np.isnan(excess), np.inf, excess - 1e-13 - 1e-15 * interval)
 
 
-def _bracket(kind: Lag, momentum_N: Float, interval: int) -> tuple[Float, Float]:
-    """Scan the force of blocks with a current part: the last before growth, and the first that grows, infinite where none does."""
-    force_NF = _scanned_forces(kind, momentum_N, interval)
+def _bracket(kind: Lag, momentum_N: Float, interval: int, most: float = math.inf) -> tuple[Float, Float]:
+    """Scan the force of blocks with a current part: the first that grows, infinite where none does up to a limit, and the one before."""
+    force_NF = np.minimum(_scanned_forces(kind, momentum_N, interval), most)
+    if math.isfinite(most):
+        force_NF = np.append(force_NF[:, force_NF.min(axis=0) < most], np.full((len(momentum_N), 1), most), axis=1)
     excess_CNF = _excess(kind, force_NF, momentum_N[:, None], interval)
     grown = excess_CNF.max(axis=0) > 0
     first, row = np.argmax(grown, axis=1), np.arange(len(momentum_N))
@@ -217,7 +228,7 @@ def _scanned_forces(kind: Lag, momentum_N: Float, interval: int) -> Float:
     return np.sort(np.concatenate([spread, turning, even], axis=1), axis=1)
 
 
-def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike) -> float:
+def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike, *, most: float = math.inf) -> float:
     r"""Return the smallest force at which a root of $(\lambda - 1)(1 - \mu/\lambda) + a\sum_d p_d\lambda^{-d}$ reaches the unit circle.
 
     The angle w is scanned for a change of sign of the imaginary part of $a(e^{iw})$. $|a|$ rises with w at least as
@@ -237,8 +248,7 @@ def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike) -> fl
 
     def least(angle: Float) -> Float:
         """A bound of the force from below, which rises with the angle."""
-        turn = np.exp(1j * angle)
-        return np.asarray(np.abs((turn - 1) * (1 - momentum / turn)) / reach)
+        return np.asarray(np.abs(np.exp(1j * angle) - 1) * np.abs(1 - momentum * np.exp(-1j * angle)) / reach)
 
     def lowest(angle: Float) -> float:
         product, square = parts(angle)
@@ -251,11 +261,11 @@ def first_crossing(momentum: float, age_D: ArrayLike, weight_D: ArrayLike) -> fl
     best = lowest(grid[-1:])
     for start in range(0, len(grid) - 1, _CHUNK):
         piece = grid[start : start + _CHUNK + 1]
-        if least(piece[0]) > best:
+        if least(piece[0]) > min(best, most):
             break
         piece = _finer_at_dips(piece, imaginary(piece))
         value = imaginary(piece)
-        change = np.flatnonzero((value[1:] * value[:-1] < 0) & (least(piece[:-1]) <= best))
+        change = np.flatnonzero((value[1:] * value[:-1] < 0) & (least(piece[:-1]) <= min(best, most)))
         best = min(best, lowest(piece[value == 0]), lowest(_roots(imaginary, piece[change], piece[change + 1])))
     return best
 
@@ -320,13 +330,18 @@ def _first_turn(kind: Lag, momentum: float, interval: int) -> float:
 
 def _turns(kind: Lag, force_F: Float, momentum: float, interval: int) -> Flags:
     """Whether the largest eigenvalue at each force is anything but a positive number; one that ties with a positive number is not."""
-    turned = []
-    for force in force_F.tolist():
-        value = spectrum(kind, force, momentum, interval)
-        size = np.abs(value)
-        positive = (np.abs(value.imag) <= 1e-7 * size) & (value.real > 0)
-        turned.append(not (positive & (size >= (1 - 1e-12) * size.max())).any())
-    return np.array(turned)
+    if kind.name == "fixed" and interval > _SMALL:
+        spectra = [spectrum(kind, float(force), momentum, interval) for force in force_F]
+    else:
+        spectra = list(np.linalg.eigvals(kind.matrix(force_F, momentum, interval)))
+    return np.array([not _positive_leads(value) for value in spectra])
+
+
+def _positive_leads(value_E: Complex) -> bool:
+    """Whether a positive number is the largest eigenvalue, or as large."""
+    size = np.abs(value_E)
+    positive = (np.abs(value_E.imag) <= 1e-7 * size) & (value_E.real > 0)
+    return bool((positive & (size >= (1 - 1e-12) * size.max())).any())
 
 
 def spectrum(kind: Lag, force: float, momentum: float, interval: int) -> Complex:
